@@ -1,0 +1,21 @@
+"""What zerovar raises and warns with, so that users can filter by kind."""
+
+
+class NumericalError(ArithmeticError):
+    """A linear system could not be solved; the message says why and what to change."""
+
+
+class ZerovarWarning(UserWarning):
+    """Base of every warning that zerovar gives."""
+
+
+class NumericalWarning(ZerovarWarning):
+    """The answer was obtained, but not by the plain route (a ridge was raised, a rank was short)."""
+
+
+class ScoreWarning(ZerovarWarning):
+    """The scores do not look like the scores of these draws."""
+
+
+class SampleWarning(ZerovarWarning):
+    """The draws, or their effective number, make the answer less certain than it looks."""

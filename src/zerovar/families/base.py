@@ -1,0 +1,142 @@
+"""What a family of control variates is.
+
+A linear family has two faces: *features* φ(x, s) ∈ Rᵖ (primal) and a *Gram* k₀ = φ·φ (dual). A new family needs only
+`basis` (functions u) and an `operator`; features and Gram then come by automatic differentiation, and closed forms are
+overrides that the conformance tests hold to that reference. A kernel family has a Gram and no finite basis.
+
+All methods are pure JAX functions of standardised points x (n, d) and scores s (n, d).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..operators import Operator
+
+Points = Float[Array, "n d"]
+Others = Float[Array, "m d"]
+
+
+class Family(eqx.Module):
+    """A set of functions g_θ with mean zero under the target."""
+
+    @property
+    def keeps_axes(self) -> bool:
+        """Whether single coordinates have a meaning, so that standardisation must not mix them."""
+        return False
+
+    def resolve(self, x: np.ndarray) -> Family:
+        """This family with every open hyper-parameter chosen from the standardised fitting draws x (n, d)."""
+        return self
+
+    @abstractmethod
+    def describe(self) -> str:
+        """A short name for tables."""
+
+
+class LinearFamily(Family):
+    """A family that is linear in θ. `a + b` is one too."""
+
+    @abstractmethod
+    def num_features(self, d: int) -> int | None:
+        """p in d dimensions, or None if only the Gram is finite."""
+
+    @abstractmethod
+    def features(self, x: Points, s: Points) -> Float[Array, "n p"]:
+        """φ(x, s), scaled by the square roots of the weights, so that features · featuresᵀ is the Gram."""
+
+    def resolve(self, x: np.ndarray) -> LinearFamily:
+        return self
+
+    def gram(self, x: Points, s: Points, y: Others, t: Others) -> Float[Array, "n m"]:
+        """k₀((x, s), (y, t))."""
+        return self.features(x, s) @ self.features(y, t).T
+
+    def split(self) -> tuple[LinearFamily | None, LinearFamily | None]:
+        """The penalised part (finite weights) and the free part (infinite weights); None where there is none."""
+        return self, None
+
+    def __add__(self, other: LinearFamily) -> LinearFamily:
+        if not isinstance(other, LinearFamily):
+            return NotImplemented
+        return Sum((*_parts(self), *_parts(other)))
+
+
+class BasisFamily(LinearFamily):
+    """A linear family spanned by an operator on finitely many functions."""
+
+    operator: eqx.AbstractVar[Operator]
+
+    @abstractmethod
+    def basis(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
+        """All basis functions at one point: (p,) potentials, or (p, d) vector fields."""
+
+    def features(self, x: Points, s: Points) -> Float[Array, "n p"]:
+        return jax.vmap(lambda point, score: self.operator(self.basis, point, score))(x, s)
+
+
+class Sum(LinearFamily):
+    """Features concatenate, Grams add; each part carries its own weight."""
+
+    parts: tuple[LinearFamily, ...]
+
+    @property
+    def keeps_axes(self):
+        return any(part.keeps_axes for part in self.parts)
+
+    def resolve(self, x):
+        return Sum(tuple(part.resolve(x) for part in self.parts))
+
+    def describe(self):
+        return " + ".join(part.describe() for part in self.parts)
+
+    def num_features(self, d):
+        sizes = [part.num_features(d) for part in self.parts]
+        return None if None in sizes else sum(sizes)
+
+    def features(self, x, s):
+        return jnp.concatenate([part.features(x, s) for part in self.parts], axis=1)
+
+    def gram(self, x, s, y, t):
+        return sum(part.gram(x, s, y, t) for part in self.parts)
+
+    def split(self):
+        penalised, free = zip(*(part.split() for part in self.parts), strict=True)
+        return _joined(penalised), _joined(free)
+
+
+class Translates(LinearFamily):
+    """Any linear family as the span of its Gram's columns at given points: g = Σ_j θ_j k₀(·, (y_j, t_j)).
+
+    This is the paper's parametrisation of kernels, with the penalty ‖θ‖²; fewer points than draws make it an
+    approximation whose size does not grow with n.
+    """
+
+    family: LinearFamily
+    points: Any  # (m, d)
+    scores: Any  # (m, d)
+
+    def describe(self):
+        return f"{self.family.describe()} at {len(self.points)} points"
+
+    def num_features(self, d):
+        return len(self.points)
+
+    def features(self, x, s):
+        return self.family.gram(x, s, self.points, self.scores)
+
+
+def _parts(family: LinearFamily) -> tuple[LinearFamily, ...]:
+    return family.parts if isinstance(family, Sum) else (family,)
+
+
+def _joined(parts: tuple[LinearFamily | None, ...]) -> LinearFamily | None:
+    found = tuple(part for part in parts if part is not None)
+    return Sum(found) if len(found) > 1 else (found[0] if found else None)

@@ -1,0 +1,153 @@
+"""Stein kernels k₀ in closed form, for any base kernel of `zerovar.kernels`.
+
+Write k(p, q, z) with p = ‖x‖², q = ‖y‖², z = ‖x − y‖², D = x − y. Then ∇ₓk = 2x k_p + 2D k_z and ∇ᵧk = 2y k_q − 2D k_z, and
+2x·D = p + z − q, −2y·D = q + z − p are again functions of p, q, z. What remains are inner products with the scores,
+so a Gram needs four matrix products (x·y, s·t, s·y, x·t) and elementwise arithmetic, whatever the base kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..kernels import AbstractKernel, Gaussian, median_heuristic, positive
+from .base import LinearFamily
+
+
+class Kernel(LinearFamily):
+    """Control variates in the reproducing-kernel space of a Stein kernel k₀ made from `base`.
+
+    `order=1` applies the Langevin operator to both arguments of base · I (control functionals of Oates et al., the paper's k₀);
+    `order=2` the scalar Langevin operator to both arguments of base, which needs a base with second derivatives in each.
+    `weight` multiplies k₀: the part's prior variance in a sum. A base without length-scale gets the median heuristic.
+    """
+
+    base: AbstractKernel
+    order: int = eqx.field(static=True)
+    weight: np.ndarray
+
+    def __init__(self, base: AbstractKernel | None = None, order: int = 1, weight: Any = 1.0):
+        base = Gaussian() if base is None else base
+        if not isinstance(base, AbstractKernel):
+            raise ValueError(f"Kernel: base must be a kernel such as kernels.Gaussian(1.0); got {base!r}")
+        if order not in (1, 2):
+            raise ValueError(f"Kernel: order must be 1 (Langevin) or 2 (scalar Langevin); got {order!r}")
+        if base.smoothness <= order:
+            raise ValueError(
+                f"Kernel: order {order} needs a base kernel with more than {order} derivatives in each argument; "
+                f"this one has fewer than {base.smoothness}. Use a larger nu, or order=1"
+            )
+        self.base, self.order = base, int(order)
+        self.weight = positive("weight", weight)
+
+    def resolve(self, x):
+        if not self.base.needs_length_scale:
+            return self
+        return Kernel(self.base.resolve(median_heuristic(x)), self.order, self.weight)
+
+    def describe(self):
+        order = ", order 2" if self.order == 2 else ""
+        return f"Kernel({self.base.describe()}{order})"
+
+    def num_features(self, d):
+        return None
+
+    def features(self, x, s):
+        raise TypeError("A kernel family has no finite features; use its gram, or Translates at some points")
+
+    def gram(self, x, s, y, t):
+        stein = first_order if self.order == 1 else second_order
+        return self.weight * stein(self.base, Products.of(x, s, y, t))
+
+
+class Products(NamedTuple):
+    """All inner products between two sets of points with scores, as (n, m) or broadcastable arrays."""
+
+    d: int
+    p: Float[Array, "n 1"]  # ‖x‖²
+    q: Float[Array, "1 m"]  # ‖y‖²
+    z: Float[Array, "n m"]  # ‖x − y‖²
+    xy: Float[Array, "n m"]
+    st: Float[Array, "n m"]
+    sx: Float[Array, "n 1"]
+    ty: Float[Array, "1 m"]
+    sy: Float[Array, "n m"]
+    tx: Float[Array, "n m"]
+
+    @staticmethod
+    def of(x, s, y, t) -> Products:
+        p, q = jnp.sum(x * x, axis=1)[:, None], jnp.sum(y * y, axis=1)[None, :]
+        xy = x @ y.T
+        z = p + q - 2 * xy
+        # A distance that is nothing but the rounding of p + q − 2xy is zero: exact on the diagonal, where it matters
+        z = jnp.where(z < 50 * jnp.finfo(z.dtype).eps * (p + q), 0.0, z)
+        sx, ty = jnp.sum(s * x, axis=1)[:, None], jnp.sum(t * y, axis=1)[None, :]
+        return Products(x.shape[1], p, q, z, xy, s @ t.T, sx, ty, s @ y.T, x @ t.T)
+
+
+def first_order(base: AbstractKernel, m: Products) -> Float[Array, "n m"]:
+    """∇ₓ·∇ᵧk + s·∇ᵧk + t·∇ₓk + s·t k."""
+    k = _derivatives(base, m)
+    sd, td = m.sx - m.sy, m.tx - m.ty  # s·D, t·D
+    return _total(
+        (m.st, k(0, 0, 0)),
+        (2 * (td - sd) - 2 * m.d, k(0, 0, 1)),
+        (-4 * m.z, k(0, 0, 2)),
+        (2 * m.tx, k(1, 0, 0)),
+        (2 * m.sy, k(0, 1, 0)),
+        (4 * m.xy, k(1, 1, 0)),
+        (-2 * (m.p + m.z - m.q), k(1, 0, 1)),
+        (-2 * (m.q + m.z - m.p), k(0, 1, 1)),
+    )
+
+
+def second_order(base: AbstractKernel, m: Products) -> Float[Array, "n m"]:
+    """LₓLᵧk with L = Δ + score·∇.
+
+    Lₓk = a + (s·x) 2k_p + (s·D) 2k_z with a = Δₓk; then Lᵧ of each term by the product rule, where y enters s·D too.
+    """
+    k = _derivatives(base, m)
+    sd, td = m.sx - m.sy, m.tx - m.ty
+
+    def laplacian(j: int, l: int) -> Any:  # ∂_q^j ∂_z^l of a = 2d(k_p + k_z) + 4p k_pp + 4z k_zz + 4(p + z − q) k_pz
+        return _total(
+            (2 * m.d + 4 * l, k(1, j, l)),
+            (2 * m.d + 4 * l, k(0, j, l + 1)),
+            (4 * m.p, k(2, j, l)),
+            (4 * m.z, k(0, j, l + 2)),
+            (4 * (m.p + m.z - m.q), k(1, j, l + 1)),
+            (-4 * j, k(1, j - 1, l + 1)) if j else (0, 0),
+        )
+
+    def apply(h: Callable[[int, int], Any]) -> Any:  # Lᵧ of a function of q and z, given its derivatives
+        return _total(
+            (2 * m.d + 2 * m.ty, h(1, 0)),
+            (2 * m.d - 2 * td, h(0, 1)),
+            (4 * m.q, h(2, 0)),
+            (4 * m.z, h(0, 2)),
+            (4 * (m.q + m.z - m.p), h(1, 1)),
+        )
+
+    return _total(
+        (1.0, apply(laplacian)),
+        (2 * m.sx, apply(lambda j, l: k(1, j, l))),
+        (2 * sd, apply(lambda j, l: k(0, j, l + 1))),
+        (8 * sd, k(0, 0, 2)),
+        (-2 * m.st, k(0, 0, 1)),
+        (-8 * m.sy, k(0, 1, 1)),
+    )
+
+
+def _derivatives(base: AbstractKernel, m: Products) -> Callable[[int, int, int], Any]:
+    return lambda i, j, l: base.derivative((i, j, l), m.p, m.q, m.z)
+
+
+def _total(*terms: tuple[Any, Any]) -> Any:
+    """Σ coefficient · derivative, without those that vanish identically."""
+    present = [a * b for a, b in terms if not (isinstance(b, int) and b == 0)]
+    return sum(present[1:], present[0]) if present else 0

@@ -1,0 +1,279 @@
+"""Polynomial control variates in closed form: features by a recursion over degrees, Gram at O(d) a pair for every degree.
+
+Monomials of degree j are scaled to x^α / √(α! j!), the scaling under which Σ_{|α|=j} is the dot-product kernel
+h_j(x·y) = (x·y)^j / (j!)² (for potentials of degree 2 it is the Frobenius norm on the symmetric matrix of ½xᵀAx).
+So the sum over C(d+j−1, j) monomials never appears in the Gram: k₀ is the Stein operator applied to h_j in both arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..operators import Langevin, Operator, ScalarLangevin
+from .base import BasisFamily
+
+
+class Polynomial(BasisFamily):
+    """Control variates L u with u a polynomial of total degree at most `degree`.
+
+    Under `ScalarLangevin` (the default) u is a potential, degrees 1 … degree, p = C(d + degree, d) − 1. Under `Langevin` it is
+    a vector field with polynomial components, degrees 0 … degree, p = d · C(d + degree, d);
+    `Polynomial(1, operator=Langevin())` already contains `Polynomial(2)`.
+
+    `coordinates` restricts u to some of the coordinates (standardisation then treats each coordinate by itself).
+    `weight` is the prior variance of the coefficients, one number or one a degree: what a ridge divides by. `inf` leaves
+    the terms unpenalised (with a kernel: semi-exact control functionals), `0` leaves a degree out.
+    """
+
+    degree: int = eqx.field(static=True)
+    coordinates: tuple[int, ...] | None = eqx.field(static=True)
+    operator: Operator
+    weight: np.ndarray
+    # Which degrees are penalised and which are free is structure, not a number that a compiled program may vary.
+    penalised: tuple[int, ...] = eqx.field(static=True)
+    free: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        degree: int,
+        coordinates: Any = None,
+        operator: Operator | None = None,
+        weight: Any = 1.0,
+    ):
+        if isinstance(degree, bool) or not isinstance(degree, (int, np.integer)):
+            raise ValueError(f"Polynomial: degree must be an integer; got {degree!r}")
+        self.operator = ScalarLangevin() if operator is None else operator
+        if not isinstance(self.operator, (Langevin, ScalarLangevin)):
+            raise ValueError(f"Polynomial: operator must be Langevin() or ScalarLangevin(); got {operator!r}")
+        lowest = 0 if isinstance(self.operator, Langevin) else 1
+        if degree < lowest:
+            raise ValueError(f"Polynomial: degree must be at least {lowest} under {type(self.operator).__name__}; got {degree}")
+        self.degree = int(degree)
+        self.coordinates = _checked_coordinates(coordinates)
+        degrees = range(lowest, self.degree + 1)
+        weights = np.asarray(weight, dtype=np.float64)
+        if (
+            weights.ndim > 1
+            or (weights.ndim == 1 and len(weights) != len(degrees))
+            or np.isnan(weights).any()
+            or (weights < 0).any()
+        ):
+            raise ValueError(f"Polynomial: weight must be a number ≥ 0 or one a degree, {len(degrees)} of them; got {weight!r}")
+        weights = np.broadcast_to(weights, (len(degrees),)).copy()
+        if not weights.any():
+            raise ValueError("Polynomial: at least one weight must be positive; got only zeros")
+        self.weight = weights
+        self.penalised = tuple(k for k, w in zip(degrees, weights, strict=True) if 0 < w < math.inf)
+        self.free = tuple(k for k, w in zip(degrees, weights, strict=True) if w == math.inf)
+
+    @property
+    def lowest(self) -> int:
+        return 0 if isinstance(self.operator, Langevin) else 1
+
+    @property
+    def keeps_axes(self):
+        return self.coordinates is not None
+
+    def describe(self):
+        inside = [str(self.degree)]
+        if self.coordinates is not None:
+            inside.append(f"coordinates={list(self.coordinates)}")
+        if isinstance(self.operator, Langevin):
+            inside.append("Langevin")
+        if self.free:
+            inside.append("unpenalised" if not self.penalised else f"unpenalised in degree {list(self.free)}")
+        return f"Polynomial({', '.join(inside)})"
+
+    def num_features(self, d):
+        d = len(self.coordinates) if self.coordinates is not None else d
+        per_monomial = d if isinstance(self.operator, Langevin) else 1
+        return per_monomial * sum(math.comb(d + k - 1, k) for k in (*self.penalised, *self.free))
+
+    def split(self):
+        if not self.free:
+            return self, None
+        if not self.penalised:
+            return None, self
+        finite = np.isfinite(self.weight)
+        rebuild = functools.partial(Polynomial, self.degree, self.coordinates, self.operator)
+        return rebuild(np.where(finite, self.weight, 0.0)), rebuild(np.where(finite, 0.0, self.weight))
+
+    def basis(self, x):
+        x, _ = self._restricted(x[None], x[None])
+        degrees = [m.T for m, _ in _monomials(x, x, self.degree)]  # each (1, p_j)
+        chosen = [scale * degrees[k][0] for k, scale in self._scales(x.shape[1])]
+        monomials = jnp.concatenate(chosen)
+        if isinstance(self.operator, ScalarLangevin):
+            return monomials
+        d = x.shape[1]
+        return (monomials[:, None, None] * jnp.eye(d)).reshape(-1, d)
+
+    def features(self, x, s):
+        x, s = self._restricted(x, s)
+        degrees = list(_monomials(x, s, self.degree))
+        if isinstance(self.operator, ScalarLangevin):
+            blocks = [scale[:, None] * degrees[k][1] for k, scale in self._scales(x.shape[1])]
+        else:
+            blocks = [
+                (scale[:, None, None] * _vector_features(degrees, k, s)).reshape(-1, len(x))
+                for k, scale in self._scales(x.shape[1])
+            ]
+        return jnp.concatenate(blocks).T
+
+    def gram(self, x, s, y, t):
+        (x, s), (y, t) = self._restricted(x, s), self._restricted(y, t)
+        d = x.shape[1]
+        xy, st = x @ y.T, s @ t.T
+        xs, yt = jnp.sum(x * s, axis=1)[:, None], jnp.sum(y * t, axis=1)[None, :]
+
+        def h(order: int) -> Any:  # the derivative of Σ_j weight_j (x·y)^j / (j!)²
+            terms = [
+                (1.0 if k in self.free else self.weight[k - self.lowest])
+                * xy ** (k - order)
+                / (math.factorial(k) * math.factorial(k - order))
+                for k in (*self.penalised, *self.free)
+                if k >= order
+            ]
+            return sum(terms[1:], terms[0]) if terms else 0.0
+
+        if isinstance(self.operator, Langevin):
+            return st * h(0) + (d + xs + yt) * h(1) + xy * h(2)
+        sy, xt = s @ y.T, x @ t.T
+        total = st * h(1) + (xt * sy + 2 * (d + xs + yt)) * h(2)
+        if self.degree >= 3:
+            xx, yy = jnp.sum(x * x, axis=1)[:, None], jnp.sum(y * y, axis=1)[None, :]
+            total = total + (4 * xy + yy * xt + xx * sy) * h(3) + xx * yy * h(4)
+        return total
+
+    def _restricted(self, x, s):
+        if self.coordinates is None:
+            return x, s
+        chosen = np.asarray(self.coordinates)
+        return x[:, chosen], s[:, chosen]
+
+    def _scales(self, d: int) -> list[tuple[int, Float[Array, " p"]]]:
+        """For each degree present, the factors of its monomials: √(weight / (α! j!)), and weight 1 where free."""
+        tables = _table(d, self.degree)
+        out = []
+        for k in range(self.lowest, self.degree + 1):
+            if k in self.penalised:
+                out.append((k, jnp.sqrt(self.weight[k - self.lowest]) * tables[k].scale))
+            elif k in self.free:
+                out.append((k, jnp.asarray(tables[k].scale)))
+        return out
+
+
+class _Degree(NamedTuple):
+    """Monomials of one degree, each written as P = x_v · Q with v its last variable and Q = parent of one degree less."""
+
+    variable: np.ndarray  # (p,) v
+    parent: np.ndarray  # (p,) index of Q among the monomials of degree j − 1
+    power: np.ndarray  # (p,) the power of x_v in Q: ∂_v Q = power · (Q / x_v)
+    grandparent: np.ndarray  # (p,) index of Q / x_v among those of degree j − 2 (0 where power is 0)
+    scale: np.ndarray  # (p,) 1 / √(α! j!)
+
+
+@functools.lru_cache(maxsize=64)
+def _table(d: int, degree: int) -> tuple[_Degree, ...]:
+    """Index tables for all monomials up to `degree` in d variables, built degree by degree with array operations."""
+    zero = np.zeros(1, dtype=np.int32)
+    tables = [_Degree(zero, zero, zero, zero, np.ones(1))]
+    last, power = (
+        np.zeros(1, dtype=np.int32),
+        np.zeros(1, dtype=np.int32),
+    )  # last variable of each monomial and its power
+    for j in range(1, degree + 1):
+        # children of Q are x_v Q for v ≥ last(Q): every monomial arises once, with sorted variables
+        counts = d - last
+        parent = np.repeat(np.arange(len(last), dtype=np.int32), counts)
+        starts = np.cumsum(counts) - counts
+        variable = (np.arange(counts.sum()) - starts[parent] + last[parent]).astype(np.int32)
+        same = variable == last[parent] if j > 1 else np.zeros(len(parent), dtype=bool)
+        before = np.where(same, power[parent], 0).astype(np.int32)
+        grandparent = np.where(same, tables[-1].parent[parent], 0).astype(np.int32)
+        # α! j! of P is (α_v of P) · j times that of Q
+        scale = tables[-1].scale[parent] / np.sqrt((before + 1.0) * j)
+        tables.append(_Degree(variable, parent, before, grandparent, scale))
+        last, power = variable, before + 1
+    return tuple(tables)
+
+
+def _monomials(x: Float[Array, "n d"], s: Float[Array, "n d"], degree: int):
+    """For each degree 0 … degree: monomials P and L P = ΔP + ∇P·s, both (p, n).
+
+    With P = x_v Q:  L P = x_v L Q + s_v Q + 2 ∂_v Q. Rows are monomials, so that every step is a gather of whole rows.
+    """
+    xt, st = x.T, s.T
+    tables = _table(x.shape[1], degree)
+    values = [(jnp.ones_like(xt[:1]), jnp.zeros_like(xt[:1]))]
+    for j in range(1, degree + 1):
+        table = tables[j]
+        p, lp = values[-1]
+        q, lq, xv = p[table.parent], lp[table.parent], xt[table.variable]
+        image = xv * lq + st[table.variable] * q
+        if j >= 2:
+            image = image + (2.0 * table.power)[:, None] * values[-2][0][table.grandparent]
+        values.append((xv * q, image))
+    return values
+
+
+def _vector_features(degrees, k: int, s: Float[Array, "n d"]) -> Float[Array, "p d n"]:
+    """L(P e_i) = ∂_i P + P s_i for all monomials P of degree k."""
+    d = s.shape[1]
+    p = degrees[k][0]
+    out = p[:, None, :] * s.T[None]
+    if k == 0:
+        return out
+    index, power = _partials(d, k)
+    return out + jnp.asarray(power, dtype=p.dtype)[:, :, None] * degrees[k - 1][0][index]
+
+
+@functools.lru_cache(maxsize=64)
+def _partials(d: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """∂_i P = power · (monomial number index of degree k − 1), for P of degree k: two (p, d) tables."""
+    table = _table(d, k)[k]
+    index = np.zeros((len(table.parent), d), dtype=np.int32)
+    power = np.zeros((len(table.parent), d), dtype=np.int32)
+    rows = np.arange(len(table.parent))
+    if k > 1:
+        # ∂_i (x_v Q) = x_v ∂_i Q for i ≠ v, and x_v · (monomial) is found through its children
+        inner_index, inner_power = _partials(d, k - 1)
+        child = _children(d, k - 1)
+        inner = inner_index[table.parent]
+        index = child[inner, table.variable[:, None]]
+        power = inner_power[table.parent].copy()
+    index[rows, table.variable] = table.parent
+    power[rows, table.variable] = table.power + 1
+    return index, power
+
+
+@functools.lru_cache(maxsize=64)
+def _children(d: int, k: int) -> np.ndarray:
+    """(p_{k−1}, d): the index among degree k of x_v times each monomial of degree k − 1."""
+    table = _table(d, k)[k]
+    child = np.full((table.parent.max() + 1, d), -1, dtype=np.int32)
+    child[table.parent, table.variable] = np.arange(len(table.parent), dtype=np.int32)
+    if k > 1:
+        # v below the last variable l of R = x_l Q: x_v R = x_l (x_v Q)
+        below = _children(d, k - 1)
+        before = _table(d, k - 1)[k - 1]
+        missing = np.argwhere(child < 0)
+        r, v = missing[:, 0], missing[:, 1]
+        child[r, v] = child[below[before.parent[r], v], before.variable[r]]
+    return child
+
+
+def _checked_coordinates(coordinates: Any) -> tuple[int, ...] | None:
+    if coordinates is None:
+        return None
+    chosen = tuple(int(i) for i in np.atleast_1d(np.asarray(coordinates)))
+    if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
+        raise ValueError(f"Polynomial: coordinates must be distinct non-negative column numbers; got {coordinates!r}")
+    return chosen

@@ -1,0 +1,201 @@
+"""fit(): a family, a sample and integrands in, a fitted control variate out."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import warnings
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from . import storage
+from .errors import NumericalError, NumericalWarning
+from .families import Family, LinearFamily
+from .integrands import as_values
+from .objectives import LeastSquares, Objective
+from .sample import Rows, Sample, Standardisation
+from .solvers import Exact, Factorisation, Result, Solution, Solver
+from .solvers.base import Groups
+from .solvers.blocks import evaluate
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fitted:
+    """Control variates g for q integrands, with f ≈ intercept + g.
+
+    `fitted(sample)` gives g at any draws, (n, q). `refit` serves new integrands from the same factorisation. `stats` says what
+    was solved and how; `result` how it ended.
+    """
+
+    family: Family
+    objective: Objective
+    standardisation: Standardisation
+    terms: tuple[tuple[LinearFamily, Float64[np.ndarray, "p q"]], ...]
+    intercept: Float64[np.ndarray, " q"]
+    result: Result
+    stats: dict[str, Any]
+    _work: _Work | None = dataclasses.field(default=None, repr=False)
+
+    def __call__(self, sample: Sample) -> Float64[np.ndarray, "n q"]:
+        if sample.dim != len(self.standardisation.mean):
+            raise ValueError(
+                f"this control variate was fitted in d = {len(self.standardisation.mean)}; got a sample with d = {sample.dim}"
+            )
+        return self.at(sample.draws, sample.scores)
+
+    def at(self, draws: np.ndarray, scores: np.ndarray) -> Float64[np.ndarray, "n q"]:
+        """g at draws and scores (n, d)."""
+        x, s = self.standardisation(draws, scores)
+        return sum((evaluate(family, theta, x, s) for family, theta in self.terms), np.zeros((len(x), len(self.intercept))))
+
+    def refit(self, values: Any = None, ridge: float | None = None) -> Fitted:
+        """New integrands at the fitting draws, or (after `Exact(spectral=True)`) another ridge, without a new factorisation."""
+        work = self._still_there("refit")
+        array = work.values if values is None else work.merged(as_values(values, work.sample)[0])
+        solution = work.factorisation.solve(array) if ridge is None else _with_ridge(work.factorisation, array, ridge)
+        stats = self.stats if ridge is None else self.stats | {"ridge": ridge}
+        return dataclasses.replace(
+            self,
+            intercept=solution.intercept,
+            terms=tuple(zip(work.factorisation.terms, solution.coefficients, strict=True)),
+            stats=stats,
+            _work=dataclasses.replace(work, values=array),
+        )
+
+    def leave_out(self, groups: Groups | None = None) -> Float64[np.ndarray, "n q"]:
+        """f − intercept − g at each fitting draw from the fit without that draw's group (None: without that draw), (n, q).
+
+        `groups` partitions the rows of the sample; equal draws always leave together.
+        """
+        work = self._still_there("leave_out")
+        return work.factorisation.leave_out(work.values, work.merged_groups(groups))[work.group]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write to one file without pickle; `zv.load` reads it. A loaded fit evaluates; it has no factorisation to refit with."""
+        state = dataclasses.asdict(dataclasses.replace(self, _work=None), dict_factory=_shallow)
+        storage.write(path, "fitted", state | {"result": self.result.name})
+
+    @staticmethod
+    def _from_state(state: dict[str, Any]) -> Fitted:
+        return Fitted(**(state | {"result": Result[state["result"]], "_work": None}))
+
+    def _still_there(self, what: str) -> _Work:
+        if self._work is None:
+            raise ValueError(f"{what} needs the factorisation, which a loaded fit does not have; call zv.fit again")
+        return self._work
+
+
+def _shallow(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return dict(items)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Work:
+    """What a fresh fit keeps to serve more integrands and leave-out residuals."""
+
+    sample: Sample
+    factorisation: Factorisation
+    values: Float64[np.ndarray, "m q"]
+    group: np.ndarray  # (n,) the distinct draw that each draw is
+
+    def merged(self, values: np.ndarray) -> np.ndarray:
+        return self.sample.rows().merged(values)[1]
+
+    def merged_groups(self, groups: Groups | None) -> Groups | None:
+        if groups is None:
+            return None
+        # A repeated draw that straddles a boundary goes whole to the group that it begins in
+        label = np.full(len(self.values), len(groups))
+        for k, rows in enumerate(groups):
+            np.minimum.at(label, self.group[rows], k)
+        return [rows for rows in (np.flatnonzero(label == k) for k in range(len(groups))) if len(rows)]
+
+
+def fit(
+    family: Family,
+    sample: Sample,
+    values: Any,
+    objective: Objective | None = None,
+    solver: Solver | None = None,
+    standardise: bool = True,
+    throw: bool = True,
+) -> Fitted:
+    """Choose g in `family` so that f − g is nearly constant on `sample`.
+
+    `values` as in `zv.estimate`. Equal draws are merged into one with their counts. `standardise=False` keeps raw coordinates.
+    A numerical failure raises `NumericalError`, or with `throw=False` comes back as `fitted.result`.
+    """
+    if not isinstance(sample, Sample):
+        raise ValueError(f"sample must be a zv.Sample(draws, scores); got {type(sample).__name__}")
+    array, _ = as_values(values, sample)
+    return fit_rows(family, sample.rows(), array, objective, solver, standardise, throw, sample)
+
+
+def fit_rows(
+    family: Family,
+    rows: Rows,
+    values: Float64[np.ndarray, "n q"],
+    objective: Objective | None = None,
+    solver: Solver | None = None,
+    standardise: bool = True,
+    throw: bool = True,
+    sample: Sample | None = None,
+) -> Fitted:
+    """`fit` on checked rows; `sample` is kept for refits where the rows are all of it."""
+    if not isinstance(family, Family):
+        raise ValueError(f"family must be a family such as Polynomial(2) or Kernel(); got {family!r}")
+    objective = LeastSquares() if objective is None else objective
+    if not isinstance(objective, Objective):
+        raise ValueError(f"objective must be LeastSquares(...) or Variance(...); got {objective!r}")
+    solver = Exact() if solver is None else solver
+    if not isinstance(solver, Solver):
+        raise ValueError(f"solver must be a solver such as Exact(); got {solver!r}")
+    started = time.perf_counter()
+    distinct, merged, group = rows.merged(values)
+    d = rows.draws.shape[1]
+    _check_coordinates(family, d)
+    standardisation = Standardisation.of(rows, mixing=not family.keeps_axes) if standardise else Standardisation.identity(d)
+    x, s = standardisation(distinct.draws, distinct.scores)
+    family = family.resolve(x)
+    factorisation = solver.prepare(family, objective, x, s, distinct.probabilities)
+    solution = Solution(np.full(merged.shape[1], np.nan), tuple())
+    if not factorisation.result.failed:
+        solution = factorisation.solve(merged)
+    result = factorisation.result
+    if result.failed and throw:
+        raise NumericalError(f"{family.describe()}: {result.value}")
+    if result is not Result.OK:
+        warnings.warn(f"{family.describe()}: {result.value}", NumericalWarning, stacklevel=3)
+    stats = factorisation.stats | {
+        "draws": len(rows.draws),
+        "distinct_draws": len(distinct.draws),
+        "standardisation": standardisation.kind,
+        "seconds": time.perf_counter() - started,
+    }
+    terms = tuple(zip(factorisation.terms, solution.coefficients, strict=not result.failed))
+    work = _Work(sample, factorisation, merged, group) if sample is not None else None
+    return Fitted(family, objective, standardisation, terms, solution.intercept, result, stats, work)
+
+
+def _check_coordinates(family: Family, d: int) -> None:
+    for part in getattr(family, "parts", (family,)):
+        chosen = getattr(part, "coordinates", None)
+        if chosen is not None and max(chosen) >= d:
+            raise ValueError(
+                f"{part.describe()}: coordinates must lie in 0 … {d - 1} for draws with d = {d}; got {max(chosen)}"
+            )
+
+
+def _with_ridge(factorisation: Factorisation, values: np.ndarray, ridge: float) -> Solution:
+    from .solvers.dual import Spectral
+
+    if not isinstance(factorisation, Spectral):
+        raise ValueError(
+            "another ridge on the same factorisation needs solver=Exact(spectral=True); this fit was factorised for one ridge"
+        )
+    if not ridge >= 0:
+        raise ValueError(f"ridge must be a number ≥ 0; got {ridge!r}")
+    return factorisation.solve(values, ridge=ridge)

@@ -1,0 +1,72 @@
+"""Integrands in any of the forms that users have them, as one (n, q) array with names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float64
+
+from .sample import Sample, as_float
+
+
+def as_values(
+    values: Any, sample: Sample, names: Sequence[str] | None = None
+) -> tuple[Float64[np.ndarray, "n q"], tuple[str, ...]]:
+    """`values` is (n,), (n, q), (chain, draw), (chain, draw, q), a dict of name → such arrays, or a callable on one draw (d,).
+
+    A callable is vmapped over the draws and may return a number, a vector, or a dict of these.
+    """
+    if values is None:
+        raise ValueError("values is None: give the integrands at the draws, or a function of one draw")
+    if callable(values):
+        values = _evaluated(values, sample)
+    if isinstance(values, Mapping):
+        if not values:
+            raise ValueError("values is an empty dict: give at least one integrand")
+        columns, found = [], []
+        for key, entry in values.items():
+            column = _flat(f"values[{key!r}]", entry, sample)
+            columns.append(column)
+            found += [str(key)] if column.shape[1] == 1 else [f"{key}[{k}]" for k in range(column.shape[1])]
+        array = np.concatenate(columns, axis=1)
+    else:
+        array = _flat("values", values, sample)
+        found = [f"f{k}" for k in range(array.shape[1])]
+    if names is not None:
+        if isinstance(names, str) or len(names) != array.shape[1]:
+            raise ValueError(f"names must be {array.shape[1]} strings, one an integrand; got {names!r}")
+        found = [str(name) for name in names]
+    if len(set(found)) < len(found):
+        raise ValueError(
+            f"names must be distinct; got {sorted(name for name in set(found) if found.count(name) > 1)} more than once"
+        )
+    return array, tuple(found)
+
+
+def _flat(name: str, entry: Any, sample: Sample) -> np.ndarray:
+    array = as_float(name, entry)
+    n, chains = len(sample), sample.num_chains
+    if array.shape[:2] == (chains, n // chains) and array.ndim in (2, 3) and not (array.ndim == 2 and len(array) == n):
+        return array.reshape(n, -1)
+    if array.ndim in (1, 2) and len(array) == n:
+        return array.reshape(n, -1)
+    forms = f"(n,) = ({n},) or (n, q)"
+    if chains > 1:
+        forms += f", (chain, draw) = ({chains}, {n // chains}) or (chain, draw, q)"
+    hint = "; the axes look swapped" if array.ndim == 2 and array.shape[1] == n else ""
+    raise ValueError(f"{name} must be {forms} to match the draws; got {array.shape}{hint}")
+
+
+def _evaluated(function: Callable[[Any], Any], sample: Sample) -> Any:
+    with jax.enable_x64(True):
+        try:
+            out = jax.jit(jax.vmap(function))(sample.draws)
+        except Exception as error:
+            raise ValueError(
+                f"values could not be evaluated as a JAX function of one draw of shape ({sample.dim},): {error}. "
+                "Give an array of values at the draws if the function is not written in JAX"
+            ) from error
+        return jax.tree.map(np.asarray, out)

@@ -1,0 +1,282 @@
+"""Base kernels k(x, y) and their algebra.
+
+Every kernel here depends on its points through three numbers: p = ‖x‖², q = ‖y‖² and z = ‖x − y‖². A Stein kernel needs
+derivatives of k in x and y up to fourth order, and by the chain rule these are derivatives of k(p, q, z) times inner products.
+So a kernel is defined by one method, `derivative`, elementwise on arrays of p, q, z: sums and products follow by linearity and
+Leibniz' rule, and whole Gram matrices are built from matrix products without an n × n × d array (see `families/kernel.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+Order = tuple[int, int, int]  # how often to differentiate in p, in q and in z
+Numbers = Float[Array, "..."]
+
+
+class AbstractKernel(eqx.Module):
+    """A positive definite function of two points."""
+
+    @abstractmethod
+    def derivative(self, order: Order, p: Numbers, q: Numbers, z: Numbers) -> Numbers | int:
+        """∂ᵖ∂ᵠ∂ᶻ k elementwise; the integer 0 where it vanishes identically, so that no work is spent on it."""
+
+    @property
+    def smoothness(self) -> float:
+        """How many derivatives in each of its arguments the kernel has (exclusive bound; inf if all)."""
+        return math.inf
+
+    def resolve(self, length_scale: float) -> Self:
+        """This kernel with `length_scale` wherever none was given."""
+        return self
+
+    @property
+    def needs_length_scale(self) -> bool:
+        return False
+
+    def describe(self) -> str:
+        """A short name for tables."""
+        return type(self).__name__
+
+    def __call__(self, x: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, ""]:
+        return jnp.asarray(self.derivative((0, 0, 0), x @ x, y @ y, (x - y) @ (x - y)))
+
+    def __add__(self, other: AbstractKernel) -> Sum:
+        return Sum(self, other) if isinstance(other, AbstractKernel) else NotImplemented
+
+    def __mul__(self, other: AbstractKernel | float) -> Product:
+        if isinstance(other, (int, float)):
+            other = Constant(other)
+        return Product(self, other) if isinstance(other, AbstractKernel) else NotImplemented
+
+    __rmul__ = __mul__
+
+
+class _Pair(AbstractKernel):
+    """Two kernels made one."""
+
+    left: eqx.AbstractVar[AbstractKernel]
+    right: eqx.AbstractVar[AbstractKernel]
+
+    @property
+    def smoothness(self):
+        return min(self.left.smoothness, self.right.smoothness)
+
+    def resolve(self, length_scale):
+        return type(self)(self.left.resolve(length_scale), self.right.resolve(length_scale))
+
+    @property
+    def needs_length_scale(self):
+        return self.left.needs_length_scale or self.right.needs_length_scale
+
+
+class Sum(_Pair):
+    left: AbstractKernel
+    right: AbstractKernel
+
+    def derivative(self, order, p, q, z):
+        return self.left.derivative(order, p, q, z) + self.right.derivative(order, p, q, z)
+
+    def describe(self):
+        return f"{self.left.describe()} + {self.right.describe()}"
+
+
+class Product(_Pair):
+    left: AbstractKernel
+    right: AbstractKernel
+
+    def derivative(self, order, p, q, z):
+        return leibniz(self.left, self.right, order, p, q, z)
+
+    def describe(self):
+        return f"{self.left.describe()} * {self.right.describe()}"
+
+
+class Constant(AbstractKernel):
+    """k = value. A factor: `2.0 * Gaussian()` is `Product(Gaussian(), Constant(2.0))`."""
+
+    value: np.ndarray
+
+    def __init__(self, value: float):
+        self.value = positive("value", value)
+
+    def derivative(self, order, p, q, z):
+        return 0 if any(order) else self.value * jnp.ones_like(z)
+
+
+class _Scaled(AbstractKernel):
+    """A kernel with one length-scale; None means the median heuristic on the fitting draws."""
+
+    length_scale: eqx.AbstractVar[Any]  # float64 leaf, or None
+
+    def resolve(self, length_scale):
+        if self.length_scale is not None:
+            return self
+        return eqx.tree_at(lambda k: k.length_scale, self, np.float64(length_scale), is_leaf=lambda leaf: leaf is None)
+
+    @property
+    def needs_length_scale(self):
+        return self.length_scale is None
+
+    def describe(self):
+        name = type(self).__name__
+        return name if self.length_scale is None else f"{name}(ℓ={float(self.length_scale):.3g})"
+
+
+class Gaussian(_Scaled):
+    """exp(−r²/2ℓ²)."""
+
+    length_scale: Any
+
+    def __init__(self, length_scale: float | None = None):
+        self.length_scale = positive("length_scale", length_scale)
+
+    def derivative(self, order, p, q, z):
+        if order[0] or order[1]:
+            return 0
+        slope = -0.5 / self.length_scale**2
+        return slope ** order[2] * jnp.exp(slope * z)
+
+
+class InverseMultiquadric(_Scaled):
+    """(1 + r²/ℓ²)^(−1/2)."""
+
+    length_scale: Any
+
+    def __init__(self, length_scale: float | None = None):
+        self.length_scale = positive("length_scale", length_scale)
+
+    def derivative(self, order, p, q, z):
+        return 0 if order[0] or order[1] else _power(0.5, order[2], 1 / self.length_scale**2, z)
+
+
+class RationalQuadratic(_Scaled):
+    """(1 + r²/ℓ²)⁻¹."""
+
+    length_scale: Any
+
+    def __init__(self, length_scale: float | None = None):
+        self.length_scale = positive("length_scale", length_scale)
+
+    def derivative(self, order, p, q, z):
+        return 0 if order[0] or order[1] else _power(1.0, order[2], 1 / self.length_scale**2, z)
+
+
+class Matern(_Scaled):
+    """Matérn with half-integer ν ≥ 3/2, such as 5/2, 7/2, 9/2.
+
+    With u = √(2ν) r/ℓ the kernel is e⁻ᵘ θ_m(u) / θ_m(0), ν = m + 1/2, where θ_m are the reverse Bessel polynomials, and
+    d/dz (e⁻ᵘ θ_m) = −(ν/ℓ²) e⁻ᵘ θ_{m−1}. Automatic differentiation through the square root is wrong at r = 0; this is not.
+    """
+
+    length_scale: Any
+    nu: float = eqx.field(static=True)
+
+    def __init__(self, nu: float = 2.5, length_scale: float | None = None):
+        if not (isinstance(nu, (int, float)) and nu >= 1.5 and (nu - 0.5) == int(nu - 0.5)):
+            raise ValueError(f"Matern: nu must be a half-integer, 1.5, 2.5, 3.5, …; got {nu!r}")
+        self.nu = float(nu)
+        self.length_scale = positive("length_scale", length_scale)
+
+    @property
+    def smoothness(self):
+        return self.nu
+
+    def derivative(self, order, p, q, z):
+        if order[0] or order[1]:
+            return 0
+        m = int(self.nu - 0.5)
+        rate = self.nu / self.length_scale**2
+        # Derivatives beyond the kernel's smoothness grow like a power of 1/r, but only ever meet higher powers of z:
+        # a floor far below any distance keeps their product at its limit, zero.
+        u = jnp.sqrt(2 * rate * jnp.maximum(z, jnp.finfo(z.dtype).tiny ** 0.2))
+        return (-rate) ** order[2] * jnp.exp(-u) * _reverse_bessel(m - order[2], u) / math.prod(range(1, 2 * m, 2))
+
+
+class Decaying(_Scaled):
+    """The paper's kernel, (1 + α‖x‖² + α‖y‖²)⁻¹ exp(−r²/2ℓ²).
+
+    With `product=True` the first factor is (1 + α‖x‖²)⁻¹(1 + α‖y‖²)⁻¹.
+    """
+
+    alpha: np.ndarray
+    length_scale: Any
+    product: bool = eqx.field(static=True)
+
+    def __init__(self, alpha: float = 0.1, length_scale: float | None = None, product: bool = False):
+        self.alpha = positive("alpha", alpha)
+        self.length_scale = positive("length_scale", length_scale)
+        self.product = bool(product)
+
+    def derivative(self, order, p, q, z):
+        factor = _ProductDecay(self.alpha) if self.product else _SumDecay(self.alpha)
+        return leibniz(factor, Gaussian(self.length_scale), order, p, q, z)
+
+
+class _SumDecay(AbstractKernel):
+    alpha: np.ndarray
+
+    def derivative(self, order, p, q, z):
+        return 0 if order[2] else _power(1.0, order[0] + order[1], self.alpha, p + q)
+
+
+class _ProductDecay(AbstractKernel):
+    alpha: np.ndarray
+
+    def derivative(self, order, p, q, z):
+        return 0 if order[2] else _power(1.0, order[0], self.alpha, p) * _power(1.0, order[1], self.alpha, q)
+
+
+def leibniz(left: AbstractKernel, right: AbstractKernel, order: Order, p: Numbers, q: Numbers, z: Numbers) -> Numbers | int:
+    """The derivative of a product, as a sum over all ways to share `order` between the factors."""
+    total: Any = 0
+    for split in np.ndindex(*(k + 1 for k in order)):
+        share = left.derivative(split, p, q, z)
+        rest = right.derivative((order[0] - split[0], order[1] - split[1], order[2] - split[2]), p, q, z)
+        if not (_is_zero(share) or _is_zero(rest)):
+            total = total + math.prod(math.comb(n, k) for n, k in zip(order, split, strict=True)) * share * rest
+    return total
+
+
+def median_heuristic(x: Float[np.ndarray, "n d"], limit: int = 1000) -> float:
+    """ℓ = √(½ median ‖x_i − x_j‖²) over distinct pairs; of at most `limit` draws, equally spaced, when n is larger."""
+    from scipy.spatial.distance import pdist
+
+    rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), limit)).astype(int))
+    return math.sqrt(0.5 * float(np.median(pdist(x[rows], "sqeuclidean"))))
+
+
+def positive(name: str, value: Any) -> Any:
+    """A positive float64 leaf (NumPy, so that it stays double whatever JAX's global setting); None and tracers pass."""
+    if value is None or not isinstance(value, (int, float, np.ndarray, np.generic)):
+        return value
+    if not (np.ndim(value) == 0 and np.isfinite(value) and float(value) > 0):
+        raise ValueError(f"{name} must be a positive number; got {value!r}")
+    return np.asarray(value, dtype=np.float64)
+
+
+def _is_zero(term: Any) -> bool:
+    return isinstance(term, int) and term == 0
+
+
+def _power(exponent: float, order: int, rate: Any, z: Numbers) -> Numbers:
+    """The derivative of (1 + rate·z)^−exponent."""
+    rising = math.prod(exponent + k for k in range(order))
+    return rising * (-rate) ** order * (1 + rate * z) ** (-exponent - order)
+
+
+def _reverse_bessel(m: int, u: Numbers) -> Numbers:
+    """θ_m(u), by θ_k = (2k − 1) θ_{k−1} + u² θ_{k−2} upwards from θ_{−1} = 1/u, θ_0 = 1, or downwards from them."""
+    low, high = 1 / u, jnp.ones_like(u)
+    for k in range(1, m + 1):
+        low, high = high, (2 * k - 1) * high + u**2 * low
+    for k in range(0, m, -1):
+        low, high = (high - (2 * k - 1) * low) / u**2, low
+    return high

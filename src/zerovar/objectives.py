@@ -1,0 +1,114 @@
+"""What is minimised over θ and the intercept c.
+
+    LeastSquares   (1/m) Σ (f − g_θ − c)² + Σ strength · Ω(θ)
+    Variance       (1/(m−1)) Σ (f − g_θ − mean)² + Σ strength · Ω(θ)
+
+With probabilities p_i in place of 1/m (importance weights, merged duplicates) the second divides by 1 − Σp². So for a linear
+family `Variance` with strength λ has the minimiser of `LeastSquares` with strength λ(1 − Σp²) = λ(m−1)/m.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+
+class Penalty(eqx.Module):
+    """A penalty on θ with its strength."""
+
+    strength: eqx.AbstractVar[np.ndarray]
+
+
+class Ridge(Penalty):
+    """The squared norm of g in the family's space: Σ θ²/weight on features, θᵀKθ on kernel translates."""
+
+    strength: np.ndarray
+
+    def __init__(self, strength: float):
+        self.strength = _strength("Ridge", strength)
+
+
+class L2(Penalty):
+    """‖θ‖² on the coefficients themselves (the paper's Ω): of the features, or of the m translates of a kernel."""
+
+    strength: np.ndarray
+
+    def __init__(self, strength: float):
+        self.strength = _strength("L2", strength)
+
+
+class L1(Penalty):
+    """Σ |θ_j| · sd(feature j): sparse, on features brought to unit variance. Needs a family with features."""
+
+    strength: np.ndarray
+
+    def __init__(self, strength: float):
+        self.strength = _strength("L1", strength)
+
+
+class Objective(eqx.Module):
+    """A mean of squares plus penalties."""
+
+    penalties: eqx.AbstractVar[tuple[Penalty, ...]]
+    intercept_variance: eqx.AbstractVar[float]
+
+    @abstractmethod
+    def scale(self, probabilities: np.ndarray) -> float:
+        """What turns a strength into that of the equivalent least-squares problem."""
+
+    def strength(self, kind: type[Penalty], probabilities: np.ndarray) -> float:
+        """Total strength of one kind of penalty, for least squares with these probabilities (m,)."""
+        return self.scale(probabilities) * sum(float(p.strength) for p in self.penalties if isinstance(p, kind))
+
+
+class LeastSquares(Objective):
+    """Least squares with a free intercept; `penalties` is one penalty or several.
+
+    A finite `intercept_variance` σ² penalises c²/σ² along with the `Ridge` (control functionals with finite σ); the
+    default, infinite, leaves c free.
+    """
+
+    penalties: tuple[Penalty, ...]
+    intercept_variance: float = eqx.field(static=True)
+
+    def __init__(self, penalties: Any = (), intercept_variance: float = math.inf):
+        self.penalties = _penalties(penalties)
+        if not intercept_variance > 0:
+            raise ValueError(
+                f"LeastSquares: intercept_variance must be positive, inf for a free intercept; got {intercept_variance!r}"
+            )
+        self.intercept_variance = float(intercept_variance)
+
+    def scale(self, probabilities):
+        return 1.0
+
+
+class Variance(Objective):
+    """The sample variance of f − g, which needs no intercept; c is then the mean of f − g over the fitting draws."""
+
+    penalties: tuple[Penalty, ...]
+    intercept_variance: float = eqx.field(static=True)
+
+    def __init__(self, penalties: Any = ()):
+        self.penalties = _penalties(penalties)
+        self.intercept_variance = math.inf
+
+    def scale(self, probabilities):
+        return 1.0 - float(np.sum(probabilities**2))
+
+
+def _strength(name: str, value: Any) -> np.ndarray:
+    if not (np.ndim(value) == 0 and isinstance(value, (int, float, np.generic, np.ndarray)) and 0 <= float(value) < math.inf):
+        raise ValueError(f"{name}: strength must be a finite number ≥ 0; got {value!r}")
+    return np.asarray(value, dtype=np.float64)
+
+
+def _penalties(penalties: Any) -> tuple[Penalty, ...]:
+    found = (penalties,) if isinstance(penalties, Penalty) else penalties
+    if isinstance(found, (int, float)) or not all(isinstance(p, Penalty) for p in found):
+        raise ValueError(f"penalties must be Ridge(λ), L2(λ), L1(λ) or a tuple of these; got {penalties!r}")
+    return tuple(found)

@@ -1,0 +1,152 @@
+"""Estimate: the answer, and the ways to look at it."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import math
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from . import storage
+from .families import Family
+
+Vector = Float64[np.ndarray, " q"]
+
+_COLUMNS = ("name", "value", "plain Monte Carlo", "gain", "worth (draws)")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Estimate:
+    """Means of q integrands with and without control variates; arrays are NumPy, (q,).
+
+    `gain` is (plain_std_error / std_error)²: how many times more draws plain Monte Carlo would need for the same error.
+    `covariance` (q, q) is that of the estimates, for differences, ratios and the delta method. `warnings` are the words
+    of caution that were given, `stats` what was fitted and how.
+    """
+
+    names: tuple[str, ...]
+    value: Vector
+    std_error: Vector
+    plain_value: Vector
+    plain_std_error: Vector
+    covariance: Float64[np.ndarray, "q q"]
+    num_draws: int
+    family: Family
+    split: str
+    warnings: tuple[str, ...]
+    stats: dict[str, Any]
+
+    @property
+    def gain(self) -> Vector:
+        return (self.plain_std_error / self.std_error) ** 2
+
+    def table(self) -> Table:
+        """A rich table: name, value ± error, plain value ± error, gain, and what the draws are now worth."""
+        table = Table()
+        table.add_column(_COLUMNS[0], no_wrap=True)
+        for column in _COLUMNS[1:]:
+            table.add_column(column, justify="right", no_wrap=True)
+        for row in self._rows():
+            table.add_row(*row)
+        return table
+
+    def __rich__(self) -> Group:
+        cautions = [Text(f"! {text}", style="yellow") for text in self.warnings]
+        return Group(Text(self._title, style="bold"), self.table(), *cautions)
+
+    def __str__(self) -> str:
+        console = Console(width=110, no_color=True, highlight=False)
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get().rstrip()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in _COLUMNS)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._rows())
+        notes = "".join(f"<p>⚠ {html.escape(text)}</p>" for text in self.warnings)
+        caption = f"<caption>{html.escape(self._title)}</caption>"
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers for JSON: one record an integrand, and what was done."""
+        columns = (self.value, self.std_error, self.plain_value, self.plain_std_error, self.gain)
+        keys = ("value", "std_error", "plain_value", "plain_std_error", "gain")
+        return {
+            "estimates": [
+                {"name": name} | {key: float(column[k]) for key, column in zip(keys, columns, strict=True)}
+                for k, name in enumerate(self.names)
+            ],
+            "num_draws": self.num_draws,
+            "family": self.family.describe(),
+            "split": self.split,
+            "warnings": list(self.warnings),
+        }
+
+    def to_dataset(self) -> Any:
+        """An xarray Dataset over the dimension `integrand` (needs the extra `zerovar[xarray]`)."""
+        try:
+            import xarray
+        except ImportError as error:
+            raise ImportError("to_dataset needs xarray: pip install 'zerovar[xarray]'") from error
+        columns = {"value", "std_error", "plain_value", "plain_std_error", "gain"}
+        data: dict[str, Any] = {key: ("integrand", getattr(self, key)) for key in sorted(columns)}
+        data["covariance"] = (("integrand", "integrand_"), self.covariance)
+        names = list(self.names)
+        attributes = {"family": self.family.describe(), "split": self.split, "num_draws": self.num_draws}
+        return xarray.Dataset(data, coords={"integrand": names, "integrand_": names}, attrs=attributes)
+
+    def plot(self, path: str | PathLike[str] | None = None) -> Any:
+        """Estimates with error bars, plain against controlled; saved to `path` if given (needs `zerovar[plots]`)."""
+        from .plots import forest
+
+        return forest(self, path)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write to one file without pickle; `zv.load` reads it."""
+        storage.write(path, "estimate", {field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+
+    @property
+    def _title(self) -> str:
+        return f"{self.family.describe()}, {self.split}, {self.num_draws} draws"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        columns = zip(self.names, self.value, self.std_error, self.plain_value, self.plain_std_error, self.gain, strict=True)
+        return [
+            (
+                name,
+                plus_minus(v, e),
+                plus_minus(pv, pe),
+                f"{g:.3g}" if g < 1e4 else f"{g:.2g}",
+                human(g * self.num_draws),
+            )
+            for name, v, e, pv, pe, g in columns
+        ]
+
+
+def plus_minus(value: float, error: float) -> str:
+    """`value ± error` with two digits of the error and as many of the value as it allows."""
+    if not (math.isfinite(value) and math.isfinite(error)) or error <= 0:
+        return f"{value:.6g} ± {error:.2g}"
+    size = math.floor(math.log10(max(abs(value), error)))
+    digits = 1 - math.floor(math.log10(error))
+    if -4 <= size < 6:
+        digits = min(max(digits, 0), 15 - max(size, 0))
+        return f"{value:.{digits}f} ± {error:.{digits}f}" if digits <= 6 else f"{value:.{digits}f} ± {error:.1e}"
+    return f"{value:.{min(max(size + digits, 1), 15)}e} ± {error:.1e}"
+
+
+def human(number: float) -> str:
+    """A count as people say it: 950, 12 thousand, 3.4 million."""
+    for power, word in ((1e12, ""), (1e9, " billion"), (1e6, " million"), (1e3, " thousand")):
+        if number >= power:
+            return f"{number:.1e}" if not word else f"{number / power:.3g}{word}"
+    return f"{number:.0f}"

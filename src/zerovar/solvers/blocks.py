@@ -1,0 +1,101 @@
+"""Gram and feature matrices on the host, filled by compiled tiles.
+
+Tiles have one of a few fixed shapes, padded with zeros, so that every n (every fold, every candidate) reuses one compiled
+program a family and dimension; a tile's intermediate arrays stay in cache; and of a symmetric Gram half the tiles suffice.
+The host then factorises in place with LAPACK: one n × n array is all the memory that an exact fit needs.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float64
+
+from ..families import LinearFamily, Translates
+
+Matrix = Float64[np.ndarray, "n d"]
+
+_TILES = (128, 512)
+_FEATURE_ROWS = (128, 1024)
+
+
+@eqx.filter_jit
+def _gram_tile(family, x, s, y, t):
+    return family.gram(x, s, y, t)
+
+
+@eqx.filter_jit
+def _feature_tile(family, x, s):
+    return family.features(x, s).T
+
+
+def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n n"]:
+    """The symmetric Gram of one set of points."""
+    n = len(x)
+    tile = _tile_for(n, _TILES)
+    xs, ss = _padded(x, tile), _padded(s, tile)
+    out = np.empty((n, n))
+    with jax.enable_x64(True):
+        for i in range(len(xs)):
+            row = [_gram_tile(family, xs[i], ss[i], xs[j], ss[j]) for j in range(i + 1)]  # dispatched together
+            for j, block in enumerate(row):
+                top, left = slice(i * tile, min((i + 1) * tile, n)), slice(j * tile, min((j + 1) * tile, n))
+                part = np.asarray(block)[: top.stop - top.start, : left.stop - left.start]
+                out[top, left] = part
+                if i != j:
+                    out[left, top] = part.T
+    return out
+
+
+def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "p n"]:
+    """Features with one row a feature, the layout in which they are computed and in which LAPACK wants them."""
+    n = len(x)
+    tile = _tile_for(n, _FEATURE_ROWS)
+    xs, ss = _padded(x, tile), _padded(s, tile)
+    out: np.ndarray | None = None
+    with jax.enable_x64(True):
+        blocks = [_feature_tile(family, xs[i], ss[i]) for i in range(len(xs))]
+        for i, block in enumerate(blocks):
+            part = np.asarray(block)
+            if out is None:
+                out = np.empty((part.shape[0], n))
+            stop = min((i + 1) * tile, n)
+            out[:, i * tile : stop] = part[:, : stop - i * tile]
+    assert out is not None
+    return out
+
+
+def evaluate(family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
+    """features(x, s) @ theta, tile by tile, without ever holding all features."""
+    n = len(x)
+    out = np.zeros((n, theta.shape[1]))
+    if isinstance(family, Translates):
+        tile = _tile_for(max(n, len(theta)), _TILES)
+        points, scores = _padded(family.points, tile), _padded(family.scores, tile)
+        coefficients = _padded(theta, tile)
+    else:
+        tile = _tile_for(n, _FEATURE_ROWS)
+    xs, ss = _padded(x, tile), _padded(s, tile)
+    with jax.enable_x64(True):
+        for i in range(len(xs)):
+            rows = slice(i * tile, min((i + 1) * tile, n))
+            if isinstance(family, Translates):
+                row = [_gram_tile(family.family, xs[i], ss[i], points[j], scores[j]) for j in range(len(points))]
+                block = sum(np.asarray(k) @ coefficients[j] for j, k in enumerate(row))
+            else:
+                block = np.asarray(_feature_tile(family, xs[i], ss[i])).T @ theta
+            out[rows] = block[: rows.stop - rows.start]
+    return out
+
+
+def _tile_for(n: int, sizes: tuple[int, ...]) -> int:
+    return next((size for size in sizes if n <= size), sizes[-1])
+
+
+def _padded(array: np.ndarray, tile: int) -> np.ndarray:
+    """(n, d) as (ceil(n / tile), tile, d), zeros at the end."""
+    count = -(-len(array) // tile)
+    out = np.zeros((count * tile, array.shape[1]))
+    out[: len(array)] = array
+    return out.reshape(count, tile, -1)

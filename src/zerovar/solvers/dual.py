@@ -1,0 +1,249 @@
+"""The dual: one n × n system for any family with a Gram.
+
+For f = c + g with penalised Gram K, free columns B (the intercept and unpenalised terms) and probabilities p, minimising
+Σ p r² + λ‖g‖² means  (K + λ diag(1/p)) a + B b = f,  Bᵀa = 0.  Write A = K + λ diag(1/p) and
+Q = A⁻¹ − A⁻¹B(BᵀA⁻¹B)⁻¹BᵀA⁻¹: then a = Qf, and the residuals of a group I of draws when it is left out of the fit are
+Q_II⁻¹ a_I, in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, Int
+from scipy.linalg import blas, eigh, lapack, qr, solve_triangular
+
+from ..families import LinearFamily, Translates
+from .base import Factorisation, Problem, Result, Solution
+from .blocks import feature_matrix, gram_matrix
+
+_EPS = np.finfo(np.float64).eps
+Values = Float64[np.ndarray, "m q"]
+Groups = Sequence[Int[np.ndarray, " k"]]
+
+
+class Dual(Factorisation):
+    """Cholesky of A, in the lower triangle of the one n × n array; the other triangle keeps K.
+
+    The ridge policy: A is factorised with the ridge asked for. If that fails, or the pivots say that A is singular to rounding,
+    the ridge is raised once, to ten times the rounding error of the Gram, n · ε · mean(diag K), which always suffices; the fit
+    reports it. A ridge that large changes the fit by less than rounding already has.
+    """
+
+    def __init__(self, problem: Problem, penalised: LinearFamily, free: LinearFamily | None):
+        self.probabilities = problem.probabilities
+        n = len(self.probabilities)
+        self.border, self.terms, self.intercept_variance = _border(problem, penalised, free)
+        array = gram_matrix(penalised, problem.x, problem.s)
+        if np.isfinite(self.intercept_variance):
+            array += self.intercept_variance
+        self._array = array.T  # Fortran order, as LAPACK wants it; symmetric, so the same matrix
+        self._diagonal = self._array.diagonal().copy()
+        self._inverted = False
+        ridge = problem.ridge
+        self.result = Result.OK
+        floor = 10 * n * _EPS * self._diagonal.mean()
+        if not (self._factorise(ridge / self.probabilities) and self._rcond > n * _EPS):
+            self.result = Result.RIDGE_RAISED
+            ridge = max(ridge, floor / n)
+            self._restore()
+            if not self._factorise(np.maximum(problem.ridge / self.probabilities, floor)):
+                self.result = Result.SINGULAR
+        self.stats = {
+            "form": "dual",
+            "unknowns": n,
+            "free_terms": self.border.shape[1],
+            "ridge": ridge,
+            "rcond": self._rcond,
+        }
+        if self.result is Result.SINGULAR:
+            return
+        self._border_solved, self._schur = None, None
+        if self.border.shape[1]:
+            self._orthonormal, self._triangle, full = _economic_qr(self.border)
+            if not full:
+                self.result = Result.COLLINEAR
+                return
+            self._border_solved = self._solve_a(self._orthonormal)
+            schur = self._orthonormal.T @ self._border_solved
+            self._schur = np.linalg.cholesky(0.5 * (schur + schur.T))
+
+    def solve(self, values: Values) -> Solution:
+        a, free = self._dual_coefficients(values)
+        return _solution(a, free, self.terms, self.intercept_variance)
+
+    def leave_out(self, values: Values, groups: Groups | None) -> Values:
+        a, _ = self._dual_coefficients(values)
+        self._invert()
+        half = None
+        if self._border_solved is not None:
+            half = solve_triangular(self._schur, self._border_solved.T, lower=True).T
+        if groups is None:
+            diagonal = _inverse_diagonal(self._array)
+            if half is not None:
+                diagonal = diagonal - np.sum(half**2, axis=1)
+            return a / diagonal[:, None]
+        out = np.empty_like(a)
+        for group in groups:
+            columns = _inverse_columns(self._array, group)
+            block = columns.T @ columns
+            if half is not None:
+                block -= half[group] @ half[group].T
+            out[group] = np.linalg.solve(block, a[group])
+        return out
+
+    def _dual_coefficients(self, values: Values) -> tuple[Values, Values]:
+        if self._border_solved is None:
+            return self._solve_a(values), np.zeros((0, values.shape[1]))
+        # What the border explains is taken out first: exact, whatever the condition of A
+        first = self._orthonormal.T @ values
+        rest = values - self._orthonormal @ first
+        a = self._solve_a(rest)
+        half = solve_triangular(self._schur, self._orthonormal.T @ a, lower=True)
+        second = solve_triangular(self._schur, half, lower=True, trans=1)
+        a -= self._border_solved @ second
+        return a, solve_triangular(self._triangle, first + second)
+
+    def _factorise(self, ridge: np.ndarray) -> bool:
+        np.fill_diagonal(self._array, self._diagonal + ridge)
+        _, info = lapack.dpotrf(self._array, lower=1, overwrite_a=1, clean=0)
+        pivots = self._array.diagonal()
+        self._rcond = float((pivots.min() / pivots.max()) ** 2) if info == 0 else 0.0
+        return info == 0
+
+    def _restore(self) -> None:
+        n = len(self._diagonal)
+        for start in range(0, n, 256):
+            stop = min(start + 256, n)
+            self._array[stop:, start:stop] = self._array[start:stop, stop:].T
+            block = self._array[start:stop, start:stop]
+            lower = np.tril_indices(stop - start, -1)
+            block[lower] = block.T[lower]
+
+    def _solve_a(self, right: np.ndarray) -> np.ndarray:
+        if self._inverted:
+            half = blas.dtrmm(1.0, self._array, right, lower=1)
+            return blas.dtrmm(1.0, self._array, half, lower=1, trans_a=1)
+        return lapack.dpotrs(self._array, right, lower=1)[0]
+
+    def _invert(self) -> None:
+        """Replace the factor by its inverse, from which every block of A⁻¹ is one product."""
+        if not self._inverted:
+            lapack.dtrtri(self._array, lower=1, overwrite_c=1)
+            self._inverted = True
+
+
+class Spectral(Factorisation):
+    """One eigendecomposition that serves every ridge and every integrand.
+
+    In probability-weighted coordinates the free columns are projected out first; on their complement
+    Q = V diag(1/(e + λ)) Vᵀ for every λ.
+    """
+
+    def __init__(self, problem: Problem, penalised: LinearFamily, free: LinearFamily | None):
+        self.border, self.terms, self.intercept_variance = _border(problem, penalised, free)
+        self._root = np.sqrt(problem.probabilities)[:, None]
+        gram = gram_matrix(penalised, problem.x, problem.s)
+        if np.isfinite(self.intercept_variance):
+            gram += self.intercept_variance
+        gram *= self._root
+        gram *= self._root.T
+        count = self.border.shape[1]
+        if count:
+            self._orthonormal, self._triangle, full = _economic_qr(self._root * self.border)
+            if not full:
+                self.result = Result.COLLINEAR
+                self.stats = {"form": "spectral", "free_terms": count}
+                return
+            self._border_gram = gram @ self._orthonormal
+            inner = self._orthonormal.T @ self._border_gram
+            shift = np.trace(gram)
+            # (I − UUᵀ) G (I − UUᵀ) − shift · UUᵀ: the border's directions become the lowest eigenvectors, and are dropped
+            cross = self._border_gram @ self._orthonormal.T
+            gram -= cross + cross.T
+            gram += self._orthonormal @ (inner - shift * np.eye(count)) @ self._orthonormal.T
+        eigenvalues, vectors = eigh(gram, overwrite_a=True, check_finite=False)
+        self._eigenvalues, self._vectors = np.maximum(eigenvalues[count:], 0.0), vectors[:, count:]
+        # in the weighted problem the rounding of the largest eigenvalue bounds what a ridge can resolve
+        self.floor = 10 * len(gram) * _EPS * self._eigenvalues.mean()
+        self.ridge = problem.ridge
+        raised = self._eigenvalues.min() + self.ridge < len(gram) * _EPS * self._eigenvalues.max()
+        self.result = Result.RIDGE_RAISED if raised else Result.OK
+        if raised:
+            self.ridge = max(self.ridge, self.floor)
+        self.stats = {
+            "form": "spectral",
+            "unknowns": len(gram),
+            "free_terms": count,
+            "ridge": self.ridge,
+            "rcond": float(self._eigenvalues.min() / self._eigenvalues.max()),
+        }
+
+    def solve(self, values: Values, ridge: float | None = None) -> Solution:
+        weighted, free = self._coefficients(values, ridge)
+        return _solution(self._root * weighted, free, self.terms, self.intercept_variance)
+
+    def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
+        weighted, _ = self._coefficients(values, ridge)
+        half = self._vectors / np.sqrt(self._eigenvalues + self._ridge(ridge))
+        if groups is None:
+            return weighted / (self._root * np.sum(half**2, axis=1)[:, None])
+        out = np.empty_like(weighted)
+        for group in groups:
+            out[group] = np.linalg.solve(half[group] @ half[group].T, weighted[group])
+        return out / self._root
+
+    def _ridge(self, ridge: float | None) -> float:
+        return self.ridge if ridge is None else max(ridge, self.floor if self.result is Result.RIDGE_RAISED else 0.0)
+
+    def _coefficients(self, values: Values, ridge: float | None) -> tuple[Values, Values]:
+        values = self._root * values
+        inside = self._vectors.T @ values
+        weighted = self._vectors @ (inside / (self._eigenvalues + self._ridge(ridge))[:, None])
+        if not self.border.shape[1]:
+            return weighted, np.zeros((0, values.shape[1]))
+        return weighted, solve_triangular(self._triangle, self._orthonormal.T @ values - self._border_gram.T @ weighted)
+
+
+def _border(problem: Problem, penalised: LinearFamily, free: LinearFamily | None) -> tuple[np.ndarray, Any, float]:
+    """Free columns (n, b): the intercept unless it has a finite variance, then the unpenalised features."""
+    n = len(problem.x)
+    columns = [np.ones((1, n))] if np.isinf(problem.intercept_variance) else []
+    if free is not None:
+        columns.append(feature_matrix(free, problem.x, problem.s))
+    border = np.concatenate(columns).T if columns else np.zeros((n, 0))
+    terms: tuple[LinearFamily, ...] = (Translates(penalised, problem.x, problem.s),)
+    return border, terms + ((free,) if free is not None else ()), problem.intercept_variance
+
+
+def _solution(a: Values, free: Values, terms: Any, intercept_variance: float) -> Solution:
+    if np.isinf(intercept_variance):
+        intercept, free = free[0], free[1:]
+    else:
+        intercept = intercept_variance * a.sum(axis=0)
+    return Solution(intercept, (a, free) if len(terms) > 1 else (a,))
+
+
+def _economic_qr(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Q, R of columns brought to unit length first, and whether they are independent to rounding."""
+    lengths = np.linalg.norm(columns, axis=0)
+    orthonormal, triangle = qr(columns / lengths, mode="economic", check_finite=False)
+    independent = np.abs(triangle.diagonal()).min() > len(columns) * _EPS
+    return orthonormal, triangle * lengths, bool(independent)
+
+
+def _inverse_columns(factor: np.ndarray, columns: Int[np.ndarray, " k"]) -> np.ndarray:
+    """These columns of the lower-triangular L⁻¹, below their first row; the rest of the array is not part of it."""
+    start = int(columns.min())
+    block = np.array(factor[start:, columns], order="F")
+    stop = int(columns.max()) + 1 - start
+    block[:stop][np.arange(start, start + stop)[:, None] < columns] = 0.0
+    return block
+
+
+def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:
+    n = len(factor)
+    steps = [np.arange(i, min(i + 256, n)) for i in range(0, n, 256)]
+    return np.concatenate([np.sum(_inverse_columns(factor, step) ** 2, axis=0) for step in steps])

@@ -1,0 +1,81 @@
+"""The direct solver: it picks primal or dual by what the family has and what is smaller."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ..families import Family, Kernel, LinearFamily, Polynomial, Sum, Translates
+from ..objectives import L1, L2, Objective, Ridge
+from .base import Factorisation, Problem, Solver
+from .dual import Dual, Spectral
+from .lasso import Lasso
+from .primal import Primal
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact(Solver):
+    """Solve the linear system of a linear family directly, in float64.
+
+    With p features and m distinct draws: the primal, O(m p² + p³), when the family has features and p + 1 ≤ m; else the dual,
+    O(m² d + m³). `spectral=True` factorises the dual by one eigendecomposition, some ten times dearer than
+    Cholesky, after which `fitted.refit(ridge=…)` serves any ridge. Ill-conditioning: see `Dual` for the ridge policy (reported,
+    never silent) and `Primal` for the rank-revealing fallback.
+    """
+
+    spectral: bool = False
+
+    def prepare(self, family: Family, objective: Objective, x, s, probabilities) -> Factorisation:
+        if not isinstance(family, LinearFamily):
+            raise ValueError(
+                f"Exact solves linear families; {family.describe()} is not linear in its parameters. Use solver=SGD()"
+            )
+        ridge, l2, l1 = (objective.strength(kind, probabilities) for kind in (Ridge, L2, L1))
+        if l2:
+            if ridge:
+                raise ValueError("Exact takes Ridge or L2, not both: the two norms need different parametrisations")
+            family, ridge = _on_coefficients(family, x, s), l2
+        problem = Problem(family, x, s, probabilities, ridge, l1, objective.intercept_variance)
+        penalised, free = family.split()
+        m, d = x.shape
+        self._check_sizes(family, free, m, d)
+        p = family.num_features(d)
+        if l1:
+            if p is None or free is not None:
+                raise ValueError("L1 needs a family with features, all of them penalised: a Polynomial with finite weights")
+            return Lasso(problem, family)
+        if self.spectral and penalised is not None:
+            return Spectral(problem, penalised, free)
+        if p is not None and (penalised is None or _primal_is_smaller(p, m, ridge)):
+            return Primal(problem, penalised, free)
+        assert penalised is not None
+        return Dual(problem, penalised, free)
+
+    @staticmethod
+    def _check_sizes(family: LinearFamily, free: LinearFamily | None, m: int, d: int) -> None:
+        count = free.num_features(d) if free is not None else 0
+        if count is not None and count + 1 > m:
+            raise ValueError(
+                f"{family.describe()} has {count} unpenalised terms and an intercept in d = {d}, but there are only {m} "
+                "distinct draws to fit. Use more draws, a lower degree, or a finite weight with a Ridge penalty"
+            )
+
+
+def _primal_is_smaller(p: int, m: int, ridge: float) -> bool:
+    # Without a ridge the dual of p < m features is singular, so the primal is the only way
+    return p < m and (not ridge or m * p**2 + p**3 / 3 < m**3 / 3)
+
+
+def _on_coefficients(family: LinearFamily, x: np.ndarray, s: np.ndarray) -> LinearFamily:
+    """The same functions with features whose plain coefficients are what L2 penalises."""
+    if isinstance(family, Sum):
+        return Sum(tuple(_on_coefficients(part, x, s) for part in family.parts))
+    if isinstance(family, Polynomial):
+        return Polynomial(
+            family.degree,
+            family.coordinates,
+            family.operator,
+            np.where(np.isinf(family.weight), np.inf, family.weight > 0),
+        )
+    return Translates(Kernel(family.base, family.order), x, s) if isinstance(family, Kernel) else family

@@ -1,0 +1,108 @@
+"""Which draws fit the control variate and which estimate with it.
+
+Blocks are contiguous within chains: neighbours in a chain are alike, and a draw must not be judged by a fit to its neighbour.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+
+import numpy as np
+from jaxtyping import Int
+
+from .sample import Sample
+
+RowNumbers = Int[np.ndarray, " k"]
+
+
+class Split(ABC):
+    """A way to share the draws between fitting and estimating."""
+
+    @abstractmethod
+    def folds(self, sample: Sample) -> list[tuple[RowNumbers, RowNumbers]]:
+        """(rows that fit, rows that estimate) of each fold."""
+
+    @abstractmethod
+    def describe(self) -> str: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class InSample(Split):
+    """All draws do both; the value is the fitted intercept, the error comes from leave-out residuals."""
+
+    def folds(self, sample):
+        everything = np.arange(len(sample))
+        return [(everything, everything)]
+
+    def describe(self):
+        return "in sample"
+
+
+@dataclasses.dataclass(frozen=True)
+class Holdout(Split):
+    """The last part of every chain estimates, the rest fits."""
+
+    fraction: float
+
+    def folds(self, sample):
+        rows = sample.by_chain(np.arange(len(sample)))
+        draws = rows.shape[1]
+        held = round(self.fraction * draws)
+        if not 4 <= held <= draws - 4:
+            raise ValueError(
+                f"holdout({self.fraction}) leaves {draws - held} draws a chain to fit and {held} to estimate; "
+                "both need at least 4. Use more draws or another fraction"
+            )
+        return [(rows[:, : draws - held].ravel(), rows[:, draws - held :].ravel())]
+
+    def describe(self):
+        return f"holdout of {self.fraction:.0%}"
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossFit(Split):
+    """Every chain is cut into k contiguous blocks; each block is estimated by the fit to all the others."""
+
+    k: int
+
+    def folds(self, sample):
+        rows = sample.by_chain(np.arange(len(sample)))
+        if rows.shape[1] < 2 * self.k:
+            raise ValueError(
+                f"cross_fit({self.k}) needs at least {2 * self.k} draws a chain; got {rows.shape[1]}. Use fewer folds"
+            )
+        blocks = np.array_split(rows, self.k, axis=1)
+        return [
+            (np.sort(np.concatenate([b.ravel() for j, b in enumerate(blocks) if j != i])), block.ravel())
+            for i, block in enumerate(blocks)
+        ]
+
+    def describe(self):
+        return f"cross-fitting in {self.k} folds"
+
+
+def in_sample() -> InSample:
+    """Fit and estimate on all draws. Needs a solver with closed-form leave-out residuals."""
+    return InSample()
+
+
+def holdout(fraction: float = 0.5) -> Holdout:
+    """Hold the last `fraction` of every chain out of the fit, and estimate on it alone."""
+    if not 0 < fraction < 1:
+        raise ValueError(f"holdout: fraction must lie strictly between 0 and 1; got {fraction!r}")
+    return Holdout(float(fraction))
+
+
+def cross_fit(k: int = 5) -> CrossFit:
+    """Estimate on all draws, each by a fit that did not see its block."""
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 2:
+        raise ValueError(f"cross_fit: k must be an integer of at least 2; got {k!r}")
+    return CrossFit(int(k))
+
+
+def blocks(sample: Sample, length: int) -> list[RowNumbers]:
+    """Contiguous groups of about `length` draws within chains, a partition of the rows."""
+    rows = sample.by_chain(np.arange(len(sample)))
+    count = max(rows.shape[1] // length, 1)
+    return [part.ravel() for chain in rows for part in np.array_split(chain, count)]

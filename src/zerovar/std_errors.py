@@ -1,0 +1,67 @@
+"""Standard errors of means over chains, effective sizes and long-run covariances.
+
+Effective sizes are ArviZ's (split chains, Geyer's initial monotone sequence), so that the errors are those users know.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float64
+
+Series = Float64[np.ndarray, "chain draw q"]
+
+_EPS = np.finfo(np.float64).eps
+
+
+def effective_size(series: Series) -> Float64[np.ndarray, " q"]:
+    """Effective number of draws for each mean; the number of draws for a constant series."""
+    from arviz_stats.base import array_stats  # takes a second to import, and only this needs it
+
+    chains, draws, _ = series.shape
+    centred = series - series.mean(axis=(0, 1))
+    spread = centred.std(axis=(0, 1))
+    # ArviZ compares ranges with an absolute tolerance, so a series must come at unit scale
+    unit = centred / np.where(spread > 0, spread, 1.0)
+    size = np.asarray(array_stats.ess(unit, chain_axis=0, draw_axis=1, method="mean"))
+    return np.where((spread > 0) & np.isfinite(size), size, chains * draws)
+
+
+def autocorrelation_time(series: Series) -> float:
+    """The largest number of draws that count as one, over all q series."""
+    return float(series.shape[0] * series.shape[1] / effective_size(series).min())
+
+
+def mean_and_error(
+    series: Series, probabilities: Float64[np.ndarray, " n"], scale: Float64[np.ndarray, " q"]
+) -> tuple[np.ndarray, np.ndarray, Series]:
+    """Weighted mean (q,), its standard error (q,), and the influence series whose plain mean it is.
+
+    `probabilities` (chain after chain) sum to one; `scale` (q,) is the size of the integrands' values, whose rounding bounds
+    every error from below.
+    """
+    chains, draws, q = series.shape
+    flat = series.reshape(-1, q)
+    mean = probabilities @ flat
+    # A self-normalised weighted mean is, to first order, the plain mean of n p (r − mean): autocorrelation and weights at once
+    influence = (len(flat) * probabilities[:, None] * (flat - mean)).reshape(chains, draws, q)
+    spread = influence.reshape(-1, q).std(axis=0, ddof=1)
+    error = spread / np.sqrt(effective_size(influence))
+    return mean, np.maximum(error, _EPS * scale), influence
+
+
+def covariance(influence: Series, errors: Float64[np.ndarray, " q"]) -> Float64[np.ndarray, "q q"]:
+    """Covariance of the q means: long-run correlations by batch means, scaled to the standard errors.
+
+    Batches are three autocorrelation times long, but leave at least twenty of them; one draw each for independent draws.
+    """
+    chains, draws, q = influence.shape
+    time = autocorrelation_time(influence)
+    length = 1 if time < 1.5 else int(min(np.ceil(3 * time), max(chains * draws // 20, 1), draws))
+    batches = draws // length
+    means = influence[:, : batches * length].reshape(chains * batches, length, q).mean(axis=1)
+    means = means - means.mean(axis=0)
+    norm = np.linalg.norm(means, axis=0)
+    unit = means / np.where(norm > 0, norm, 1.0)
+    correlation = unit.T @ unit
+    np.fill_diagonal(correlation, 1.0)
+    return correlation * np.outer(errors, errors)
