@@ -1,10 +1,11 @@
 """check(): are these the scores of these draws?
 
 For scores s of draws x with mean m, E[s] = 0 and E[(x − m)sᵀ] = −I: Stein's identity for linear vector fields, which holds
-every polynomial potential up to degree 2. Each entry is tested by batch means (so autocorrelation counts) in raw coordinates, where a
-wrong coordinate can be named, and in standardised ones, where tests are sharp although parameters are correlated. Bonferroni's
-bound over all entries keeps false alarms near `level`, a little above it where batch means are not yet normal: the default of
-0.001 gives fewer than one in a hundred on all that we measured (`tests/test_checks.py`). What fails decides what is said.
+every polynomial potential up to degree 2. Each entry is tested by batch means (so autocorrelation counts) in raw coordinates,
+where a wrong coordinate can be named, and in standardised ones, where tests are sharp although parameters are correlated.
+Bonferroni's bound over all entries keeps false alarms near `level`, a little above it where batch means are not yet normal:
+the default of 0.001 gives fewer than one in a hundred on all that we measured (`tests/test_checks.py`). What fails decides
+what is said.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def check(sample: Sample, level: float = 0.001) -> Check:
         raise ValueError(f"level must lie strictly between 0 and 1; got {level!r}")
     data = _Data.of(sample)
     found = _identities(data)
-    smallest = found.adjusted
+    smallest = min(1.0, 2 * min(found.adjusted, _beginning(data)))
     if smallest >= level:
         return Check(True, "", (), smallest)
     failing = [j for j in range(sample.dim) if min(found.mean_p[j], found.diagonal_p[j]) * found.tests < level]
@@ -75,8 +76,10 @@ class _Data(NamedTuple):
         mean = rows.probabilities @ rows.draws
         shape = sample.by_chain
         watched = np.unique(np.linspace(0, sample.dim - 1, min(sample.dim, _WATCHED)).astype(int))
-        time = autocorrelation_time(shape(np.concatenate([z[:, watched], t[:, watched]], axis=1)))
         draws = len(sample) // sample.num_chains
+        # measured on the second half of each chain: a burn-in looks like autocorrelation, and would hide itself
+        late = shape(np.concatenate([z[:, watched], t[:, watched]], axis=1))[:, draws // 2 :]
+        time = autocorrelation_time(late)
         # batches of at least five autocorrelation times, so that their means are nearly independent; never fewer than four
         batch = int(max(len(sample) // _BATCHES, np.ceil(5 * time)))
         batch = min(batch, draws, max(len(sample) // 4, 1))
@@ -89,9 +92,9 @@ class _Data(NamedTuple):
             max(batch, 1),
         )
 
-    def between(self, start: int, stop: int) -> _Data:
-        x, s, z, t, weights = (array[:, start:stop] for array in (self.x, self.s, self.z, self.t, self.weights))
-        return _Data(x, s, z, t, weights, min(self.batch, stop - start))
+    def from_draw(self, start: int) -> _Data:
+        x, s, z, t, weights = (array[:, start:] for array in (self.x, self.s, self.z, self.t, self.weights))
+        return _Data(x, s, z, t, weights, min(self.batch, x.shape[1]))
 
 
 class _Found(NamedTuple):
@@ -158,7 +161,7 @@ def _diagnosis(sample: Sample, data: _Data, found: _Found, failing: list[int], l
     """The most probable cause, from the most specific test to the least."""
     if found.trace > 0 and _identities(data, sign=-1.0).adjusted >= level:
         return "The sign is flipped: these are gradients of the negative log density (a potential energy). Pass −scores."
-    if _only_the_beginning(data, level):
+    if _beginning(data) < level <= _identities(data.from_draw(data.x.shape[1] // 4)).adjusted:
         return "Only the beginning of the chains disagrees: burn-in was probably not removed. Drop the warm-up draws."
     if abs(found.trace) < max(4 * found.trace_error, 0.1):
         return (
@@ -184,23 +187,26 @@ def _diagnosis(sample: Sample, data: _Data, found: _Found, failing: list[int], l
     return "They may be gradients of another density, on another scale (constrained, not unconstrained), or of other draws."
 
 
-def _only_the_beginning(data: _Data, level: float) -> bool:
-    """Whether the last three quarters of the chains are right and the first quarter differs from them."""
-    draws = data.x.shape[1]
-    quarter = draws // 4
-    if quarter < 4:
-        return False
-    rest = data.between(quarter, draws)
-    if _identities(rest).adjusted < level:
-        return False
-    early, late = (_batch_means(part.z, part.t, part.weights, part.batch) for part in (data.between(0, quarter), rest))
+def _beginning(data: _Data) -> float:
+    """The smallest adjusted p-value that the first quarter of the chains meets the identities.
+
+    Its batches are held against the scatter of the later ones: their own scatter grows with a drift and would hide it.
+    """
+    quarter = data.x.shape[1] // 4
+    if quarter < data.batch:
+        return 1.0
+    count, draws = quarter // data.batch, data.x.shape[1]
+    means, products = _batch_means(data.z, data.t, data.weights, data.batch)
+    products = products + np.eye(data.z.shape[-1])
+    first = np.arange(len(means)) % (draws // data.batch) < count  # of each chain
     ps = []
-    for first, second in zip(early, late, strict=True):
-        error = second.std(axis=0, ddof=1) * np.sqrt(1 / len(first) + 1 / len(second))
-        statistic = np.abs(first.mean(axis=0) - second.mean(axis=0)) / np.maximum(error, np.finfo(float).tiny)
-        ps.append(2 * student.sf(statistic, len(second) - 1).ravel())
+    for batches in (means, products):
+        late = batches[~first]
+        error = late.std(axis=0, ddof=1) / np.sqrt(first.sum())
+        statistic = np.abs(batches[first].mean(axis=0)) / np.maximum(error, np.finfo(float).tiny)
+        ps.append(2 * student.sf(statistic, len(late) - 1).ravel())
     together = np.concatenate(ps)
-    return bool(together.min() * together.size < level)
+    return float(min(1.0, together.min() * together.size))
 
 
 def _scaled(data: _Data, factor: float) -> _Found:

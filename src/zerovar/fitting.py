@@ -74,22 +74,18 @@ class Fitted:
         return work.factorisation.leave_out(work.values, work.merged_groups(groups))[work.group]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write to one file without pickle; `zv.load` reads it. A loaded fit evaluates; it has no factorisation to refit with."""
-        state = dataclasses.asdict(dataclasses.replace(self, _work=None), dict_factory=_shallow)
+        """Write to one file without pickle; `zv.load` reads it. A loaded fit evaluates, but has no factorisation to refit."""
+        state = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "_work"}
         storage.write(path, "fitted", state | {"result": self.result.name})
 
     @staticmethod
     def _from_state(state: dict[str, Any]) -> Fitted:
-        return Fitted(**(state | {"result": Result[state["result"]], "_work": None}))
+        return Fitted(**(state | {"result": Result[state["result"]]}))
 
     def _still_there(self, what: str) -> _Work:
         if self._work is None:
             raise ValueError(f"{what} needs the factorisation, which a loaded fit does not have; call zv.fit again")
         return self._work
-
-
-def _shallow(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    return dict(items)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -167,7 +163,7 @@ def fit_rows(
     result = factorisation.result
     if result.failed and throw:
         raise NumericalError(f"{family.describe()}: {result.value}")
-    if result is not Result.OK:
+    if result is not Result.OK and not result.failed:
         warnings.warn(f"{family.describe()}: {result.value}", NumericalWarning, stacklevel=3)
     stats = factorisation.stats | {
         "draws": len(rows.draws),

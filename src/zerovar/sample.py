@@ -63,13 +63,13 @@ class Sample:
             raise ValueError(f"draws must be (n, d) or (chain, draw, d); got shape {draws.shape}.{hint}")
         chains = draws.shape[0] if draws.ndim == 3 else 1
         d = draws.shape[-1]
-        draws, scores = draws.reshape(-1, d), scores.reshape(-1, d)
-        n = len(draws)
-        if d == 0 or n // max(chains, 1) < 4:
+        if d == 0 or chains == 0 or draws.shape[-2] < 4:
             raise ValueError(
                 f"draws must hold at least 4 draws a chain of at least one parameter; got {chains} chain(s) of "
-                f"{n // max(chains, 1)} draws in {d} dimensions. If the axes are (parameter, draw), transpose"
+                f"{draws.shape[-2]} draws in {d} dimensions. If the axes are (parameter, draw), transpose"
             )
+        draws, scores = draws.reshape(-1, d), scores.reshape(-1, d)
+        n = len(draws)
         for name, array in (("draws", draws), ("scores", scores)):
             constant = np.flatnonzero(np.ptp(array, axis=0) == 0)
             if constant.size:

@@ -49,6 +49,15 @@ def mean_and_error(
     return mean, np.maximum(error, _EPS * scale), influence
 
 
+def tail_share(series: Series) -> Float64[np.ndarray, " q"]:
+    """How much of each series' variance its largest hundredth of draws carries: near 0.09 if normal, near 1 if a few rule."""
+    flat = series.reshape(-1, series.shape[2])
+    squares = np.sort((flat - flat.mean(axis=0)) ** 2, axis=0)
+    total = squares.sum(axis=0)
+    top = squares[-max(len(squares) // 100, 1) :].sum(axis=0)
+    return np.divide(top, total, out=np.zeros_like(total), where=total > 0)
+
+
 def covariance(influence: Series, errors: Float64[np.ndarray, " q"]) -> Float64[np.ndarray, "q q"]:
     """Covariance of the q means: long-run correlations by batch means, scaled to the standard errors.
 

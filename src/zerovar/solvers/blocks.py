@@ -16,7 +16,7 @@ from ..families import LinearFamily, Translates
 
 Matrix = Float64[np.ndarray, "n d"]
 
-_TILES = (128, 512)
+_TILES = (64, 192, 512)
 _FEATURE_ROWS = (128, 1024)
 
 
@@ -71,9 +71,9 @@ def evaluate(family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix,
     n = len(x)
     out = np.zeros((n, theta.shape[1]))
     if isinstance(family, Translates):
-        tile = _tile_for(max(n, len(theta)), _TILES)
-        points, scores = _padded(family.points, tile), _padded(family.scores, tile)
-        coefficients = _padded(theta, tile)
+        tile, columns = _tile_for(n, _TILES), _tile_for(len(theta), _TILES)
+        points, scores = _padded(family.points, columns), _padded(family.scores, columns)
+        coefficients = _padded(theta, columns)
     else:
         tile = _tile_for(n, _FEATURE_ROWS)
     xs, ss = _padded(x, tile), _padded(s, tile)

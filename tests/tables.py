@@ -1,0 +1,89 @@
+"""The tables that drive the tests: a new kernel, family or polynomial is one row."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gamma, kv
+
+from zerovar import Kernel, Langevin, Polynomial
+from zerovar.families import LinearFamily
+from zerovar.kernels import AbstractKernel, Decaying, Gaussian, InverseMultiquadric, Matern, RationalQuadratic
+
+
+class KernelRow(NamedTuple):
+    kernel: AbstractKernel
+    value: Callable[[float, float, float], float]  # k as a plain function of p = ‖x‖², q = ‖y‖², z = ‖x − y‖²
+
+
+def _matern(nu: float, length_scale: float) -> Callable[[float, float, float], float]:
+    """By the Bessel function, which the package does not use."""
+
+    def value(p, q, z):
+        u = np.sqrt(2 * nu * z) / length_scale
+        return 2 ** (1 - nu) / gamma(nu) * u**nu * kv(nu, u)
+
+    return value
+
+
+# Length-scales differ from one, and from each other within a pair, so that a lost power of ℓ or a swapped factor shows.
+KERNELS = {
+    "gaussian": KernelRow(Gaussian(0.9), lambda p, q, z: np.exp(-z / 1.62)),
+    "inverse multiquadric": KernelRow(InverseMultiquadric(1.3), lambda p, q, z: (1 + z / 1.69) ** -0.5),
+    "rational quadratic": KernelRow(RationalQuadratic(1.4), lambda p, q, z: 1 / (1 + z / 1.96)),
+    "matern 1.5": KernelRow(Matern(1.5, 1.2), _matern(1.5, 1.2)),
+    "matern 2.5": KernelRow(Matern(2.5, 1.2), _matern(2.5, 1.2)),
+    "matern 3.5": KernelRow(Matern(3.5, 1.2), _matern(3.5, 1.2)),
+    "matern 4.5": KernelRow(Matern(4.5, 1.2), _matern(4.5, 1.2)),
+    "decaying, sum": KernelRow(Decaying(0.2, 1.1), lambda p, q, z: np.exp(-z / 2.42) / (1 + 0.2 * p + 0.2 * q)),
+    "decaying, product": KernelRow(
+        Decaying(0.2, 1.1, product=True), lambda p, q, z: np.exp(-z / 2.42) / ((1 + 0.2 * p) * (1 + 0.2 * q))
+    ),
+    "scaled": KernelRow(2.0 * Decaying(0.2, 1.1), lambda p, q, z: 2 * np.exp(-z / 2.42) / (1 + 0.2 * p + 0.2 * q)),
+    "sum": KernelRow(Gaussian(0.9) + 0.5 * RationalQuadratic(1.4), lambda p, q, z: np.exp(-z / 1.62) + 0.5 / (1 + z / 1.96)),
+    "product": KernelRow(Matern(2.5, 1.2) * Gaussian(0.9), lambda p, q, z: _matern(2.5, 1.2)(p, q, z) * np.exp(-z / 1.62)),
+}
+
+
+def orders(kernel: AbstractKernel) -> list[int]:
+    """The orders of Stein kernel that a base kernel is smooth enough for."""
+    return [order for order in (1, 2) if kernel.smoothness > order]
+
+
+STEIN_KERNELS = {
+    f"{name}, order {order}": Kernel(row.kernel, order) for name, row in KERNELS.items() for order in orders(row.kernel)
+}
+
+# ZVCV's names and parametrisation of kernels: exp(−z/σ²), (1 + z/σ²)⁻¹, Matérn (λ, ν), the paper's kernel (α, λ) in two forms.
+ZVCV_KERNELS: dict[str, Callable[..., AbstractKernel]] = {
+    "gaussian": lambda sigma: Gaussian(sigma / np.sqrt(2)),
+    "RQ": lambda sigma: RationalQuadratic(sigma),
+    "matern": lambda length_scale, nu: Matern(nu, length_scale),
+    "product": lambda alpha, length_scale: Decaying(alpha, length_scale),
+    "prodsim": lambda alpha, length_scale: Decaying(alpha, length_scale, product=True),
+}
+
+# Degrees stop at 4: Δ of both arguments of (x·y)^j brings in its fourth derivative, so every term is met by then.
+POLYNOMIALS = {
+    **{f"degree {k}": Polynomial(k) for k in (1, 2, 3, 4)},
+    **{f"vector degree {k}": Polynomial(k, operator=Langevin()) for k in (0, 1, 2, 3, 4)},
+    "weights": Polynomial(3, weight=(0.5, 2.0, 3.0)),
+    "a degree left out": Polynomial(3, weight=(0.5, 0.0, 3.0)),
+    "vector weights": Polynomial(2, operator=Langevin(), weight=(0.5, 2.0, 3.0)),
+    "free and penalised": Polynomial(2, weight=(np.inf, 2.0)),
+    "one coordinate": Polynomial(3, coordinates=(0,)),
+    "vector one coordinate": Polynomial(2, coordinates=(0,), operator=Langevin()),
+}
+
+SUMS = {
+    "two polynomials": Polynomial(2, weight=2.0) + Polynomial(1, operator=Langevin()),
+    "polynomial and kernel": Polynomial(2) + Kernel(RationalQuadratic(1.4), weight=0.3),
+    "two kernels": Kernel(Gaussian(0.9)) + Kernel(Matern(3.5, 1.2), order=2, weight=2.0),
+}
+
+FAMILIES: dict[str, LinearFamily] = {**POLYNOMIALS, **STEIN_KERNELS, **SUMS}
+
+
+def rows(table: dict) -> dict:
+    """Arguments of pytest.mark.parametrize for a table of name → value."""
+    return {"argvalues": list(table.values()), "ids": list(table)}

@@ -1,0 +1,119 @@
+"""Misuse, one row each: the message must name the argument, what was got, and what to do."""
+
+import numpy as np
+import pytest
+from problems import gaussian
+
+import zerovar as zv
+
+X, S = gaussian(40, 2)
+F = X[:, 0]
+WITH_NAN, FLAT = X.copy(), X.copy()
+WITH_NAN[3, 1] = np.nan
+FLAT[:, 1] = 4.0
+CHANGED = np.concatenate([S[:20], S[:20] + 1.0])
+TWICE = np.concatenate([X[:20], X[:20]])
+
+
+def estimate(draws=X, scores=S, values=F, **options):
+    return zv.estimate(draws, scores, values, **options)
+
+
+# what is done wrong: (call, words that the message must hold)
+MISUSE = {
+    "shapes differ": (lambda: estimate(scores=S[:-1]), ["draws and scores", "(40, 2)", "(39, 2)"]),
+    "axes swapped": (lambda: estimate(X.T, S), ["same shape", "swapped"]),
+    "one-dimensional draws": (lambda: estimate(X[:, 0], S[:, 0]), ["(n, d)", "(40,)", "draws[:, None]"]),
+    "four-dimensional draws": (lambda: estimate(X[None, None], S[None, None]), ["(chain, draw, d)", "(1, 1, 40, 2)"]),
+    "NaN in draws": (lambda: estimate(WITH_NAN), ["draws", "NaN", "(3, 1)", "does not drop"]),
+    "NaN in scores": (lambda: estimate(scores=WITH_NAN), ["scores", "NaN", "(3, 1)"]),
+    "infinite values": (lambda: estimate(values=np.where(F > 1, np.inf, F)), ["values", "infinite"]),
+    "text": (lambda: estimate(np.full((40, 2), "a")), ["draws", "non-numeric"]),
+    "complex": (lambda: estimate(X.astype(complex)), ["draws", "complex128"]),
+    "ragged": (lambda: estimate([[1.0, 2.0], [3.0]]), ["draws", "array"]),
+    "one draw": (lambda: estimate(X[:1], S[:1], F[:1]), ["at least 4 draws", "1 draws"]),
+    "no parameters": (lambda: estimate(X[:, :0], S[:, :0]), ["0 dimensions"]),
+    "constant coordinate": (lambda: estimate(FLAT), ["coordinate 1", "4", "leave it out"]),
+    "zero scores": (lambda: estimate(scores=np.zeros_like(S)), ["scores", "coordinate 0"]),
+    "values of another length": (lambda: estimate(values=F[:-1]), ["values", "(40,)", "(39,)"]),
+    "values transposed": (lambda: estimate(values=np.stack([F, F, F])), ["values", "(3, 40)", "swapped"]),
+    "values missing": (lambda: zv.fit(zv.Polynomial(1), zv.Sample(X, S), None), ["values", "None"]),
+    "empty dict": (lambda: estimate(values={}), ["values", "empty"]),
+    "bad entry of a dict": (lambda: estimate(values={"a": F, "b": F[:5]}), ["values['b']", "(5,)"]),
+    "function that is not JAX": (lambda: estimate(values=lambda x: float(x[0])), ["function of one draw", "array of values"]),
+    "too few names": (lambda: estimate(values=X, names=["a"]), ["names", "2 strings", "['a']"]),
+    "names not distinct": (lambda: estimate(values=X, names=["a", "a"]), ["names", "distinct", "a"]),
+    "weights of another length": (lambda: estimate(log_weights=np.zeros(7)), ["log_weights", "(40,)", "(7,)"]),
+    "NaN weights": (lambda: estimate(log_weights=np.full(40, np.nan)), ["log_weights", "NaN"]),
+    "zero weights": (lambda: estimate(log_weights=np.where(F > 1, -np.inf, 0.0)), ["log_weights", "weight zero", "leave"]),
+    "equal draws, other scores": (lambda: estimate(TWICE, CHANGED), ["scores differ", "rows 0 and 20", "order"]),
+    "equal draws, other values": (lambda: estimate(TWICE, S[np.r_[:20, :20]], F), ["values differ", "rows 0 and 20"]),
+    "too few draws for free terms": (
+        lambda: estimate(family=zv.Polynomial(8, weight=np.inf)),
+        ["44 unpenalised", "40 distinct", "lower degree"],
+    ),
+    "coordinates out of range": (lambda: estimate(family=zv.Polynomial(1, coordinates=[5])), ["coordinates", "0 … 1", "5"]),
+    "family is not one": (lambda: estimate(family="polynomial"), ["family", "'polynomial'", "Polynomial(2)"]),
+    "objective is not one": (lambda: estimate(objective=0.1), ["objective", "0.1", "LeastSquares"]),
+    "solver is not one": (lambda: estimate(solver="exact"), ["solver", "'exact'", "Exact()"]),
+    "split is not one": (lambda: estimate(split=0.5), ["split", "0.5", "holdout(fraction)"]),
+    "holdout of everything": (lambda: zv.holdout(1.0), ["fraction", "between 0 and 1", "1.0"]),
+    "holdout of too little": (lambda: estimate(split=zv.holdout(0.05)), ["2 to estimate", "at least 4", "another fraction"]),
+    "one fold": (lambda: zv.cross_fit(1), ["k", "at least 2", "1"]),
+    "more folds than draws": (lambda: estimate(split=zv.cross_fit(30)), ["cross_fit(30)", "60 draws", "fewer folds"]),
+    "degree zero": (lambda: zv.Polynomial(0), ["degree", "at least 1", "0"]),
+    "fractional degree": (lambda: zv.Polynomial(1.5), ["degree", "integer", "1.5"]),
+    "negative weight": (lambda: zv.Polynomial(1, weight=-1.0), ["weight", "≥ 0", "-1.0"]),
+    "weights for other degrees": (lambda: zv.Polynomial(2, weight=(1, 1, 1)), ["weight", "2 of them"]),
+    "negative length-scale": (lambda: zv.kernels.Gaussian(-1.0), ["length_scale", "positive", "-1.0"]),
+    "nu not half-integer": (lambda: zv.kernels.Matern(2.0), ["nu", "half-integer", "2.0"]),
+    "kernel too rough": (lambda: zv.Kernel(zv.kernels.Matern(1.5), order=2), ["order 2", "larger nu"]),
+    "order three": (lambda: zv.Kernel(order=3), ["order", "1", "2", "3"]),
+    "base is not a kernel": (lambda: zv.Kernel(1.0), ["base", "kernels.Gaussian", "1.0"]),
+    "negative ridge": (lambda: zv.Ridge(-1.0), ["strength", "≥ 0", "-1.0"]),
+    "ridge as a number": (lambda: zv.LeastSquares(0.1), ["penalties", "Ridge", "0.1"]),
+    "Ridge and L2": (lambda: estimate(objective=zv.LeastSquares((zv.Ridge(1.0), zv.L2(1.0)))), ["Ridge or L2"]),
+    "L1 on a kernel": (lambda: estimate(family=zv.Kernel(), objective=zv.LeastSquares(zv.L1(1.0))), ["L1", "features"]),
+    "sample of another dimension": (
+        lambda: zv.fit(zv.Polynomial(1), zv.Sample(X, S), F)(zv.Sample(*gaussian(40, 3))),
+        ["d = 2", "d = 3"],
+    ),
+    "arrays for a sample": (lambda: zv.fit(zv.Polynomial(1), X, F), ["sample", "zv.Sample(draws, scores)", "ndarray"]),
+    "check without a sample": (lambda: zv.check(X), ["sample", "zv.Sample"]),
+}
+
+
+@pytest.mark.parametrize("what", MISUSE)
+def test_misuse_is_explained(what):
+    call, words = MISUSE[what]
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the words are checked below)
+        call()
+    message = str(caught.value)
+    for word in words:
+        assert word in message, f"{word!r} is not in: {message}"
+
+
+def test_wrong_scores_are_warned_of():
+    x, s = gaussian(500, 2)
+    with pytest.warns(zv.ScoreWarning, match="sign is flipped"):
+        estimate = zv.estimate(x, -s, x)
+    assert any("sign is flipped" in text for text in estimate.warnings)
+
+
+def test_constant_integrands_are_warned_of():
+    x, s = gaussian(200, 2)
+    with pytest.warns(zv.SampleWarning, match="Constant integrand: c"):
+        estimate = zv.estimate(x, s, {"c": np.full(200, 3.0), "x": x[:, 0]})
+    assert estimate.value[0] == pytest.approx(3.0, rel=1e-12)
+    assert 0 < estimate.std_error[0] < 1e-12
+
+
+def test_few_draws_for_the_family_are_warned_of():
+    x, s = gaussian(60, 2)
+    with pytest.warns(zv.SampleWarning, match="Few draws"):
+        zv.estimate(x, s, np.sin(x), family=zv.Polynomial(7))
+
+
+def test_nothing_is_warned_of_when_all_is_well(recwarn):
+    zv.estimate(*gaussian(300, 2))
+    assert not recwarn.list

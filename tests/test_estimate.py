@@ -1,0 +1,196 @@
+"""estimate(): every form of input, what the answer holds, and whether its errors are true."""
+
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import ar1, gaussian, metropolis
+
+import zerovar as zv
+
+X, S = gaussian(400, 3)
+CHAINS = X.reshape(4, 100, 3), S.reshape(4, 100, 3)
+
+
+def test_the_answer_beats_plain_monte_carlo_and_says_so():
+    answer = zv.estimate(X, S, {"a": X[:, 0], "b": np.exp(0.3 * X[:, 1])})
+    truth = np.array([1.0, 0.0])
+    assert answer.names == ("a", "b")
+    assert abs(answer.value[0] - truth[0]) < 1e-10
+    assert answer.gain[0] > 1e10
+    assert answer.gain[1] > 5
+    np.testing.assert_allclose(answer.plain_value, [X[:, 0].mean(), np.exp(0.3 * X[:, 1]).mean()])
+    for array in (answer.value, answer.std_error, answer.plain_value, answer.plain_std_error, answer.gain):
+        assert isinstance(array, np.ndarray)
+        assert array.shape == (2,)
+        assert array.dtype == np.float64
+
+
+FORMS = {
+    "(n, q)": X[:, :2] ** 3,
+    "(chain, draw, q)": X.reshape(4, 100, 3)[..., :2] ** 3,
+    "dict of (n,)": {"f0": X[:, 0] ** 3, "f1": X[:, 1] ** 3},
+    "dict of (chain, draw)": {"f0": X[:, 0].reshape(4, 100) ** 3, "f1": X[:, 1].reshape(4, 100) ** 3},
+    "function": lambda x: x[:2] ** 3,
+    "function with names": lambda x: {"f0": x[0] ** 3, "f1": x[1] ** 3},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_values_gives_the_same_answer(form):
+    expected = zv.estimate(*CHAINS, X[:, :2] ** 3)
+    answer = zv.estimate(*CHAINS, FORMS[form])
+    assert answer.names == ("f0", "f1")
+    np.testing.assert_allclose(answer.value, expected.value, rtol=1e-12)
+    np.testing.assert_allclose(answer.std_error, expected.std_error, rtol=1e-9)
+
+
+def test_one_integrand_is_an_array_of_one():
+    for values in (X[:, 0], X[:, 0].reshape(4, 100), lambda x: jnp.sin(x[0])):
+        assert zv.estimate(*CHAINS, values).value.shape == (1,)
+
+
+def test_without_values_the_draws_are_the_integrands():
+    np.testing.assert_allclose(zv.estimate(X, S).value, [1.0, 2.0, 3.0], atol=1e-10)
+
+
+@pytest.mark.parametrize("split", [zv.in_sample(), zv.holdout(0.4), zv.cross_fit(4)], ids=["in_sample", "holdout", "cross_fit"])
+def test_splits_agree_within_their_errors(split):
+    answer = zv.estimate(*CHAINS, np.sin(X), split=split)
+    reference = zv.estimate(*gaussian(20000, 3), lambda x: jnp.sin(x))
+    assert np.all(np.abs(answer.value - reference.value) < 5 * np.hypot(answer.std_error, reference.std_error))
+
+
+def test_folds_are_contiguous_within_chains_and_cover_everything():
+    sample = zv.Sample(*CHAINS)
+    folds = zv.cross_fit(3).folds(sample)
+    estimating = np.sort(np.concatenate([rows for _, rows in folds]))
+    np.testing.assert_array_equal(estimating, np.arange(400))
+    for fitting, rows in folds:
+        assert not set(fitting) & set(rows)
+        assert set(np.unique(np.diff(rows))) <= {1, 100 - len(rows) // 4 + 1}
+    ((fitting, rows),) = zv.holdout(0.25).folds(sample)
+    np.testing.assert_array_equal(rows.reshape(4, 25)[:, 0], [75, 175, 275, 375])
+    assert len(fitting) == 300
+
+
+def test_importance_weights_enter_fit_estimate_and_error():
+    """Draws of N(0, 1.5²) weighted to N(0, 1): the weighted answer is right, the unweighted one is not."""
+    rng = np.random.default_rng(3)
+    x = 1.5 * rng.normal(size=(2000, 2))
+    log_weights = np.sum(-0.5 * x**2 + 0.5 * x**2 / 1.5**2, axis=1)
+    truth = np.exp(-0.5)  # E cos x
+    weighted = zv.estimate(x, -x, np.cos(x), log_weights=log_weights)
+    assert np.all(np.abs(weighted.value - truth) < 4 * weighted.std_error)
+    assert np.all(np.abs(weighted.plain_value - truth) < 4 * weighted.plain_std_error)
+    assert np.all(weighted.gain > 2)
+    with pytest.warns(zv.ScoreWarning):
+        unweighted = zv.estimate(x, -x, np.cos(x))
+    assert np.all(np.abs(unweighted.plain_value - truth) > 5 * unweighted.plain_std_error)
+
+
+def test_equal_weights_change_nothing():
+    plain, weighted = (zv.estimate(X, S, np.sin(X), log_weights=w) for w in (None, np.full(400, 2.7)))
+    np.testing.assert_allclose(weighted.value, plain.value, rtol=1e-12)
+    np.testing.assert_allclose(weighted.std_error, plain.std_error, rtol=1e-9)
+
+
+def test_covariance_serves_differences():
+    """The variance of a − b from the covariance matrix is that of estimating the difference itself."""
+    x = ar1(np.random.default_rng(0), 3000, 2, 0.6)
+    f = np.stack([np.sin(x[:, 0]) + np.cos(x[:, 1]), np.sin(x[:, 0]), np.cos(x[:, 1])], axis=1)
+    answer = zv.estimate(x, -x, f, split=zv.cross_fit())
+    np.testing.assert_allclose(np.sqrt(np.diag(answer.covariance)), answer.std_error)
+    assert np.linalg.eigvalsh(answer.covariance).min() > -1e-12
+    contrast = np.array([1.0, -1.0, 0.0])
+    assert np.sqrt(contrast @ answer.covariance @ contrast) == pytest.approx(answer.std_error[2], rel=0.3)
+
+
+def test_metropolis_chains_are_legal():
+    x, s = metropolis(3000)
+    with pytest.warns(zv.SampleWarning, match="repeat an earlier one"):
+        answer = zv.estimate(x, s, np.cos(x))
+    assert answer.stats["distinct_draws"] < answer.stats["draws"] == 3000
+    assert np.all(np.abs(answer.value - np.exp(-0.5)) < 4 * answer.std_error)
+
+
+def test_rich_families_on_short_slow_chains_are_warned_of():
+    x = ar1(np.random.default_rng(0), 200, 2, 0.9)
+    family, objective = zv.Kernel(zv.kernels.Gaussian(1.5)), zv.LeastSquares(zv.Ridge(1e-4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.ZerovarWarning)
+        answer = zv.estimate(x, -x, np.sin(x), family=family, objective=objective)
+    assert any("rich for this chain" in text for text in answer.warnings)
+    assert any("independent ones" in text for text in answer.warnings)
+
+
+def test_default_family_depends_on_the_number_of_draws():
+    assert zv.estimate(*gaussian(300, 3)).family.describe() == "Polynomial(2)"
+    assert zv.estimate(*gaussian(100, 8)).family.describe() == "Polynomial(1)"
+
+
+# Calibration. Integrands outside every span, with known means under N(0, I) in d = 2.
+INTEGRANDS = {
+    "sine and cosine": (lambda x: np.sin(x[:, 0]) + np.cos(x[:, 1]), np.exp(-0.5)),
+    "oscillation": (lambda x: np.cos(2 * x[:, 0] + x[:, 1]), np.exp(-2.5)),
+    "jump": (lambda x: (x[:, 0] > 0.5) * 1.0, 0.3085375387259869),
+}
+# ρ, draws: effective sizes are about 100 and more (n (1 − ρ)/(1 + ρ))
+CHAIN_KINDS = {"independent": (0.0, 200), "ρ = 0.5": (0.5, 400), "ρ = 0.9": (0.9, 2000)}
+REPLICATES = 200
+
+
+def spread(rho, n, split, family, objective=None, seed=0):
+    """Root mean square of (value − truth) / std_error over replicates, (q,)."""
+    rng = np.random.default_rng(seed)
+    z = []
+    truth = np.array([mean for _, mean in INTEGRANDS.values()])
+    for _ in range(REPLICATES):
+        x = ar1(rng, n, 2, rho)
+        f = np.stack([function(x) for function, _ in INTEGRANDS.values()], axis=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", zv.ZerovarWarning)
+            answer = zv.estimate(x, -x, f, family=family, split=split, objective=objective)
+        z.append((answer.value - truth) / answer.std_error)
+    return np.sqrt(np.mean(np.square(z), axis=0))
+
+
+@pytest.mark.parametrize("split", [zv.holdout(0.5), zv.cross_fit(5), zv.in_sample()], ids=["holdout", "cross_fit", "in_sample"])
+@pytest.mark.parametrize("kind", CHAIN_KINDS)
+def test_standard_errors_are_calibrated(kind, split):
+    """200 replicates know a spread to 5 % (χ²), so 0.8 to 1.25 leaves four of their errors on either side."""
+    rho, n = CHAIN_KINDS[kind]
+    found = spread(rho, n, split, zv.Polynomial(2))
+    assert np.all(found < 1.25), found
+    if not isinstance(split, type(zv.in_sample())):
+        assert np.all(found > 0.8), found
+
+
+@pytest.mark.parametrize("split", [zv.holdout(0.5), zv.cross_fit(5), zv.in_sample()], ids=["holdout", "cross_fit", "in_sample"])
+def test_standard_errors_of_kernels_are_calibrated(split):
+    found = spread(0.0, 200, split, zv.Kernel(zv.kernels.Gaussian(1.5)), zv.LeastSquares(zv.Ridge(0.1)))
+    assert np.all(found < 1.25), found
+    if not isinstance(split, type(zv.in_sample())):
+        assert np.all(found > 0.8), found
+
+
+def test_interpolating_kernels_are_overconfident_and_say_so():
+    """Without a ridge the residuals are tiny but for a few draws in the tails: the error cannot be trusted, and it says so."""
+    family = zv.Kernel(zv.kernels.Gaussian(1.5))
+    assert np.any(spread(0.0, 200, zv.cross_fit(5), family) > 1.5)
+    x = ar1(np.random.default_rng(0), 200, 2, 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.ZerovarWarning)
+        answer = zv.estimate(x, -x, np.sin(x), family=family)
+    assert any("Heavy tails" in text for text in answer.warnings)
+
+
+def test_calibration_can_fail():
+    """Negative control: the naive error of a slow chain (as if its draws were independent) is several times too small."""
+    rng = np.random.default_rng(0)
+    z = []
+    for _ in range(REPLICATES):
+        f = np.cos(ar1(rng, 500, 1, 0.9)[:, 0])
+        z.append((f.mean() - np.exp(-0.5)) / (f.std() / np.sqrt(500)))
+    assert np.sqrt(np.mean(np.square(z))) > 1.25
