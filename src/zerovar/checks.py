@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.stats import t as student
+from scipy.special import stdtr
 
 from .sample import Sample, Standardisation
 from .std_errors import autocorrelation_time
@@ -154,7 +154,7 @@ def _p_values(batches: Float64[np.ndarray, "b ..."]) -> np.ndarray:
     error = batches.std(axis=0, ddof=1) / np.sqrt(count)
     mean = batches.mean(axis=0)
     statistic = np.divide(np.abs(mean), error, out=np.where(np.abs(mean) > 1e-12, np.inf, 0.0), where=error > 0)
-    return 2 * student.sf(statistic, count - 1)
+    return 2 * stdtr(count - 1, -statistic)  # the two tails of Student's t
 
 
 def _diagnosis(sample: Sample, data: _Data, found: _Found, failing: list[int], level: float) -> str:
@@ -204,7 +204,7 @@ def _beginning(data: _Data) -> float:
         late = batches[~first]
         error = late.std(axis=0, ddof=1) / np.sqrt(first.sum())
         statistic = np.abs(batches[first].mean(axis=0)) / np.maximum(error, np.finfo(float).tiny)
-        ps.append(2 * student.sf(statistic, len(late) - 1).ravel())
+        ps.append(2 * stdtr(len(late) - 1, -statistic).ravel())
     together = np.concatenate(ps)
     return float(min(1.0, together.min() * together.size))
 

@@ -61,7 +61,7 @@ def forest(estimate: Estimate, path: str | PathLike[str] | None = None) -> Any:
     axes.set_xlim(-limit, limit)
     axes.set_xlabel("distance from the controlled estimate, in standard errors of plain Monte Carlo")
     for row, value, error, gain in zip(rows, estimate.value, estimate.std_error, estimate.gain, strict=True):
-        text = f"{plus_minus(value, error)}   gain {human(gain) if gain >= 1000 else f'{gain:.3g}'}"
+        text = f"{plus_minus(value, error)}   gain {human(gain) if 1000 <= gain < 1e18 else f'{gain:.3g}'}"
         axes.annotate(text, (1.02, row), xycoords=("axes fraction", "data"), va="center", color=INK, fontsize=9)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)

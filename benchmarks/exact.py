@@ -1,0 +1,137 @@
+"""The exact solver against the LAPACK and matrix products that it cannot do without."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+import zerovar as zv
+from zerovar.families import LinearFamily
+
+from .harness import Row, best
+
+KERNEL = zv.Kernel(zv.kernels.Gaussian(3.0))
+RIDGE = zv.LeastSquares(zv.Ridge(1e-6))
+
+
+def draws(n: int, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A Gaussian sample with three integrands."""
+    x = np.random.default_rng(n + d).normal(size=(n, d))
+    return x, -x, np.sin(x[:, :3])
+
+
+def kernel_rows(sizes: tuple[int, ...], d: int = 10) -> list[Row]:
+    """Fits with given kernel and ridge: Gram's products and Cholesky as the floor; with leave-one-out, Cholesky and inverse."""
+    rows = []
+    for n in sizes:
+        x, s, f = draws(n, d)
+        sample = zv.Sample(x, s)
+        products = best(lambda x=x, s=s: (x @ x.T, s @ s.T, s @ x.T))
+        matrix = _positive(n)
+        cholesky = _in_place(matrix, lambda a: lapack.dpotrf(a, lower=1, overwrite_a=1, clean=0))
+        lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
+        inverse = _in_place(matrix, lambda a: lapack.dpotri(a, lower=1, overwrite_c=1))
+        fit = best(lambda sample=sample, f=f: zv.fit(KERNEL, sample, f, RIDGE))
+        both = best(lambda sample=sample, f=f: zv.fit(KERNEL, sample, f, RIDGE).leave_out(), 3)
+        rows.append(Row(f"kernel fit, n = {n}, d = {d}", products + cholesky, fit, 2.0))
+        rows.append(Row(f"  with leave-one-out, n = {n}", cholesky + inverse, both, 2.0))
+    return rows
+
+
+def polynomial_rows(cases: tuple[tuple[int, int], ...], dual: tuple[int, int]) -> list[Row]:
+    """Primal: forming ΦᵀΦ and factorising it, Φ given. Dual: the Gram's three products and one Cholesky."""
+    rows = []
+    for n, d in cases:
+        x, s, f = draws(n, d)
+        sample, p = zv.Sample(x, s), d * (d + 3) // 2
+        phi = np.random.default_rng(0).normal(size=(p, n))
+
+        def floor(phi: np.ndarray = phi) -> None:
+            gram = blas.dsyrk(1.0, phi.T, trans=1, lower=1)
+            lapack.dpotrf(gram, lower=1, overwrite_a=1, clean=0)
+
+        family = zv.Polynomial(2)
+        ours = best(lambda sample=sample, f=f, family=family: zv.fit(family, sample, f), 3)
+        rows.append(Row(f"Polynomial(2) primal, n = {n}, d = {d}, p = {p}", best(floor, 3), ours))
+    n, d = dual
+    x, s, f = draws(n, d)
+    matrix = _positive(n)
+    cholesky = _in_place(matrix, lambda a: lapack.dpotrf(a, lower=1, overwrite_a=1, clean=0))
+    products = best(lambda: (x @ x.T, s @ s.T, s @ x.T))
+    ours = best(lambda: zv.fit(zv.Polynomial(2), zv.Sample(x, s), f, RIDGE, standardise=False), 3)
+    rows.append(Row(f"Polynomial(2) dual, n = {n}, d = {d}", products + cholesky, ours))
+    return rows
+
+
+def first_call_rows() -> list[Row]:
+    """Compile time: the first estimate in a fresh process, against the second; and the import."""
+    rows = []
+    for label, family in (
+        ("Polynomial(2)", "zv.Polynomial(2)"),
+        ("Kernel(Gaussian)", "zv.Kernel()"),
+        ("sum", "zv.Polynomial(2) + zv.Kernel()"),
+    ):
+        script = (
+            "import time, warnings; warnings.simplefilter('ignore'); t = time.perf_counter(); import zerovar as zv; import numpy as np\n"
+            "a = time.perf_counter() - t; x = np.random.default_rng(0).normal(size=(1000, 10))\n"
+            f"go = lambda: zv.estimate(x, -x, np.sin(x), family={family})\n"
+            "t = time.perf_counter(); go(); b = time.perf_counter() - t; t = time.perf_counter(); go()\n"
+            "print(a, b, time.perf_counter() - t)"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        imported, first, second = map(float, done.stdout.split())
+        rows.append(Row(f"{label}, n = 1000, d = 10: first call", second, first, note=f"import {imported:.2f} s"))
+    return rows
+
+
+def peak_memory(n: int = 4000, family: LinearFamily = KERNEL) -> float:
+    """n × n float64 matrices that a fit with leave-one-out peaks at, above the process's size after a warm-up."""
+    x, s, f = draws(n, 10)
+    sample = zv.Sample(x, s)
+    small = zv.Sample(x[:600], s[:600])
+    zv.fit(family, small, f[:600], RIDGE).leave_out()
+    before = _resident()
+    _reset_peak()
+    zv.fit(family, sample, f, RIDGE).leave_out()
+    return (_peak() - before) / (8 * n * n)
+
+
+def _positive(n: int) -> np.ndarray:
+    base = np.random.default_rng(0).normal(size=(n, 32))
+    return np.asfortranarray(base @ base.T + n * np.eye(n))
+
+
+def _in_place(matrix: np.ndarray, run, repeats: int = 5) -> float:
+    """Seconds of a routine that overwrites its argument, without the copy."""
+    times = []
+    for _ in range(repeats):
+        copy = matrix.copy(order="F")
+        start = time.perf_counter()
+        run(copy)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _reset_peak() -> None:
+    """Linux: start the high-water mark anew, so that earlier work does not count."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def _peak() -> int:
+    with open("/proc/self/status") as file:
+        for line in file:
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

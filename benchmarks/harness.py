@@ -1,0 +1,80 @@
+"""Timing, tables and files that every benchmark shares."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from zerovar.storage import atomic
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One case: seconds of ours and of the floor that it is held against, both the best of several runs."""
+
+    case: str
+    floor: float
+    ours: float
+    bound: float | None = None  # the ratio that must not be exceeded
+    note: str = ""
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.floor
+
+
+def best(run: Callable[[], Any], repeats: int = 5) -> float:
+    """Seconds of the fastest of several runs: the others differ by what else the machine does."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def show(title: str, rows: list[Row], floor: str) -> None:
+    table = Table(title=title, title_justify="left")
+    for column, justify in (("case", "left"), (f"{floor} (s)", "right"), ("zerovar (s)", "right"), ("ratio", "right")):
+        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    table.add_column("bound", justify="right")
+    table.add_column("", justify="left")
+    for row in rows:
+        bound = "" if row.bound is None else f"{row.bound:g}"
+        verdict = "" if row.bound is None else ("ok" if row.ratio <= row.bound else "MISSED")
+        table.add_row(
+            row.case, f"{row.floor:.3f}", f"{row.ours:.3f}", f"{row.ratio:.2f}", bound, f"{verdict} {row.note}".strip()
+        )
+    Console(width=120).print(table)
+
+
+def write(path: Path, results: dict[str, list[Row]]) -> None:
+    """All rows with the machine that they were measured on, as JSON."""
+    import jax
+    import numpy
+    import scipy
+
+    machine = {
+        "cores": os.cpu_count(),
+        "processor": platform.machine(),
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+    }
+    record = {
+        "machine": machine,
+        "results": {name: [dataclasses.asdict(row) | {"ratio": row.ratio} for row in rows] for name, rows in results.items()},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(path) as temporary:
+        temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
