@@ -78,7 +78,8 @@ def first_call_rows() -> list[Row]:
         ("sum", "zv.Polynomial(2) + zv.Kernel()"),
     ):
         script = (
-            "import time, warnings; warnings.simplefilter('ignore'); t = time.perf_counter(); import zerovar as zv; import numpy as np\n"
+            "import time, warnings; warnings.simplefilter('ignore'); t = time.perf_counter(); import zerovar as zv\n"
+            "import numpy as np\n"
             "a = time.perf_counter() - t; x = np.random.default_rng(0).normal(size=(1000, 10))\n"
             f"go = lambda: zv.estimate(x, -x, np.sin(x), family={family})\n"
             "t = time.perf_counter(); go(); b = time.perf_counter() - t; t = time.perf_counter(); go()\n"

@@ -19,6 +19,7 @@ from .families import Family
 
 Vector = Float64[np.ndarray, " q"]
 
+_EXACT = 1e18  # gains beyond this are those of rounding errors
 _COLUMNS = ("name", "value", "plain Monte Carlo", "gain", "worth (draws)")
 
 
@@ -120,16 +121,13 @@ class Estimate:
 
     def _rows(self) -> list[tuple[str, ...]]:
         columns = zip(self.names, self.value, self.std_error, self.plain_value, self.plain_std_error, self.gain, strict=True)
-        return [
-            (
-                name,
-                plus_minus(v, e),
-                plus_minus(pv, pe),
-                f"{g:.3g}" if g < 1e4 else f"{g:.2g}",
-                human(g * self.num_draws),
-            )
-            for name, v, e, pv, pe, g in columns
-        ]
+        return [(name, plus_minus(v, e), plus_minus(pv, pe), *_worth(g, self.num_draws)) for name, v, e, pv, pe, g in columns]
+
+
+def _worth(gain: float, draws: int) -> tuple[str, str]:
+    if gain > _EXACT:
+        return "exact", ""
+    return f"{gain:.3g}" if gain < 1e4 else f"{gain:.2g}", human(gain * draws)
 
 
 def plus_minus(value: float, error: float) -> str:
