@@ -34,6 +34,10 @@ MISUSE = {
     "one draw": (lambda: estimate(X[:1], S[:1], F[:1]), ["at least 4 draws", "1 draws"]),
     "no parameters": (lambda: estimate(X[:, :0], S[:, :0]), ["0 dimensions"]),
     "constant coordinate": (lambda: estimate(FLAT), ["coordinate 1", "4", "leave it out"]),
+    "collinear draws": (
+        lambda: zv.estimate(np.column_stack([X, X.sum(axis=1)]), np.column_stack([S, S[:, 0]])),
+        ["coordinate 2", "linear function", "redundant"],
+    ),
     "zero scores": (lambda: estimate(scores=np.zeros_like(S)), ["scores", "coordinate 0"]),
     "values of another length": (lambda: estimate(values=F[:-1]), ["values", "(40,)", "(39,)"]),
     "values transposed": (lambda: estimate(values=np.stack([F, F, F])), ["values", "(3, 40)", "swapped"]),
@@ -112,6 +116,12 @@ def test_few_draws_for_the_family_are_warned_of():
     x, s = gaussian(60, 2)
     with pytest.warns(zv.SampleWarning, match="Few draws"):
         zv.estimate(x, s, np.sin(x), family=zv.Polynomial(7))
+
+
+def test_a_handful_of_draws_is_warned_of():
+    x, s = gaussian(12, 1)
+    with pytest.warns(zv.SampleWarning, match="too few to know"):
+        zv.estimate(x, s, np.sin(x))
 
 
 def test_nothing_is_warned_of_when_all_is_well(recwarn):

@@ -27,6 +27,8 @@ _WATCHED = 25
 # Share of the variance of f − g in its largest hundredth. On Gaussian test problems errors were right (spread of z below 1.25)
 # up to a share of one half and up to ten times too small beyond nine tenths.
 _HEAVY_TAIL = 0.75
+_FEW = 30
+_APART = 6.0
 _SAFE_SIZE = 500  # effective draws from which a rich family is not warned of
 
 
@@ -90,9 +92,17 @@ def estimate(
         # lifts the coverage of 1.96 errors by kernel families from 88 % to 96 %, and leaves polynomials as they are.
         error = np.maximum(error, np.abs(mean))
     _judge(notes, sample, found, series, stats, time)
+    value = mean if value is None else value
+    apart = np.abs(value - plain) / np.hypot(plain_error, error)
+    if apart.max() > _APART:
+        notes.add(
+            SampleWarning,
+            f"For {found[int(apart.argmax())]} the answers with and without control variates are {apart.max():.0f} of their errors "
+            "apart: one of them is wrong. Are the scores those of these draws, and have the chains converged?",
+        )
     return Estimate(
         names=found,
-        value=mean if value is None else value,
+        value=value,
         std_error=error,
         plain_value=plain,
         plain_std_error=plain_error,
@@ -153,6 +163,11 @@ def _judge(notes: _Notes, sample: Sample, names: Sequence[str], series: np.ndarr
             SampleWarning,
             f"Few draws for this family: {unknowns} terms are fitted to {stats['distinct_draws']} distinct draws. "
             "Use more draws, a lower degree, or a Ridge penalty.",
+        )
+    if effective < _FEW:
+        notes.add(
+            SampleWarning,
+            f"The draws are worth about {effective:.0f} independent ones: too few to know a standard error. Draw more.",
         )
     share = tail_share(series)
     if (share > _HEAVY_TAIL).any():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack, solve_triangular
 
 Matrix = Float64[np.ndarray, "n d"]
 Vector = Float64[np.ndarray, " n"]
@@ -184,9 +184,13 @@ class Standardisation:
             amount = _shrinkage(unit, p, correlation)
             correlation = (1 - amount) * correlation + amount * np.eye(d)
             kind = f"shrunk by {amount:.2g}"
-        # Collinear parameters can leave a full covariance singular to rounding: the smallest lift that keeps it positive.
-        lift = d * np.finfo(float).eps
-        factor = np.linalg.cholesky(correlation + lift * np.eye(d))
+        factor, info = lapack.dpotrf(correlation, lower=1, clean=1)
+        if info or np.diagonal(factor).min() ** 2 < 100 * d * np.finfo(float).eps:
+            j = (info or int(np.argmin(np.diagonal(factor))) + 1) - 1
+            raise ValueError(
+                f"draws: coordinate {j} is a linear function of the coordinates before it, to rounding, so the draws have no "
+                f"density in d = {d} dimensions. Leave redundant parameters out (the last entry of a simplex, a sum of others)"
+            )
         return Standardisation(mean, scale[:, None] * factor, kind)
 
     def __call__(self, draws: Matrix, scores: Matrix) -> tuple[Matrix, Matrix]:
