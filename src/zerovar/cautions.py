@@ -1,0 +1,108 @@
+"""Words of caution: what makes an answer less certain than it looks, judged in one place."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from .checks import Check
+from .errors import NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning
+from .std_errors import tail_share
+
+# Below this autocorrelation time, draws count as independent.
+INDEPENDENT = 1.5
+_FEW = 30  # effective draws under which no standard error is to be trusted
+_SAFE = 500  # effective draws from which a rich family is not warned of
+_APART = 6.0  # standard errors between the plain and the controlled answer
+# Share of the variance of f − g in its largest hundredth. On Gaussian test problems errors were right (spread of z below 1.25)
+# up to a share of one half, and up to ten times too small beyond nine tenths.
+_HEAVY_TAIL = 0.75
+
+
+class Cautions:
+    """Warnings, given to the user once each and kept with the answer."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def add(self, kind: type[ZerovarWarning], text: str) -> None:
+        if text not in self.texts:
+            self.texts.append(text)
+            warnings.warn(text, kind, stacklevel=4)  # as if from the line that called estimate()
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Take the numerical warnings of several folds, to give each once."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", NumericalWarning)
+            yield
+        for warning in caught:
+            if issubclass(warning.category, NumericalWarning):
+                self.add(NumericalWarning, str(warning.message))
+            else:
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+    def scores(self, verdict: Check) -> None:
+        if not verdict.ok:
+            text = f"The scores do not agree with the draws. {verdict.diagnosis} zv.check(sample) says more."
+            self.add(ScoreWarning, text)
+
+    def constants(self, names: Sequence[str], values: np.ndarray) -> None:
+        flat = [name for name, spread in zip(names, np.ptp(values, axis=0), strict=True) if spread == 0]
+        if flat:
+            self.add(
+                SampleWarning, f"Constant integrand: {_few(flat)}. Its mean is that constant; there is nothing to estimate."
+            )
+
+    def size(self, draws: int, time: float, stats: dict[str, Any]) -> None:
+        """Draws against unknowns, with the autocorrelation time counted."""
+        effective, unknowns = draws / time, stats["unknowns"]
+        if effective < _FEW:
+            text = f"The draws are worth about {effective:.0f} independent ones: too few to know a standard error. Draw more."
+            self.add(SampleWarning, text)
+        if time >= INDEPENDENT and unknowns > effective / 2 and effective < _SAFE:
+            self.add(
+                SampleWarning,
+                f"The family is rich for this chain: {unknowns} unknowns are fitted to {draws} draws that are worth about "
+                f"{effective:.0f} independent ones, so the standard error can be far too small. "
+                "Use a longer chain, Polynomial(1) or Polynomial(2), or a larger Ridge.",
+            )
+        elif stats["form"].startswith("primal") and unknowns > stats["distinct_draws"] / 2:
+            self.add(
+                SampleWarning,
+                f"Few draws for this family: {unknowns} terms are fitted to {stats['distinct_draws']} distinct draws. "
+                "Use more draws, a lower degree, or a Ridge penalty.",
+            )
+        repeated = stats["draws"] - stats["distinct_draws"]
+        if repeated > 0.5 * stats["draws"]:
+            text = f"{repeated} of {stats['draws']} fitting draws repeat an earlier one (merged for the fit)."
+            self.add(SampleWarning, text)
+
+    def tails(self, names: Sequence[str], series: np.ndarray) -> None:
+        share = tail_share(series)
+        heavy = [name for name, part in zip(names, share, strict=True) if part > _HEAVY_TAIL]
+        if heavy:
+            self.add(
+                SampleWarning,
+                f"Heavy tails: one draw in a hundred carries {share.max():.0%} of the variance of f − g ({_few(heavy)}), so "
+                "the standard error is itself uncertain and probably too small. "
+                "A larger Ridge, or adding Polynomial(2), tames the tails of g.",
+            )
+
+    def agreement(self, names: Sequence[str], distance: np.ndarray) -> None:
+        """`distance` (q,) between the plain and the controlled answer, in their joint standard errors."""
+        worst = int(distance.argmax())
+        if distance[worst] > _APART:
+            self.add(
+                SampleWarning,
+                f"For {names[worst]} the answers with and without control variates are {distance[worst]:.0f} of their errors "
+                "apart: one of them is wrong. Are the scores those of these draws, and have the chains converged?",
+            )
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
