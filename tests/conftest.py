@@ -5,6 +5,13 @@ from pathlib import Path
 
 import jax
 import pytest
+from jaxtyping import install_import_hook
+
+# Shapes and types in signatures are checked at every call while the tests run: of the inner modules, because at the public
+# surface the messages under test are our own.
+install_import_hook(
+    ["zerovar.families.base", "zerovar.solvers", "zerovar.operators", "zerovar.std_errors"], "beartype.beartype"
+)
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ KERNELS = {
     "decaying, product": KernelRow(
         Decaying(0.2, 1.1, product=True), lambda p, q, z: jnp.exp(-z / 2.42) / ((1 + 0.2 * p) * (1 + 0.2 * q))
     ),
-    "scaled": KernelRow(2.0 * Decaying(0.2, 1.1), lambda p, q, z: 2 * jnp.exp(-z / 2.42) / (1 + 0.2 * p + 0.2 * q)),
+    "scaled": KernelRow(2.0 * InverseMultiquadric(1.3), lambda p, q, z: 2 * (1 + z / 1.69) ** -0.5),
     "sum": KernelRow(Gaussian(0.9) + 0.5 * RationalQuadratic(1.4), lambda p, q, z: jnp.exp(-z / 1.62) + 0.5 / (1 + z / 1.96)),
     "product": KernelRow(Matern(2.5, 1.2) * Gaussian(0.9), lambda p, q, z: matern(2.5, 1.2)(p, q, z) * jnp.exp(-z / 1.62)),
 }

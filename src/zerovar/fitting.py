@@ -33,7 +33,7 @@ class Fitted:
     family: Family
     objective: Objective
     standardisation: Standardisation
-    terms: tuple[tuple[LinearFamily, Float64[np.ndarray, "p q"]], ...]
+    terms: tuple[tuple[LinearFamily, np.ndarray], ...]  # features of each times its coefficients (p, q)
     intercept: Float64[np.ndarray, " q"]
     result: Result
     stats: dict[str, Any]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ class AbstractKernel(eqx.Module):
         """How many derivatives in each of its arguments the kernel has (exclusive bound; inf if all)."""
         return math.inf
 
-    def resolve(self, length_scale: float) -> Self:
+    def resolve(self, length_scale: float) -> AbstractKernel:
         """This kernel with `length_scale` wherever none was given."""
         return self
 

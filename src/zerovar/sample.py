@@ -198,7 +198,7 @@ class Standardisation:
         return np.ascontiguousarray(z), scores @ self.factor
 
 
-def _shrinkage(unit: Matrix, p: Vector, correlation: Matrix) -> float:
+def _shrinkage(unit: Matrix, p: Vector, correlation: Float64[np.ndarray, "d d"]) -> float:
     """Ledoit and Wolf's estimate of the best weight of the identity, for rows of unit variance."""
     d = unit.shape[1]
     distance = np.sum((correlation - np.eye(d)) ** 2)

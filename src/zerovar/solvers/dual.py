@@ -21,6 +21,7 @@ from .blocks import feature_matrix, gram_matrix
 
 _EPS = np.finfo(np.float64).eps
 Values = Float64[np.ndarray, "m q"]
+Free = Float64[np.ndarray, "b q"]
 Groups = Sequence[Int[np.ndarray, " k"]]
 
 
@@ -94,7 +95,7 @@ class Dual(Factorisation):
             out[group] = np.linalg.solve(block, a[group])
         return out
 
-    def _dual_coefficients(self, values: Values) -> tuple[Values, Values]:
+    def _dual_coefficients(self, values: Values) -> tuple[Values, Free]:
         if self._border_solved is None:
             return self._solve_a(values), np.zeros((0, values.shape[1]))
         # What the border explains is taken out first: exact, whatever the condition of A
@@ -198,7 +199,7 @@ class Spectral(Factorisation):
     def _ridge(self, ridge: float | None) -> float:
         return self.ridge if ridge is None else max(ridge, self.floor if self.result is Result.RIDGE_RAISED else 0.0)
 
-    def _coefficients(self, values: Values, ridge: float | None) -> tuple[Values, Values]:
+    def _coefficients(self, values: Values, ridge: float | None) -> tuple[Values, Free]:
         values = self._root * values
         inside = self._vectors.T @ values
         weighted = self._vectors @ (inside / (self._eigenvalues + self._ridge(ridge))[:, None])
@@ -218,7 +219,7 @@ def _border(problem: Problem, penalised: LinearFamily, free: LinearFamily | None
     return border, terms + ((free,) if free is not None else ()), problem.intercept_variance
 
 
-def _solution(a: Values, free: Values, terms: Any, intercept_variance: float) -> Solution:
+def _solution(a: Values, free: Free, terms: Any, intercept_variance: float) -> Solution:
     if np.isinf(intercept_variance):
         intercept, free = free[0], free[1:]
     else:
