@@ -150,10 +150,7 @@ POLYNOMIALS_IN_D = {f"{name}, d = 3": (family, 3) for name, family in POLYNOMIAL
 
 
 @pytest.mark.parametrize(("family", "d"), **rows(POLYNOMIALS_IN_D))
-def test_polynomial_features_are_the_autodiff_ones(family, d, request):
-    if family.coordinates is not None and isinstance(family.operator, Langevin):
-        reason = "Polynomial.basis returns fields with len(coordinates) components instead of d"
-        request.applymarker(pytest.mark.xfail(strict=True, raises=TypeError, reason=reason))
+def test_polynomial_features_are_the_autodiff_ones(family, d):
     x, s = points(5, d)
     expected = compiled(lambda *arrays: BasisFamily.features(family, *arrays))(x, s)
     assert_close(features(family, x, s), expected, 1e-13)

@@ -194,8 +194,8 @@ class Standardisation:
         return Standardisation(mean, scale[:, None] * factor, kind)
 
     def __call__(self, draws: Matrix, scores: Matrix) -> tuple[Matrix, Matrix]:
-        z = solve_triangular(self.factor, (draws - self.mean).T, lower=True, check_finite=False).T
-        return np.ascontiguousarray(z), scores @ self.factor
+        inverse = solve_triangular(self.factor, np.eye(len(self.mean)), lower=True, check_finite=False)
+        return (draws - self.mean) @ inverse.T, scores @ self.factor
 
 
 def _shrinkage(unit: Matrix, p: Vector, correlation: Float64[np.ndarray, "d d"]) -> float:

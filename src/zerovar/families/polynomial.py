@@ -106,14 +106,14 @@ class Polynomial(BasisFamily):
         return rebuild(np.where(finite, self.weight, 0.0)), rebuild(np.where(finite, 0.0, self.weight))
 
     def basis(self, x):
-        x, _ = self._restricted(x[None], x[None])
-        degrees = [m.T for m, _ in _monomials(x, x, self.degree)]  # each (1, p_j)
-        chosen = [scale * degrees[k][0] for k, scale in self._scales(x.shape[1])]
-        monomials = jnp.concatenate(chosen)
+        d = len(x)
+        inner, _ = self._restricted(x[None], x[None])
+        degrees = [m[:, 0] for m, _ in _monomials(inner, inner, self.degree)]
+        monomials = jnp.concatenate([scale * degrees[k] for k, scale in self._scales(inner.shape[1])])
         if isinstance(self.operator, ScalarLangevin):
             return monomials
-        d = x.shape[1]
-        return (monomials[:, None, None] * jnp.eye(d)).reshape(-1, d)
+        directions = jnp.eye(d) if self.coordinates is None else jnp.eye(d)[np.asarray(self.coordinates)]
+        return (monomials[:, None, None] * directions).reshape(-1, d)
 
     def features(self, x, s):
         x, s = self._restricted(x, s)

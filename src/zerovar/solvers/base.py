@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int
+from jaxtyping import Float64
 
 from ..families import Family, LinearFamily
 from ..objectives import Objective
 
 Values = Float64[np.ndarray, "m q"]
-Groups = Sequence[Int[np.ndarray, " k"]]
+Groups = Sequence[np.ndarray]  # of row numbers
 
 
 class Result(enum.Enum):

@@ -8,7 +8,6 @@ Q_II⁻¹ a_I, in closed form.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,11 @@ from jaxtyping import Float64, Int
 from scipy.linalg import blas, eigh, lapack, qr, solve_triangular
 
 from ..families import LinearFamily, Translates
-from .base import Factorisation, Problem, Result, Solution
+from .base import Factorisation, Groups, Problem, Result, Solution, Values
 from .blocks import feature_matrix, gram_matrix
 
 _EPS = np.finfo(np.float64).eps
-Values = Float64[np.ndarray, "m q"]
 Free = Float64[np.ndarray, "b q"]
-Groups = Sequence[Int[np.ndarray, " k"]]
 
 
 class Dual(Factorisation):

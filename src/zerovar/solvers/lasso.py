@@ -22,7 +22,7 @@ class Lasso(Factorisation):
     def __init__(self, problem: Problem, penalised: LinearFamily):
         self._data = CentredFeatures(problem, penalised, None)
         self.terms = self._data.terms
-        phi = self._data.array
+        phi = self._data.centred(np.ones(len(self._data.raw)))
         sd = np.linalg.norm(phi, axis=1)
         self._sd = np.where(sd > 0, sd, 1.0)
         self._unit = phi / self._sd[:, None]

@@ -1,8 +1,8 @@
 """The primal: p × p normal equations for a family with p features.
 
 Features are centred (the intercept is free) and weighted by √p_i, Φ; then (ΦᵀΦ + D)θ = Φᵀf with D the ridge, zero on free
-terms. By Cholesky after scaling to unit diagonal, with one step of refinement; where the pivots show that squaring the
-condition number costs too much, by QR with column pivoting on [Φ; √D] instead, which reveals the rank.
+terms. By Cholesky after scaling to unit diagonal, with one step of refinement unless well-conditioned; where the pivots show
+that squaring the condition number costs too much, by QR with column pivoting on [Φ; √D] instead, which reveals the rank.
 """
 
 from __future__ import annotations
@@ -18,11 +18,16 @@ from .blocks import feature_matrix
 _EPS = np.finfo(np.float64).eps
 # The Cholesky route is taken while ΦᵀΦ, at unit diagonal, keeps pivots above this: refinement then restores full accuracy.
 _SMALLEST_PIVOT = 1e-10
+_REFINE_BELOW = 1e-3
 _RANK_TOLERANCE = 1e-12
 
 
 class CentredFeatures:
-    """Weighted, centred features Φ, `array` (p, m), with what it takes to map values in and coefficients out."""
+    """Features Φ, weighted by √p and centred, with what it takes to map values in and coefficients out.
+
+    `raw` (p, m) is not centred, and under equal weights not scaled either: features of a Stein family have means near zero,
+    so that centring their products instead loses nothing, and saves two passes over the largest array of the fit.
+    """
 
     def __init__(self, problem: Problem, penalised: LinearFamily | None, free: LinearFamily | None):
         self.terms = tuple(term for term in (penalised, free) if term is not None)
@@ -31,22 +36,44 @@ class CentredFeatures:
         self.penalty = np.full(sum(self._sizes), problem.ridge)
         if free is not None:
             self.penalty[-self._sizes[-1] :] = 0.0
-        self.root = np.sqrt(problem.probabilities)
-        self.array = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+        self.raw = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
         self.free_intercept = np.isinf(problem.intercept_variance)
-        if self.free_intercept:
-            self._means = self.array @ problem.probabilities
-            self.array -= self._means[:, None]
-        else:  # the constant is one more penalised feature
+        if not self.free_intercept:  # the constant is one more penalised feature
             self._constant = np.sqrt(problem.intercept_variance)
-            self.array = np.concatenate([np.full((1, len(self.root)), self._constant), self.array])
+            self.raw = np.concatenate([np.full((1, self.raw.shape[1]), self._constant), self.raw])
             self.penalty = np.concatenate([[problem.ridge], self.penalty])
-        self.array *= self.root
+        self.root = np.sqrt(problem.probabilities)
+        equal = np.ptp(self.root) == 0
+        self._scale = float(self.root[0]) if equal else 1.0
+        if not equal:
+            self.raw *= self.root
+        self._means = np.zeros(len(self.raw))
+        if self.free_intercept:
+            self._means = self._scale * (self.raw @ self.root)
 
     def values(self, values: Values) -> tuple[Values, np.ndarray]:
         """√p (f − mean), and the mean (q,), which is zero where the intercept is not free."""
         mean = self.root**2 @ values if self.free_intercept else np.zeros(values.shape[1])
         return self.root[:, None] * (values - mean), mean
+
+    def gram(self) -> Float64[np.ndarray, "p p"]:
+        """ΦᵀΦ, in the lower triangle."""
+        gram = blas.dsyrk(self._scale**2, self.raw.T, trans=1, lower=1)  # raw.T is Fortran-ordered: no copy
+        return blas.dsyr(-1.0, self._means, a=gram, lower=1, overwrite_a=1)
+
+    def project(self, f: Values) -> Float64[np.ndarray, "p q"]:
+        """Φᵀf for centred f."""
+        return self._scale * (self.raw @ f)
+
+    def fitted(self, theta: Float64[np.ndarray, "p q"]) -> Values:
+        return self._scale * (self.raw.T @ theta) - self.root[:, None] * (self._means @ theta)
+
+    def centred(self, scale: Float64[np.ndarray, " p"]) -> Float64[np.ndarray, "p m"]:
+        """Φ itself, each feature times its scale."""
+        out = (self._scale * scale)[:, None] * self.raw
+        if self.free_intercept:
+            out -= np.outer(scale * self._means, self.root)
+        return out
 
     def solution(self, theta: Float64[np.ndarray, "p q"], mean: np.ndarray) -> Solution:
         if self.free_intercept:
@@ -62,20 +89,20 @@ class Primal(Factorisation):
     def __init__(self, problem: Problem, penalised: LinearFamily | None, free: LinearFamily | None):
         self._data = CentredFeatures(problem, penalised, free)
         self.terms = self._data.terms
-        phi = self._data.array
-        gram = blas.dsyrk(1.0, phi.T, trans=1, lower=1)  # phi.T is Fortran-ordered: no copy
+        gram = self._data.gram()
         diagonal = gram.diagonal() + self._data.penalty
         self._scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         gram *= self._scale[:, None]
         gram *= self._scale
         np.fill_diagonal(gram, np.where(diagonal > 0, 1.0, 0.0))
         self._factor, info = lapack.dpotrf(gram, lower=1, overwrite_a=1, clean=0)
-        rcond = float(self._factor.diagonal().min() ** 2) if info == 0 else 0.0
+        self._rcond = float(self._factor.diagonal().min() ** 2) if info == 0 else 0.0
         self.result = Result.OK
-        self.stats = {"form": "primal", "unknowns": len(phi), "rank": len(phi), "ridge": problem.ridge, "rcond": rcond}
+        p = len(diagonal)
+        self.stats = {"form": "primal", "unknowns": p, "rank": p, "ridge": problem.ridge, "rcond": self._rcond}
         self._whitened: np.ndarray | None = None
         self._complete: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-        if rcond < _SMALLEST_PIVOT:
+        if self._rcond < _SMALLEST_PIVOT:
             self._factorise_by_qr()
 
     def solve(self, values: Values) -> Solution:
@@ -85,9 +112,10 @@ class Primal(Factorisation):
             theta = np.empty((len(order), f.shape[1]))
             theta[order] = right @ solve_triangular(lower, self._whiten() @ f, trans=1)
             return self._data.solution(self._scale[:, None] * theta, mean)
-        phi = self._data.array
-        theta = self._normal(phi @ f)
-        theta += self._normal(phi @ (f - phi.T @ theta) - self._data.penalty[:, None] * theta)
+        theta = self._normal(self._data.project(f))
+        if self._rcond < _REFINE_BELOW:
+            residual = f - self._data.fitted(theta)
+            theta += self._normal(self._data.project(residual) - self._data.penalty[:, None] * theta)
         return self._data.solution(theta, mean)
 
     def leave_out(self, values: Values, groups: Groups | None) -> Values:
@@ -111,13 +139,13 @@ class Primal(Factorisation):
     def _whiten(self) -> np.ndarray:
         """L⁻¹SΦ (rank, m), S the scaling: inner products of its columns are the hat matrix, but for the intercept's."""
         if self._whitened is None:
-            scaled = (self._scale[:, None] * self._data.array).T  # Fortran order, solved in place from the right
+            scaled = self._data.centred(self._scale).T  # Fortran order, solved in place from the right
             self._whitened = blas.dtrsm(1.0, self._factor, scaled, side=1, lower=1, trans_a=1, overwrite_b=1).T
         return self._whitened
 
     def _factorise_by_qr(self) -> None:
         """Φ S P = Q R; the rank is where R's diagonal drops to rounding, the solution the one of least scaled norm."""
-        columns = (self._data.array * self._scale[:, None]).T
+        columns = self._data.centred(self._scale).T
         if self._data.penalty.any():
             columns = np.concatenate([columns, np.diag(np.sqrt(self._data.penalty) * self._scale)])
         orthonormal, triangle, order = qr(columns, mode="economic", pivoting=True, check_finite=False)
