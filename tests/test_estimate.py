@@ -171,8 +171,10 @@ def test_standard_errors_are_calibrated(kind, split):
 
 
 @pytest.mark.parametrize("split", [zv.holdout(0.5), zv.cross_fit(5), zv.in_sample()], ids=["holdout", "cross_fit", "in_sample"])
-def test_standard_errors_of_kernels_are_calibrated(split):
-    found = spread(0.0, 200, split, zv.Kernel(zv.kernels.Gaussian(1.5)), zv.LeastSquares(zv.Ridge(0.1)))
+@pytest.mark.parametrize("kind", ["independent", "ρ = 0.5"])
+def test_standard_errors_of_kernels_are_calibrated(kind, split):
+    rho, n = CHAIN_KINDS[kind]
+    found = spread(rho, n, split, zv.Kernel(zv.kernels.Gaussian(1.5)), zv.LeastSquares(zv.Ridge(0.1)))
     assert np.all(found < 1.25), found
     if not isinstance(split, type(zv.in_sample())):
         assert np.all(found > 0.8), found

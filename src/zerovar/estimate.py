@@ -41,7 +41,7 @@ def estimate(
     draws, scores: (n, d), one chain in order, or (chain, draw, d); scores are ∇log π at the draws, on the draws' scale.
     values: the integrands at the draws, (n,), (n, q), (chain, draw), (chain, draw, q), a dict of name → such arrays, or
         a function of one draw (d,), vmapped; by default the draws themselves.
-    family: default `Polynomial(2)`, or `Polynomial(1)` where there are fewer than five draws a term.
+    family: default `Polynomial(2)`, or `Polynomial(1)` where there are fewer than two draws a term.
     objective: default `LeastSquares()`. solver: default `Exact()`.
     split: default `in_sample()`, whose value is the fitted intercept and whose error comes from leave-out residuals.
     log_weights: unnormalised log importance weights, (n,) or (chain, draw).
@@ -122,7 +122,7 @@ def _out_of_fold(family, sample, values, objective, solver, standardise, split) 
 
 def _default_family(sample: Sample) -> Family:
     d = sample.dim
-    return Polynomial(2) if 5 * d * (d + 3) / 2 <= len(sample) else Polynomial(1)
+    return Polynomial(2) if d * (d + 3) <= len(sample) else Polynomial(1)
 
 
 def _slowest_time(sample: Sample, values: np.ndarray) -> float:

@@ -1,0 +1,65 @@
+"""The layout shows the architecture: imports go one way, files stay short, the version is said once."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
+# each may import only from those above it, and a folder's modules from their own folder's base upwards
+ORDER = [
+    "errors",
+    "sample",
+    "operators",
+    "kernels",
+    "families",
+    "objectives",
+    "solvers",
+    "integrands",
+    "storage",
+    "fitting",
+    "splits",
+    "std_errors",
+    "checks",
+    "cautions",
+    "result",
+    "estimate",
+    "loading",
+    "plots",
+    "cli",
+    "__main__",
+    "__init__",
+]
+# Estimate.plot imports the picture's module when it is called, by design; plots reads the type it draws
+ALLOWED = {("result", "plots")}
+
+
+def modules_imported(path: Path) -> set[str]:
+    """First names under zerovar of everything that a file imports, also inside functions."""
+    depth = len(path.relative_to(SOURCE).parts) - 1
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level == depth + 1:
+            found |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
+    return found
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(SOURCE)) for path in FILES])
+def test_imports_go_one_way(path):
+    name = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    for other in modules_imported(path):
+        if (name, other) not in ALLOWED and other in ORDER:
+            assert ORDER.index(other) <= ORDER.index(name), f"{name} must not import {other}"
+
+
+def test_every_module_has_its_place():
+    names = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in FILES}
+    assert names == set(ORDER)
+
+
+def test_files_are_short():
+    long = {path.name: count for path in FILES if (count := len(path.read_text(encoding="utf-8").splitlines())) > 420}
+    assert not long
