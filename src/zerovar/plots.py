@@ -25,7 +25,7 @@ def _pyplot() -> Any:
 
 def forest(estimate: Estimate, path: str | PathLike[str] | None = None) -> Any:
     """One row an integrand: plain and controlled 95 % intervals around the controlled value, in plain standard errors."""
-    from .result import human, plus_minus
+    from .result import plus_minus, worth
 
     plt = _pyplot()
     count = len(estimate.names)
@@ -60,9 +60,13 @@ def forest(estimate: Estimate, path: str | PathLike[str] | None = None) -> Any:
     limit = max(3.0, 1.05 * float(abs(shift).max()) + 2.0)
     axes.set_xlim(-limit, limit)
     axes.set_xlabel("distance from the controlled estimate, in standard errors of plain Monte Carlo")
-    for row, value, error, gain in zip(rows, estimate.value, estimate.std_error, estimate.gain, strict=True):
-        text = f"{plus_minus(value, error)}   gain {human(gain) if 1000 <= gain < 1e18 else f'{gain:.3g}'}"
-        axes.annotate(text, (1.02, row), xycoords=("axes fraction", "data"), va="center", color=INK, fontsize=9)
+    answers = [plus_minus(value, error) for value, error in zip(estimate.value, estimate.std_error, strict=True)]
+    width = max(map(len, answers))
+    for row, answer, gain in zip(rows, answers, estimate.gain, strict=True):
+        text = f"{answer:>{width}}   gain {worth(gain)}"
+        axes.annotate(
+            text, (1.02, row), xycoords=("axes fraction", "data"), va="center", color=INK, fontsize=8, family="monospace"
+        )
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)

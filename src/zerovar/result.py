@@ -121,13 +121,17 @@ class Estimate:
 
     def _rows(self) -> list[tuple[str, ...]]:
         columns = zip(self.names, self.value, self.std_error, self.plain_value, self.plain_std_error, self.gain, strict=True)
-        return [(name, plus_minus(v, e), plus_minus(pv, pe), *_worth(g, self.num_draws)) for name, v, e, pv, pe, g in columns]
+        return [
+            (name, plus_minus(v, e), plus_minus(pv, pe), worth(g), human(g * self.num_draws))
+            for name, v, e, pv, pe, g in columns
+        ]
 
 
-def _worth(gain: float, draws: int) -> tuple[str, str]:
+def worth(gain: float) -> str:
+    """A gain in a few digits, or the word for one that only rounding limits."""
     if gain > _EXACT:
-        return "exact", ""
-    return f"{gain:.3g}" if gain < 1e4 else f"{gain:.2g}", human(gain * draws)
+        return "exact"
+    return f"{gain:.3g}" if gain < 1e4 else f"{gain:.1e}"
 
 
 def plus_minus(value: float, error: float) -> str:
@@ -143,7 +147,9 @@ def plus_minus(value: float, error: float) -> str:
 
 
 def human(number: float) -> str:
-    """A count as people say it: 950, 12 thousand, 3.4 million."""
+    """A count as people say it: 950, 12 thousand, 3.4 million; nothing beyond what can be counted."""
+    if number > _EXACT:
+        return ""
     for power, word in ((1e12, ""), (1e9, " billion"), (1e6, " million"), (1e3, " thousand")):
         if number >= power:
             return f"{number:.1e}" if not word else f"{number / power:.3g}{word}"
