@@ -52,7 +52,9 @@ def test_one_integrand_is_an_array_of_one():
 
 
 def test_without_values_the_draws_are_the_integrands():
-    np.testing.assert_allclose(zv.estimate(X, S).value, [1.0, 2.0, 3.0], atol=1e-10)
+    answer = zv.estimate(X, S)
+    assert answer.names == ("x0", "x1", "x2")
+    np.testing.assert_allclose(answer.value, [1.0, 2.0, 3.0], atol=1e-10)
 
 
 @pytest.mark.parametrize("split", [zv.in_sample(), zv.holdout(0.4), zv.cross_fit(4)], ids=["in_sample", "holdout", "cross_fit"])
@@ -180,15 +182,71 @@ def test_standard_errors_of_kernels_are_calibrated(kind, split):
         assert np.all(found > 0.8), found
 
 
-def test_interpolating_kernels_are_overconfident_and_say_so():
-    """Without a ridge the residuals are tiny but for a few draws in the tails: the error cannot be trusted, and it says so."""
+@pytest.mark.parametrize("kind", ["independent", "ρ = 0.5"])
+def test_interpolating_kernels_are_calibrated_in_sample(kind):
+    """Without a ridge the intercept gives draws very unequal weights; the influence n w r knows them."""
+    rho, n = CHAIN_KINDS[kind]
+    found = spread(rho, n, zv.in_sample(), zv.Kernel(zv.kernels.Gaussian(1.5)))
+    assert np.all(found < 1.25), found
+
+
+def test_interpolating_kernels_are_overconfident_out_of_fold_and_say_so():
+    """The mean of out-of-fold residuals rests on a few draws in the tails: its error cannot be trusted, and it says so."""
     family = zv.Kernel(zv.kernels.Gaussian(1.5))
     assert np.any(spread(0.0, 200, zv.cross_fit(5), family) > 1.5)
     x = ar1(np.random.default_rng(0), 200, 2, 0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
-        answer = zv.estimate(x, -x, np.sin(x), family=family)
+        answer = zv.estimate(x, -x, np.sin(x), family=family, split=zv.cross_fit())
     assert any("Heavy tails" in text for text in answer.warnings)
+
+
+def test_many_short_chains_are_calibrated():
+    """Forty chains of ten independent draws: noise in short autocorrelations must not be taken for antithetic chains."""
+    rng = np.random.default_rng(2)
+    z = []
+    for _ in range(REPLICATES):
+        x = rng.normal(size=(40, 10, 2))
+        answer = zv.estimate(x, -x, np.cos(x))
+        z.append(
+            [(answer.value - np.exp(-0.5)) / answer.std_error, (answer.plain_value - np.exp(-0.5)) / answer.plain_std_error]
+        )
+    assert np.all(np.sqrt(np.mean(np.square(z), axis=0)) < 1.25)
+
+
+def test_a_chain_that_hardly_moves_gets_no_small_error():
+    x = ar1(np.random.default_rng(4), 300, 2, 0.99)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.ZerovarWarning)
+        answer = zv.estimate(x, -x, np.sin(x[:, 0]))
+    assert np.abs(answer.value[0]) < 5 * answer.std_error[0]
+    assert any("too few to know" in text for text in answer.warnings)
+
+
+def test_unequal_weights_are_warned_of():
+    x, s = gaussian(500, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.ZerovarWarning)
+        answer = zv.estimate(x, s, np.cos(x), log_weights=8 * np.random.default_rng(0).normal(size=500))
+    assert any("very unequal" in text for text in answer.warnings)
+
+
+@pytest.mark.parametrize("size", [1e-140, 1e140])
+def test_the_size_of_an_integrand_does_not_matter(size):
+    x, s = gaussian(300, 2)
+    answer, scaled = zv.estimate(x, s, np.cos(x)), zv.estimate(x, s, size * np.cos(x))
+    np.testing.assert_allclose(scaled.std_error / size, answer.std_error, rtol=1e-9)
+    np.testing.assert_allclose(scaled.plain_std_error / size, answer.plain_std_error, rtol=1e-9)
+
+
+def test_numerical_warnings_come_once_and_point_at_the_caller():
+    x = np.linspace(-1, 1, 300)[:, None]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        zv.estimate(x, -x, np.cos(x), family=zv.Kernel(zv.kernels.Gaussian(3.0)), split=zv.cross_fit(3))
+    numerical = [w for w in caught if w.category is zv.NumericalWarning]
+    assert len(numerical) == 1
+    assert numerical[0].filename == __file__
 
 
 def test_calibration_can_fail():

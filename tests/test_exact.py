@@ -230,8 +230,60 @@ def test_collinear_unpenalised_terms_fail_with_the_fix():
     family = zv.Polynomial(1, weight=np.inf) + zv.Polynomial(1, weight=np.inf) + zv.Kernel(GAUSSIAN)
     with pytest.raises(zv.NumericalError, match="finite weight"):
         fit(family)
-    sample = zv.Sample(X, S)
-    assert zv.fit(family, sample, VALUES, throw=False).result.failed
+    failed = zv.fit(family, zv.Sample(X, S), VALUES, throw=False)
+    assert failed.result.failed
+    for use in (lambda: failed.at(X, S), failed.leave_out, lambda: failed.refit(VALUES), lambda: failed.save("never")):
+        with pytest.raises(zv.NumericalError, match="finite weight"):
+            use()
+
+
+@pytest.mark.parametrize("solver", [zv.Exact(), zv.Exact(spectral=True)], ids=["direct", "spectral"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_leaving_draws_out_moves_the_intercept_by_weight_times_residual(route, solver):
+    family, ridge = ROUTES[route]
+    if solver.spectral and not ridge:
+        pytest.skip("without a ridge the dual of few features is singular")
+    log_weights = 0.3 * np.sin(np.arange(60))
+    for variance in (np.inf, 2.0):
+        fitted = fit(family, ridge=ridge, log_weights=log_weights, solver=solver, intercept_variance=variance)
+        weights = fitted.intercept_weights()
+        np.testing.assert_allclose(weights @ VALUES, fitted.intercept, rtol=1e-8)
+        block = np.arange(20, 26)
+        residuals = fitted.leave_out([np.arange(20), block, np.arange(26, 60)])[block]
+        rest = np.setdiff1d(np.arange(60), block)
+        kept = zv.Sample(X, S, log_weights).probabilities[rest].sum()
+        slow = fit(family, X[rest], S[rest], VALUES[rest], ridge / kept, log_weights[rest], solver, intercept_variance=variance)
+        np.testing.assert_allclose(fitted.intercept - slow.intercept, weights[block] @ residuals, rtol=1e-6, atol=1e-9)
+
+
+def test_refit_keeps_its_ridge():
+    family, ridge = ROUTES["dual"]
+    spectral = fit(family, ridge=1.0, solver=zv.Exact(spectral=True)).refit(ridge=ridge)
+    direct = fit(family, ridge=ridge)
+    np.testing.assert_allclose(spectral.leave_out(), direct.leave_out(), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(spectral.intercept_weights(), direct.intercept_weights(), rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(spectral.refit(np.cos(X)).intercept, direct.refit(np.cos(X)).intercept, rtol=1e-9)
+    assert spectral.stats["ridge"] == ridge
+    variance = zv.fit(family, zv.Sample(X, S), VALUES, zv.Variance(zv.Ridge(ridge)))
+    again = zv.fit(family, zv.Sample(X, S), VALUES, zv.Variance(zv.Ridge(1.0)), zv.Exact(spectral=True)).refit(ridge=ridge)
+    np.testing.assert_allclose(again.intercept, variance.intercept, rtol=1e-9)
+
+
+def test_leave_out_needs_a_partition():
+    fitted = fit(zv.Polynomial(1))
+    for groups in ([np.arange(10)], [np.arange(60), np.arange(5)]):
+        with pytest.raises(ValueError, match="partition the 60 rows"):
+            fitted.leave_out(groups)
+
+
+@pytest.mark.parametrize(
+    "family", [zv.Polynomial(3), zv.Polynomial(2, weight=np.inf) + zv.Kernel(GAUSSIAN)], ids=["primal", "dual"]
+)
+def test_a_block_that_the_fit_cannot_do_without_keeps_its_plain_residuals(family):
+    fitted = fit(family, ridge=1e-6 if "Kernel" in family.describe() else 0.0)
+    almost_all = [np.arange(55), np.arange(55, 60)]  # 5 draws cannot determine 9 or 19 free terms
+    left = fitted.leave_out(almost_all)
+    np.testing.assert_allclose(left[:55], (VALUES - VALUES.mean(axis=0))[:55], rtol=1e-9)
 
 
 def test_refit_serves_new_integrands():

@@ -95,6 +95,9 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
 
 def test_tables(tmp_path):
     answer = zv.estimate(X, S, VALUES, names=["alpha", "<b>"])
+    bracketed = str(zv.estimate(X, S, VALUES, names=["theta[choate]", "a[/b]"]))
+    assert "theta[choate]" in bracketed
+    assert "a[/b]" in bracketed
     text = str(answer)
     assert "alpha" in text
     assert "±" in text
@@ -126,6 +129,16 @@ def test_command_line_estimates(npz, tmp_path, capsys):
     assert "worth (draws)" in capsys.readouterr().out
     assert cli.main(["estimate", str(npz), "--family", "kernel", "--split", "cross-fit", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["split"] == "cross-fitting in 5 folds"
+
+
+def test_command_line_writes_where_it_can_and_warns_without_a_table(npz, tmp_path, capsys):
+    assert cli.main(["estimate", str(npz), "--json", "-", "--csv", "-"]) == 2
+    assert "only one" in capsys.readouterr().err
+    assert cli.main(["estimate", str(npz), "--json", str(tmp_path / "no" / "a.json")]) == 2
+    assert "folder that exists" in capsys.readouterr().err
+    np.savez(tmp_path / "wrong.npz", draws=X, scores=-S)
+    assert cli.main(["estimate", str(tmp_path / "wrong.npz"), "--csv", "-"]) == 0
+    assert "sign is flipped" in capsys.readouterr().err
 
 
 def test_command_line_checks(npz, tmp_path, capsys):

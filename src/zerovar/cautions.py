@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .checks import Check
 from .errors import NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning
-from .std_errors import tail_share
+from .families import Family
+from .solvers import Result
+from .std_errors import INDEPENDENT, tail_share
 
-# Below this autocorrelation time, draws count as independent.
-INDEPENDENT = 1.5
 _FEW = 30  # effective draws under which no standard error is to be trusted
 _SAFE = 500  # effective draws from which a rich family is not warned of
+DRAWS_PER_TERM = 2.5  # a fit with fewer is noisy, and over-confident
 _APART = 6.0  # standard errors between the plain and the controlled answer
-# Share of the variance of f − g in its largest hundredth. On Gaussian test problems errors were right (spread of z below 1.25)
-# up to a share of one half, and up to ten times too small beyond nine tenths.
+# Share of the variance of out-of-fold residuals in their largest hundredth. On Gaussian test problems errors were right (spread
+# of z below 1.25) up to a share of one half, and up to ten times too small beyond nine tenths.
 _HEAVY_TAIL = 0.75
+# The influences behind an in-sample error have heavier tails by nature, and their errors stay right further out.
+_HEAVY_INFLUENCE = 0.95
 
 
 class Cautions:
@@ -34,17 +36,11 @@ class Cautions:
             self.texts.append(text)
             warnings.warn(text, kind, stacklevel=4)  # as if from the line that called estimate()
 
-    @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Take the numerical warnings of several folds, to give each once."""
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", NumericalWarning)
-            yield
-        for warning in caught:
-            if issubclass(warning.category, NumericalWarning):
-                self.add(NumericalWarning, str(warning.message))
-            else:
-                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    def numerics(self, family: Family, results: Iterable[Result]) -> None:
+        """How the fits of all folds ended, each way once."""
+        for result in results:
+            if result is not Result.OK:
+                self.add(NumericalWarning, f"{family.describe()}: {result.value}")
 
     def scores(self, verdict: Check) -> None:
         if not verdict.ok:
@@ -58,9 +54,14 @@ class Cautions:
                 SampleWarning, f"Constant integrand: {_few(flat)}. Its mean is that constant; there is nothing to estimate."
             )
 
-    def size(self, draws: int, time: float, stats: dict[str, Any]) -> None:
-        """Draws against unknowns, with the autocorrelation time counted."""
-        effective, unknowns = draws / time, stats["unknowns"]
+    def size(self, draws: int, time: float, kish: float, stats: dict[str, Any]) -> None:
+        """Draws against unknowns, with autocorrelation and weights counted; `kish` is 1/Σp², the size by weights alone."""
+        effective, unknowns = kish / time, stats["unknowns"]
+        if kish < 0.1 * draws:
+            text = (
+                f"The importance weights are very unequal: {draws} draws count like {kish:.0f}. The proposal misses the target."
+            )
+            self.add(SampleWarning, text)
         if effective < _FEW:
             text = f"The draws are worth about {effective:.0f} independent ones: too few to know a standard error. Draw more."
             self.add(SampleWarning, text)
@@ -69,9 +70,9 @@ class Cautions:
                 SampleWarning,
                 f"The family is rich for this chain: {unknowns} unknowns are fitted to {draws} draws that are worth about "
                 f"{effective:.0f} independent ones, so the standard error can be far too small. "
-                "Use a longer chain, Polynomial(1) or Polynomial(2), or a larger Ridge.",
+                "Use a longer chain, a smaller family or a larger Ridge.",
             )
-        elif stats["form"].startswith("primal") and unknowns > stats["distinct_draws"] / 2:
+        elif stats["form"].startswith("primal") and unknowns > stats["distinct_draws"] / DRAWS_PER_TERM:
             self.add(
                 SampleWarning,
                 f"Few draws for this family: {unknowns} terms are fitted to {stats['distinct_draws']} distinct draws. "
@@ -82,13 +83,14 @@ class Cautions:
             text = f"{repeated} of {stats['draws']} fitting draws repeat an earlier one (merged for the fit)."
             self.add(SampleWarning, text)
 
-    def tails(self, names: Sequence[str], series: np.ndarray) -> None:
+    def tails(self, names: Sequence[str], series: np.ndarray, in_sample: bool) -> None:
         share = tail_share(series)
-        heavy = [name for name, part in zip(names, share, strict=True) if part > _HEAVY_TAIL]
+        limit = _HEAVY_INFLUENCE if in_sample else _HEAVY_TAIL
+        heavy = [name for name, part in zip(names, share, strict=True) if part > limit]
         if heavy:
             self.add(
                 SampleWarning,
-                f"Heavy tails: one draw in a hundred carries {share.max():.0%} of the variance of f − g ({_few(heavy)}), so "
+                f"Heavy tails: one draw in a hundred carries {share.max():.0%} of the error's variance ({_few(heavy)}), so "
                 "the standard error is itself uncertain and probably too small. "
                 "A larger Ridge, or adding Polynomial(2), tames the tails of g.",
             )

@@ -18,10 +18,10 @@ from jaxtyping import Float64
 from scipy.special import stdtr
 
 from .sample import Sample, Standardisation
-from .std_errors import autocorrelation_time
+from .std_errors import autocorrelation_time, some_columns
 
 _BATCHES = 30
-_WATCHED = 25  # coordinates whose autocorrelation is measured
+_ENOUGH_BATCHES = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,8 @@ def check(sample: Sample, level: float = 0.001) -> Check:
     found = _identities(data)
     smallest = min(1.0, 2 * min(found.adjusted, _beginning(data)))
     if smallest >= level:
-        return Check(True, "", (), smallest)
+        few = data.x.shape[0] * (data.x.shape[1] // data.batch) < _ENOUGH_BATCHES
+        return Check(True, "There are too few effective draws to tell much." if few else "", (), smallest)
     failing = [j for j in range(sample.dim) if min(found.mean_p[j], found.diagonal_p[j]) * found.tests < level]
     return Check(False, _diagnosis(sample, data, found, failing, level), _details(sample, found, failing), smallest)
 
@@ -75,10 +76,9 @@ class _Data(NamedTuple):
         z, t = Standardisation.of(rows)(rows.draws, rows.scores)
         mean = rows.probabilities @ rows.draws
         shape = sample.by_chain
-        watched = np.unique(np.linspace(0, sample.dim - 1, min(sample.dim, _WATCHED)).astype(int))
         draws = len(sample) // sample.num_chains
         # measured on the second half of each chain: a burn-in looks like autocorrelation, and would hide itself
-        late = shape(np.concatenate([z[:, watched], t[:, watched]], axis=1))[:, draws // 2 :]
+        late = shape(np.concatenate([some_columns(z), some_columns(t)], axis=1))[:, draws // 2 :]
         time = autocorrelation_time(late)
         # batches of at least five autocorrelation times, so that their means are nearly independent; never fewer than four
         batch = int(max(len(sample) // _BATCHES, np.ceil(5 * time)))
@@ -106,12 +106,14 @@ class _Found(NamedTuple):
     diagonal_p: np.ndarray
     trace: float  # of E[ztᵀ]/d in standardised coordinates: −1 if all is well
     trace_error: float
+    trace_p: float
     smallest: float
     tests: int
 
     @property
     def adjusted(self) -> float:
-        return min(1.0, self.smallest * self.tests)
+        """Half of the level goes to the trace, the sharpest single test of a wrong sign, scale or order; half to all others."""
+        return min(1.0, 2 * min(self.trace_p, self.smallest * self.tests))
 
 
 def _identities(data: _Data, sign: float = 1.0) -> _Found:
@@ -124,7 +126,7 @@ def _identities(data: _Data, sign: float = 1.0) -> _Found:
     others = (_p_values(std_mean), _p_values(std_product + eye))
     traces = np.trace(std_product, axis1=1, axis2=2) / d
     trace_p = _p_values(traces[:, None] + 1.0)
-    every = [mean_p, product_p, *others, trace_p]
+    every = [mean_p, product_p, *others]
     return _Found(
         raw_mean.mean(axis=0),
         mean_p,
@@ -132,6 +134,7 @@ def _identities(data: _Data, sign: float = 1.0) -> _Found:
         np.diagonal(product_p),
         float(traces.mean()),
         float(traces.std(ddof=1) / np.sqrt(len(traces))),
+        float(trace_p[0]),
         float(min(p.min() for p in every)),
         sum(p.size for p in every),
     )

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZerovarWarning)  # they stand under the table and in the files
+            warnings.simplefilter("ignore", ZerovarWarning)  # they stand under the table, or go to standard error
             return options.run(options)
     except (ValueError, NumericalError, OSError) as error:
         print(f"zerovar: {error}", file=sys.stderr)
@@ -105,13 +105,21 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _estimate(options: argparse.Namespace) -> int:
+    outputs = [path for path in (options.json, options.csv, options.figure) if path is not None]
+    if outputs.count(Path("-")) > 1:
+        raise ValueError("only one of --json and --csv can go to standard output")
+    for path in outputs:
+        if path != Path("-") and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise ValueError(f"{path} cannot be written: it must be a file in a folder that exists")
     family = FAMILIES[options.family] if options.family else None
     result = _estimated(_read(options.file), family, SPLITS[options.split])
-    to_stdout = [path for path in (options.json, options.csv) if path == Path("-")]
-    if not to_stdout:
+    if Path("-") in outputs:
+        for text in result.warnings:
+            print(f"zerovar: {text}", file=sys.stderr)
+    else:
         _show(result)
     if options.json:
-        _write(options.json, json.dumps(result.to_dict(), indent=2) + "\n")
+        _write(options.json, json.dumps(result.to_dict(), indent=2, allow_nan=False) + "\n")
     if options.csv:
         _write(options.csv, _csv(result))
     if options.figure:
@@ -146,7 +154,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _estimated(arrays: dict[str, Any], family: Family | None, split: Split) -> Estimate:
-    names = [str(name) for name in arrays["names"]] if "names" in arrays else None
+    names = [str(name) for name in np.atleast_1d(arrays["names"]).astype(str)] if "names" in arrays else None
     values, weights = arrays.get("values"), arrays.get("log_weights")
     return estimate(arrays["draws"], arrays["scores"], values, family=family, split=split, names=names, log_weights=weights)
 

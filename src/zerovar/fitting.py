@@ -48,6 +48,7 @@ class Fitted:
 
     def at(self, draws: np.ndarray, scores: np.ndarray) -> Float64[np.ndarray, "n q"]:
         """g at draws and scores (n, d)."""
+        self._must_have_solved()
         x, s = self.standardisation(draws, scores)
         return sum((evaluate(family, theta, x, s) for family, theta in self.terms), np.zeros((len(x), len(self.intercept))))
 
@@ -55,14 +56,18 @@ class Fitted:
         """New integrands at the fitting draws, or (after `Exact(spectral=True)`) another ridge, without a new factorisation."""
         work = self._still_there("refit")
         array = work.values if values is None else work.merged(as_values(values, work.sample)[0])
-        solution = work.factorisation.solve(array) if ridge is None else _with_ridge(work.factorisation, array, ridge)
-        stats = self.stats if ridge is None else self.stats | {"ridge": ridge}
+        if ridge is not None:
+            if not ridge >= 0:
+                raise ValueError(f"ridge must be a number ≥ 0; got {ridge!r}")
+            ridge = self.objective.scale(work.probabilities) * ridge
+        ridge = work.ridge if ridge is None else ridge
+        solution = work.factorisation.solve(array, ridge)
         return dataclasses.replace(
             self,
             intercept=solution.intercept,
             terms=tuple(zip(work.factorisation.terms, solution.coefficients, strict=True)),
-            stats=stats,
-            _work=dataclasses.replace(work, values=array),
+            stats=self.stats | work.factorisation.stats | ({} if ridge is None else {"ridge": ridge}),
+            _work=dataclasses.replace(work, values=array, ridge=ridge),
         )
 
     def leave_out(self, groups: Groups | None = None) -> Float64[np.ndarray, "n q"]:
@@ -71,10 +76,18 @@ class Fitted:
         `groups` partitions the rows of the sample; equal draws always leave together.
         """
         work = self._still_there("leave_out")
-        return work.factorisation.leave_out(work.values, work.merged_groups(groups))[work.group]
+        return work.factorisation.leave_out(work.values, work.merged_groups(groups), work.ridge)[work.group]
+
+    def intercept_weights(self) -> Float64[np.ndarray, " n"]:
+        """w (n,) with intercept = Σ w f over the fitting draws; equal draws share the weight of their state."""
+        work = self._still_there("intercept_weights")
+        weights = work.factorisation.intercept_weights(work.ridge)
+        share = work.sample.probabilities / work.probabilities[work.group]
+        return weights[work.group] * share
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write to one file without pickle; `zv.load` reads it. A loaded fit evaluates, but has no factorisation to refit."""
+        self._must_have_solved()
         state = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "_work"}
         storage.write(path, "fitted", state | {"result": self.result.name})
 
@@ -82,7 +95,12 @@ class Fitted:
     def _from_state(state: dict[str, Any]) -> Fitted:
         return Fitted(**(state | {"result": Result[state["result"]]}))
 
+    def _must_have_solved(self) -> None:
+        if self.result.failed:
+            raise NumericalError(f"{self.family.describe()}: {self.result.value}")
+
     def _still_there(self, what: str) -> _Work:
+        self._must_have_solved()
         if self._work is None:
             raise ValueError(f"{what} needs the factorisation, which a loaded fit does not have; call zv.fit again")
         return self._work
@@ -95,7 +113,9 @@ class _Work:
     sample: Sample
     factorisation: Factorisation
     values: Float64[np.ndarray, "m q"]
+    probabilities: Float64[np.ndarray, " m"]
     group: np.ndarray  # (n,) the distinct draw that each draw is
+    ridge: float | None = None  # other than the one that was factorised for
 
     def merged(self, values: np.ndarray) -> np.ndarray:
         return self.sample.rows().merged(values)[1]
@@ -103,6 +123,8 @@ class _Work:
     def merged_groups(self, groups: Groups | None) -> Groups | None:
         if groups is None:
             return None
+        if not np.array_equal(np.sort(np.concatenate(list(groups))), np.arange(len(self.group))):
+            raise ValueError(f"groups must partition the {len(self.group)} rows of the sample: every row in exactly one group")
         # A repeated draw that straddles a boundary goes whole to the group that it begins in
         label = np.full(len(self.values), len(groups))
         for k, rows in enumerate(groups):
@@ -127,7 +149,10 @@ def fit(
     if not isinstance(sample, Sample):
         raise ValueError(f"sample must be a zv.Sample(draws, scores); got {type(sample).__name__}")
     array, _ = as_values(values, sample)
-    return fit_rows(family, sample.rows(), array, objective, solver, standardise, throw, sample)
+    fitted = fit_rows(family, sample.rows(), array, objective, solver, standardise, throw, sample)
+    if fitted.result is not Result.OK and not fitted.result.failed:
+        warnings.warn(f"{fitted.family.describe()}: {fitted.result.value}", NumericalWarning, stacklevel=2)
+    return fitted
 
 
 def fit_rows(
@@ -140,7 +165,7 @@ def fit_rows(
     throw: bool = True,
     sample: Sample | None = None,
 ) -> Fitted:
-    """`fit` on checked rows; `sample` is kept for refits where the rows are all of it."""
+    """`fit` on checked rows, without warnings; `sample` is kept for refits where the rows are all of it."""
     if not isinstance(family, Family):
         raise ValueError(f"family must be a family such as Polynomial(2) or Kernel(); got {family!r}")
     objective = LeastSquares() if objective is None else objective
@@ -163,8 +188,6 @@ def fit_rows(
     result = factorisation.result
     if result.failed and throw:
         raise NumericalError(f"{family.describe()}: {result.value}")
-    if result is not Result.OK and not result.failed:
-        warnings.warn(f"{family.describe()}: {result.value}", NumericalWarning, stacklevel=3)
     stats = factorisation.stats | {
         "draws": len(rows.draws),
         "distinct_draws": len(distinct.draws),
@@ -172,7 +195,7 @@ def fit_rows(
         "seconds": time.perf_counter() - started,
     }
     terms = tuple(zip(factorisation.terms, solution.coefficients, strict=not result.failed))
-    work = _Work(sample, factorisation, merged, group) if sample is not None else None
+    work = _Work(sample, factorisation, merged, distinct.probabilities, group) if sample is not None else None
     return Fitted(family, objective, standardisation, terms, solution.intercept, result, stats, work)
 
 
@@ -183,15 +206,3 @@ def _check_coordinates(family: Family, d: int) -> None:
             raise ValueError(
                 f"{part.describe()}: coordinates must lie in 0 … {d - 1} for draws with d = {d}; got {max(chosen)}"
             )
-
-
-def _with_ridge(factorisation: Factorisation, values: np.ndarray, ridge: float) -> Solution:
-    from .solvers.dual import Spectral
-
-    if not isinstance(factorisation, Spectral):
-        raise ValueError(
-            "another ridge on the same factorisation needs solver=Exact(spectral=True); this fit was factorised for one ridge"
-        )
-    if not ridge >= 0:
-        raise ValueError(f"ridge must be a number ≥ 0; got {ridge!r}")
-    return factorisation.solve(values, ridge=ridge)

@@ -35,7 +35,10 @@ def as_values(
     else:
         array = _flat("values", values, sample)
         found = [f"f{k}" for k in range(array.shape[1])]
+    if array.shape[1] == 0:
+        raise ValueError(f"values has no integrands: its shape is {np.shape(values)}")
     if names is not None:
+        names = names if isinstance(names, str) else list(names)
         if isinstance(names, str) or len(names) != array.shape[1]:
             raise ValueError(f"names must be {array.shape[1]} strings, one an integrand; got {names!r}")
         found = [str(name) for name in names]

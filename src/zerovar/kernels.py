@@ -13,6 +13,7 @@ from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -96,7 +97,8 @@ class Product(_Pair):
         return leibniz(self.left, self.right, order, p, q, z)
 
     def describe(self):
-        return f"{self.left.describe()} * {self.right.describe()}"
+        factors = (f"({k.describe()})" if isinstance(k, Sum) else k.describe() for k in (self.left, self.right))
+        return " * ".join(factors)
 
 
 class Constant(AbstractKernel):
@@ -106,6 +108,9 @@ class Constant(AbstractKernel):
 
     def __init__(self, value: float):
         self.value = positive("value", value)
+
+    def describe(self):
+        return f"{float(self.value):g}"
 
     def derivative(self, order, p, q, z):
         return 0 if any(order) else self.value * jnp.ones_like(z)
@@ -126,8 +131,12 @@ class _Scaled(AbstractKernel):
         return self.length_scale is None
 
     def describe(self):
-        name = type(self).__name__
-        return name if self.length_scale is None else f"{name}(ℓ={float(self.length_scale):.3g})"
+        inside = self._shape() + ([] if self.length_scale is None else [f"ℓ={float(self.length_scale):.3g}"])
+        return type(self).__name__ + (f"({', '.join(inside)})" if inside else "")
+
+    def _shape(self) -> list[str]:
+        """What else tells this kernel from others of its kind."""
+        return []
 
 
 class Gaussian(_Scaled):
@@ -136,7 +145,7 @@ class Gaussian(_Scaled):
     length_scale: Any
 
     def __init__(self, length_scale: float | None = None):
-        self.length_scale = positive("length_scale", length_scale)
+        self.length_scale = None if length_scale is None else positive("length_scale", length_scale)
 
     def derivative(self, order, p, q, z):
         if order[0] or order[1]:
@@ -151,7 +160,7 @@ class InverseMultiquadric(_Scaled):
     length_scale: Any
 
     def __init__(self, length_scale: float | None = None):
-        self.length_scale = positive("length_scale", length_scale)
+        self.length_scale = None if length_scale is None else positive("length_scale", length_scale)
 
     def derivative(self, order, p, q, z):
         return 0 if order[0] or order[1] else _power(0.5, order[2], 1 / self.length_scale**2, z)
@@ -163,7 +172,7 @@ class RationalQuadratic(_Scaled):
     length_scale: Any
 
     def __init__(self, length_scale: float | None = None):
-        self.length_scale = positive("length_scale", length_scale)
+        self.length_scale = None if length_scale is None else positive("length_scale", length_scale)
 
     def derivative(self, order, p, q, z):
         return 0 if order[0] or order[1] else _power(1.0, order[2], 1 / self.length_scale**2, z)
@@ -180,14 +189,17 @@ class Matern(_Scaled):
     nu: float = eqx.field(static=True)
 
     def __init__(self, nu: float = 2.5, length_scale: float | None = None):
-        if not (isinstance(nu, (int, float)) and nu >= 1.5 and (nu - 0.5) == int(nu - 0.5)):
+        if not (np.isscalar(nu) and not isinstance(nu, str) and 1.5 <= nu < math.inf and (float(nu) - 0.5).is_integer()):
             raise ValueError(f"Matern: nu must be a half-integer, 1.5, 2.5, 3.5, …; got {nu!r}")
         self.nu = float(nu)
-        self.length_scale = positive("length_scale", length_scale)
+        self.length_scale = None if length_scale is None else positive("length_scale", length_scale)
 
     @property
     def smoothness(self):
         return self.nu
+
+    def _shape(self):
+        return [f"ν={self.nu:g}"]
 
     def derivative(self, order, p, q, z):
         if order[0] or order[1]:
@@ -212,8 +224,11 @@ class Decaying(_Scaled):
 
     def __init__(self, alpha: float = 0.1, length_scale: float | None = None, product: bool = False):
         self.alpha = positive("alpha", alpha)
-        self.length_scale = positive("length_scale", length_scale)
+        self.length_scale = None if length_scale is None else positive("length_scale", length_scale)
         self.product = bool(product)
+
+    def _shape(self):
+        return [f"α={float(self.alpha):.3g}", *(["product"] if self.product else [])]
 
     def derivative(self, order, p, q, z):
         factor = _ProductDecay(self.alpha) if self.product else _SumDecay(self.alpha)
@@ -254,12 +269,16 @@ def median_heuristic(x: Float[np.ndarray, "n d"], limit: int = 1000) -> float:
 
 
 def positive(name: str, value: Any) -> Any:
-    """A positive float64 leaf (NumPy, so that it stays double whatever JAX's global setting); None and tracers pass."""
-    if value is None or not isinstance(value, (int, float, np.ndarray, np.generic)):
+    """A positive float64 leaf (NumPy, so that it stays double whatever JAX's global setting); tracers pass."""
+    if isinstance(value, jax.core.Tracer):
         return value
-    if not (np.ndim(value) == 0 and np.isfinite(value) and float(value) > 0):
+    try:
+        number = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        number = np.asarray(np.nan)
+    if isinstance(value, str) or number.ndim or not 0 < number < np.inf:
         raise ValueError(f"{name} must be a positive number; got {value!r}")
-    return np.asarray(value, dtype=np.float64)
+    return number
 
 
 def _is_zero(term: Any) -> bool:

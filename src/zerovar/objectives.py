@@ -102,13 +102,16 @@ class Variance(Objective):
 
 
 def _strength(name: str, value: Any) -> np.ndarray:
-    if not (np.ndim(value) == 0 and isinstance(value, (int, float, np.generic, np.ndarray)) and 0 <= float(value) < math.inf):
+    if isinstance(value, str) or value is None or np.ndim(value) != 0 or not 0 <= float(value) < math.inf:
         raise ValueError(f"{name}: strength must be a finite number ≥ 0; got {value!r}")
     return np.asarray(value, dtype=np.float64)
 
 
 def _penalties(penalties: Any) -> tuple[Penalty, ...]:
-    found = (penalties,) if isinstance(penalties, Penalty) else penalties
-    if isinstance(found, (int, float)) or not all(isinstance(p, Penalty) for p in found):
+    try:
+        found = (penalties,) if isinstance(penalties, Penalty) else tuple(penalties)
+    except TypeError:
+        found = (penalties,)
+    if not all(isinstance(p, Penalty) for p in found):
         raise ValueError(f"penalties must be Ridge(λ), L2(λ), L1(λ) or a tuple of these; got {penalties!r}")
-    return tuple(found)
+    return found

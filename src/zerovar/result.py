@@ -46,7 +46,8 @@ class Estimate:
 
     @property
     def gain(self) -> Vector:
-        return (self.plain_std_error / self.std_error) ** 2
+        known = self.std_error > 0  # both errors of an integrand that is zero everywhere are zero
+        return np.divide(self.plain_std_error, self.std_error, out=np.ones_like(self.std_error), where=known) ** 2
 
     def table(self) -> Table:
         """A rich table: name, value ± error, plain value ± error, gain, and what the draws are now worth."""
@@ -55,7 +56,7 @@ class Estimate:
         for column in _COLUMNS[1:]:
             table.add_column(column, justify="right", no_wrap=True)
         for row in self._rows():
-            table.add_row(*row)
+            table.add_row(*(Text(cell) for cell in row))  # not markup: names hold brackets
         return table
 
     def __rich__(self) -> Group:
@@ -63,7 +64,8 @@ class Estimate:
         return Group(Text(self._title, style="bold"), self.table(), *cautions)
 
     def __str__(self) -> str:
-        console = Console(width=110, no_color=True, highlight=False)
+        longest = max(len(name) for name in self.names)
+        console = Console(width=max(110, longest + 90), no_color=True, highlight=False)
         with console.capture() as capture:
             console.print(self)
         return capture.get().rstrip()

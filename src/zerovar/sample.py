@@ -18,10 +18,18 @@ _DRAWS_PER_DIMENSION = 10
 
 def as_float(name: str, array: Any) -> np.ndarray:
     """`array` as finite float64, or a ValueError that names the argument and the first bad entry."""
+    if isinstance(array, np.ma.MaskedArray) and array.mask.any():
+        raise ValueError(
+            f"{name} is a masked array with {array.mask.sum()} masked entries; leave those draws out of all arrays"
+        )
     try:
         out = np.asarray(array)
+        if out.dtype.kind == "O":
+            out = out.astype(np.float64)  # a table of numbers kept as objects; anything else fails here
     except Exception as error:
-        raise ValueError(f"{name} cannot be read as an array: {error}") from error
+        raise ValueError(
+            f"{name} cannot be read as a rectangular array of numbers (ragged, or non-numeric?): {error}"
+        ) from error
     if out.dtype.kind not in "fiub":
         kind = "ragged or non-numeric" if out.dtype.kind in "OSU" else f"of dtype {out.dtype}"
         raise ValueError(f"{name} must be a rectangular array of real numbers; got an array that is {kind}")
@@ -174,6 +182,12 @@ class Standardisation:
         mean = p @ rows.draws
         centred = rows.draws - mean
         scale = np.sqrt(p @ centred**2)
+        stuck = np.flatnonzero(scale <= 1e3 * np.finfo(float).eps * np.abs(mean))
+        if stuck.size:
+            raise ValueError(
+                f"draws: coordinate {stuck[0]} does not move, to rounding, in the draws that fit. Is the chain stuck? "
+                "Leave the coordinate out, or give more draws to the fit"
+            )
         effective = 1 / np.sum(p**2)
         if not mixing or d == 1:
             return Standardisation(mean, np.diag(scale), "diagonal")
@@ -222,7 +236,13 @@ def _normalised(log_weights: Any, chains: int, n: int) -> Vector | None:
         )
     if (raw == -np.inf).any():
         raise ValueError(f"log_weights: {np.sum(raw == -np.inf)} draws have weight zero; leave those draws out of all arrays")
-    return _renormalise(np.exp(raw.ravel() - raw.max()))
+    weights = _renormalise(np.exp(raw.ravel() - raw.max()))
+    if not weights.all():
+        raise ValueError(
+            f"log_weights: {np.sum(weights == 0)} draws have a weight that is zero to rounding next to the largest; "
+            "leave those draws out of all arrays"
+        )
+    return weights
 
 
 def _coordinate_names(names: Any, d: int) -> tuple[str, ...] | None:

@@ -102,7 +102,7 @@ def cross_fit(k: int = 5) -> CrossFit:
 
 
 def blocks(sample: Sample, length: int) -> list[RowNumbers]:
-    """Contiguous groups of about `length` draws within chains, a partition of the rows."""
+    """Contiguous groups of about `length` draws within chains, a partition of the rows; at least ten of them in all."""
     rows = sample.by_chain(np.arange(len(sample)))
-    count = max(rows.shape[1] // length, 1)
+    count = min(max(rows.shape[1] // length, -(-10 // sample.num_chains)), rows.shape[1])
     return [part.ravel() for chain in rows for part in np.array_split(chain, count)]

@@ -10,7 +10,18 @@ from jaxtyping import Float64
 
 Series = Float64[np.ndarray, "chain draw q"]
 
+INDEPENDENT = 1.5  # below this autocorrelation time, draws count as independent
 _EPS = np.finfo(np.float64).eps
+# Antithetic chains can be worth more than their length, but chains this short cannot show it: noise in their autocorrelations
+# would be taken for it.
+_LONG_ENOUGH = 100
+
+
+def _unit_size(series: Series) -> tuple[Series, Float64[np.ndarray, " q"]]:
+    """Each series divided by its largest entry, and that entry: squares then neither vanish nor overflow."""
+    size = np.abs(series).max(axis=(0, 1))
+    size = np.where(size > 0, size, 1.0)
+    return series / size, size
 
 
 def effective_size(series: Series) -> Float64[np.ndarray, " q"]:
@@ -18,12 +29,21 @@ def effective_size(series: Series) -> Float64[np.ndarray, " q"]:
     from arviz_stats.base import array_stats  # takes a second to import, and only this needs it
 
     chains, draws, _ = series.shape
+    series = _unit_size(series)[0]
     centred = series - series.mean(axis=(0, 1))
     spread = centred.std(axis=(0, 1))
     # ArviZ compares ranges with an absolute tolerance, so a series must come at unit scale
     unit = centred / np.where(spread > 0, spread, 1.0)
     size = np.asarray(array_stats.ess(unit, chain_axis=0, draw_axis=1, method="mean"))
-    return np.where((spread > 0) & np.isfinite(size), size, chains * draws)
+    total = chains * draws
+    if draws < _LONG_ENOUGH:
+        size = np.minimum(size, total)
+    return np.where((spread > 0) & np.isfinite(size), size, total)
+
+
+def some_columns(array: Float64[np.ndarray, "n k"], limit: int = 40) -> np.ndarray:
+    """At most `limit` columns, equally spaced: enough to tell how slow a chain is."""
+    return array[:, np.unique(np.linspace(0, array.shape[1] - 1, min(array.shape[1], limit)).astype(int))]
 
 
 def autocorrelation_time(series: Series) -> float:
@@ -34,24 +54,25 @@ def autocorrelation_time(series: Series) -> float:
 def mean_and_error(
     series: Series, probabilities: Float64[np.ndarray, " n"], scale: Float64[np.ndarray, " q"]
 ) -> tuple[np.ndarray, np.ndarray, Series]:
-    """Weighted mean (q,), its standard error (q,), and the influence series whose plain mean it is.
+    """Weighted mean (q,), its standard error (q,), and the series, up to scale, whose scatter it is.
 
     `probabilities` (chain after chain) sum to one; `scale` (q,) is the size of the integrands' values, whose rounding bounds
     every error from below.
     """
     chains, draws, q = series.shape
+    series, size = _unit_size(series)
     flat = series.reshape(-1, q)
     mean = probabilities @ flat
     # A self-normalised weighted mean is, to first order, the plain mean of n p (r − mean): autocorrelation and weights at once
     influence = (len(flat) * probabilities[:, None] * (flat - mean)).reshape(chains, draws, q)
     spread = influence.reshape(-1, q).std(axis=0, ddof=1)
     error = spread / np.sqrt(effective_size(influence))
-    return mean, np.maximum(error, _EPS * scale), influence
+    return size * mean, np.maximum(size * error, _EPS * scale), influence
 
 
 def tail_share(series: Series) -> Float64[np.ndarray, " q"]:
     """How much of each series' variance its largest hundredth of draws carries: near 0.09 if normal, near 1 if a few rule."""
-    flat = series.reshape(-1, series.shape[2])
+    flat = _unit_size(series)[0].reshape(-1, series.shape[2])
     squares = np.sort((flat - flat.mean(axis=0)) ** 2, axis=0)
     total = squares.sum(axis=0)
     top = squares[-max(len(squares) // 100, 1) :].sum(axis=0)
@@ -65,7 +86,7 @@ def covariance(influence: Series, errors: Float64[np.ndarray, " q"]) -> Float64[
     """
     chains, draws, q = influence.shape
     time = autocorrelation_time(influence)
-    length = 1 if time < 1.5 else int(min(np.ceil(3 * time), max(chains * draws // 20, 1), draws))
+    length = 1 if time < INDEPENDENT else int(min(np.ceil(3 * time), max(chains * draws // 20, 1), draws))
     batches = draws // length
     means = influence[:, : batches * length].reshape(chains * batches, length, q).mean(axis=1)
     means = means - means.mean(axis=0)

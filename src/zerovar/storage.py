@@ -55,14 +55,15 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
         with np.load(path, allow_pickle=False) as file:
             header = json.loads(str(file["header"]))
             arrays = [file[f"a{k}"] for k in range(len(file.files) - 1)]
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{os.fspath(path)} is not a file written by zerovar ({error})") from error
+        kind, state = header["kind"], header["state"]
+    except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{os.fspath(path)} is not a file written by zerovar") from error
     if header.get("format") != FORMAT:
         raise ValueError(
             f"{os.fspath(path)} has format {header.get('format')}, written by zerovar {header.get('zerovar')}; "
             f"this version reads format {FORMAT}"
         )
-    return header["kind"], _decode(header["state"], arrays)
+    return kind, _decode(state, arrays)
 
 
 class atomic:
@@ -80,17 +81,20 @@ class atomic:
         return self._temporary
 
     def __exit__(self, kind, error, trace) -> None:
-        if kind is None:
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(self._temporary, 0o666 & ~mask)  # mkstemp makes files private; the user asked for an ordinary one
-            os.replace(self._temporary, self._target)
-        else:
+        try:
+            if kind is None:
+                mask = os.umask(0)
+                os.umask(mask)
+                os.chmod(self._temporary, 0o666 & ~mask)  # mkstemp makes files private; the user asked for an ordinary one
+                os.replace(self._temporary, self._target)
+        finally:
             self._temporary.unlink(missing_ok=True)
 
 
 def _encode(item: Any, arrays: list[np.ndarray]) -> Any:
-    if isinstance(item, (np.ndarray, np.generic)) or eqx.is_array(item):
+    if isinstance(item, np.generic):
+        item = item.item()
+    if eqx.is_array(item):
         arrays.append(np.asarray(item))
         return {"array": len(arrays) - 1}
     if type(item) in _NAMES:

@@ -52,7 +52,8 @@ class Kernel(LinearFamily):
 
     def describe(self):
         order = ", order 2" if self.order == 2 else ""
-        return f"Kernel({self.base.describe()}{order})"
+        weight = "" if self.weight == 1 else f", weight {float(self.weight):.3g}"
+        return f"Kernel({self.base.describe()}{order}{weight})"
 
     def num_features(self, d):
         return None

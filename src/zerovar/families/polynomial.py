@@ -89,6 +89,8 @@ class Polynomial(BasisFamily):
             inside.append("Langevin")
         if self.free:
             inside.append("unpenalised" if not self.penalised else f"unpenalised in degree {list(self.free)}")
+        if self.penalised and np.any(self.weight != 1):
+            inside.append("weight " + "/".join(f"{w:.3g}" for w in self.weight))
         return f"Polynomial({', '.join(inside)})"
 
     def num_features(self, d):
@@ -273,7 +275,10 @@ def _children(d: int, k: int) -> np.ndarray:
 def _checked_coordinates(coordinates: Any) -> tuple[int, ...] | None:
     if coordinates is None:
         return None
-    chosen = tuple(int(i) for i in np.atleast_1d(np.asarray(coordinates)))
+    array = np.atleast_1d(np.asarray(coordinates))
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"Polynomial: coordinates must be column numbers, integers; got {coordinates!r}")
+    chosen = tuple(int(i) for i in array)
     if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
         raise ValueError(f"Polynomial: coordinates must be distinct non-negative column numbers; got {coordinates!r}")
     return chosen

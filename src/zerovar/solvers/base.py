@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
+from scipy.linalg import lapack
 
 from ..families import Family, LinearFamily
 from ..objectives import Objective
@@ -73,11 +74,36 @@ class Factorisation(ABC):
     stats: dict[str, Any]
 
     @abstractmethod
-    def solve(self, values: Values) -> Solution: ...
+    def solve(self, values: Values, ridge: float | None = None) -> Solution:
+        """Coefficients for these values; another `ridge` than the one factorised for, where the factorisation serves any."""
 
     @abstractmethod
-    def leave_out(self, values: Values, groups: Groups | None) -> Values:
+    def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
         """f − c − g at every draw, from the fit that leaves its group out; `groups` partitions the rows, None is one each."""
+
+    @abstractmethod
+    def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
+        """w with c = Σ w f: leaving a group of draws out moves the intercept by Σ w · (leave-out residual) over the group."""
+
+
+def solve_group(block: np.ndarray, right: np.ndarray, otherwise: np.ndarray, smallest: float = 0.0) -> np.ndarray:
+    """block⁻¹ right for the positive block of a group that is left out, or `otherwise` where it is singular.
+
+    It is singular when the remaining draws do not determine the fit. Nothing can then be predicted for the group, and its
+    residuals are those without a control variate, the honest large ones.
+    """
+    factor, info = lapack.dpotrf(block, lower=1)
+    if info or factor.diagonal().min() ** 2 < smallest:
+        return otherwise
+    return lapack.dpotrs(factor, right, lower=1)[0]
+
+
+def only_its_own_ridge(ridge: float | None) -> None:
+    """For factorisations that serve one ridge."""
+    if ridge is not None:
+        raise ValueError(
+            "another ridge on the same factorisation needs solver=Exact(spectral=True); this fit was factorised for one ridge"
+        )
 
 
 class Solver(ABC):

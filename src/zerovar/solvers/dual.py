@@ -15,7 +15,7 @@ from jaxtyping import Float64, Int
 from scipy.linalg import blas, eigh, lapack, qr, solve_triangular
 
 from ..families import LinearFamily, Translates
-from .base import Factorisation, Groups, Problem, Result, Solution, Values
+from .base import Factorisation, Groups, Problem, Result, Solution, Values, only_its_own_ridge, solve_group
 from .blocks import feature_matrix, gram_matrix
 
 _EPS = np.finfo(np.float64).eps
@@ -68,11 +68,22 @@ class Dual(Factorisation):
             schur = self._orthonormal.T @ self._border_solved
             self._schur = np.linalg.cholesky(0.5 * (schur + schur.T))
 
-    def solve(self, values: Values) -> Solution:
+    def solve(self, values: Values, ridge: float | None = None) -> Solution:
+        only_its_own_ridge(ridge)
         a, free = self._dual_coefficients(values)
         return _solution(a, free, self.terms, self.intercept_variance)
 
-    def leave_out(self, values: Values, groups: Groups | None) -> Values:
+    def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
+        only_its_own_ridge(ridge)
+        if np.isfinite(self.intercept_variance):
+            return self.intercept_variance * self._dual_coefficients(np.ones((len(self.border), 1)))[0][:, 0]
+        # c = e₀ᵀR⁻¹S⁻¹QᵀA⁻¹f with border = QR and S = QᵀA⁻¹Q
+        first = solve_triangular(self._triangle, np.eye(self.border.shape[1])[0], trans=1)
+        half = solve_triangular(self._schur, first, lower=True)
+        return self._border_solved @ solve_triangular(self._schur, half, lower=True, trans=1)
+
+    def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
+        only_its_own_ridge(ridge)
         a, _ = self._dual_coefficients(values)
         self._invert()
         half = None
@@ -83,13 +94,13 @@ class Dual(Factorisation):
             if half is not None:
                 diagonal = diagonal - np.sum(half**2, axis=1)
             return a / diagonal[:, None]
-        out = np.empty_like(a)
+        out, plain = np.empty_like(a), values - self.probabilities @ values
         for group in groups:
             columns = _inverse_columns(self._array, group)
             block = columns.T @ columns
             if half is not None:
                 block -= half[group] @ half[group].T
-            out[group] = np.linalg.solve(block, a[group])
+            out[group] = solve_group(block, a[group], plain[group])
         return out
 
     def _dual_coefficients(self, values: Values) -> tuple[Values, Free]:
@@ -183,14 +194,23 @@ class Spectral(Factorisation):
         weighted, free = self._coefficients(values, ridge)
         return _solution(self._root * weighted, free, self.terms, self.intercept_variance)
 
+    def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
+        inverse = 1 / (self._eigenvalues + self._ridge(ridge))
+        if np.isfinite(self.intercept_variance):
+            inside = self._vectors.T @ self._root
+            return self.intercept_variance * (self._root * (self._vectors @ (inverse[:, None] * inside)))[:, 0]
+        first = solve_triangular(self._triangle, np.eye(self.border.shape[1])[0], trans=1)
+        through = self._vectors @ (inverse * (self._vectors.T @ (self._border_gram @ first)))
+        return self._root[:, 0] * (self._orthonormal @ first - through)
+
     def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
         weighted, _ = self._coefficients(values, ridge)
         half = self._vectors / np.sqrt(self._eigenvalues + self._ridge(ridge))
         if groups is None:
             return weighted / (self._root * np.sum(half**2, axis=1)[:, None])
-        out = np.empty_like(weighted)
+        out, plain = np.empty_like(weighted), self._root * (values - self._root[:, 0] ** 2 @ values)
         for group in groups:
-            out[group] = np.linalg.solve(half[group] @ half[group].T, weighted[group])
+            out[group] = solve_group(half[group] @ half[group].T, weighted[group], plain[group])
         return out / self._root
 
     def _ridge(self, ridge: float | None) -> float:

@@ -18,19 +18,17 @@ from .primal import Primal
 class Exact(Solver):
     """Solve the linear system of a linear family directly, in float64.
 
-    With p features and m distinct draws: the primal, O(m p² + p³), when the family has features and p + 1 ≤ m; else the dual,
-    O(m² d + m³). `spectral=True` factorises the dual by one eigendecomposition, some ten times dearer than
-    Cholesky, after which `fitted.refit(ridge=…)` serves any ridge. Ill-conditioning: see `Dual` for the ridge policy (reported,
-    never silent) and `Primal` for the rank-revealing fallback.
+    With p features and m distinct draws: the primal, O(m p² + p³), when the family has features, p + 1 ≤ m, and either there
+    is no ridge or that is less work; else the dual, O(m² d + m³). `spectral=True` factorises the dual by one
+    eigendecomposition, some ten times dearer than Cholesky, after which `fitted.refit(ridge=…)` serves any ridge.
+    Ill-conditioning: see `Dual` for the ridge policy (reported, never silent) and `Primal` for the rank-revealing fallback.
     """
 
     spectral: bool = False
 
     def prepare(self, family: Family, objective: Objective, x, s, probabilities) -> Factorisation:
         if not isinstance(family, LinearFamily):
-            raise ValueError(
-                f"Exact solves linear families; {family.describe()} is not linear in its parameters. Use solver=SGD()"
-            )
+            raise ValueError(f"Exact solves linear families; {family.describe()} is not linear in its parameters")
         ridge, l2, l1 = (objective.strength(kind, probabilities) for kind in (Ridge, L2, L1))
         if l2:
             if ridge:
@@ -44,6 +42,8 @@ class Exact(Solver):
         if l1:
             if p is None or free is not None:
                 raise ValueError("L1 needs a family with features, all of them penalised: a Polynomial with finite weights")
+            if np.isfinite(objective.intercept_variance):
+                raise ValueError("L1 leaves the intercept free; intercept_variance must be inf with it")
             return Lasso(problem, family)
         if self.spectral and penalised is not None:
             return Spectral(problem, penalised, free)

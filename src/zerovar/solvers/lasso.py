@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..families import LinearFamily
-from .base import Factorisation, Groups, Problem, Result, Solution, Values
+from .base import Factorisation, Groups, Problem, Result, Solution, Values, only_its_own_ridge
 from .primal import CentredFeatures
 
 _TOLERANCE = 1e-11  # largest change of a coefficient in one sweep, relative to the largest standard deviation of f
@@ -32,7 +30,8 @@ class Lasso(Factorisation):
         self.result = Result.OK
         self.stats = {"form": "lasso", "unknowns": len(phi), "ridge": problem.ridge}
 
-    def solve(self, values: Values) -> Solution:
+    def solve(self, values: Values, ridge: float | None = None) -> Solution:
+        only_its_own_ridge(ridge)
         f, mean = self._data.values(values)
         scale = float(np.linalg.norm(f, axis=0).max()) or 1.0
         with jax.enable_x64(True):
@@ -43,14 +42,17 @@ class Lasso(Factorisation):
             self.result = Result.NOT_CONVERGED
         return self._data.solution(beta / self._sd[:, None], mean)
 
-    def leave_out(self, values: Values, groups: Groups | None) -> Values:
+    def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
         raise ValueError(
             "An L1 fit has no closed-form leave-one-out residuals, so in_sample() has no honest standard error for it. "
             "Use split=cross_fit() or holdout()"
         )
 
+    def intercept_weights(self, ridge: float | None = None) -> np.ndarray:
+        raise ValueError("The intercept of an L1 fit is not linear in the integrand")
 
-@partial(jax.jit)
+
+@jax.jit
 def _descend(gram, target, ridge, threshold):
     """Minimise ½βᵀ(R + ridge)β − βᵀc + threshold ‖β‖₁ for each column c of `target`."""
 

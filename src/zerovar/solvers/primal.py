@@ -12,7 +12,7 @@ from jaxtyping import Float64
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
 from ..families import LinearFamily
-from .base import Factorisation, Groups, Problem, Result, Solution, Values
+from .base import Factorisation, Groups, Problem, Result, Solution, Values, only_its_own_ridge, solve_group
 from .blocks import feature_matrix
 
 _EPS = np.finfo(np.float64).eps
@@ -20,6 +20,7 @@ _EPS = np.finfo(np.float64).eps
 _SMALLEST_PIVOT = 1e-10
 _REFINE_BELOW = 1e-3
 _RANK_TOLERANCE = 1e-12
+_UNDETERMINED = 1e-10
 
 
 class CentredFeatures:
@@ -75,6 +76,11 @@ class CentredFeatures:
             out -= np.outer(scale * self._means, self.root)
         return out
 
+    @property
+    def intercept_direction(self) -> Float64[np.ndarray, " p"]:
+        """What the intercept contracts θ with, apart from the mean of f."""
+        return -self._means if self.free_intercept else self._constant * np.eye(len(self.raw))[0]
+
     def solution(self, theta: Float64[np.ndarray, "p q"], mean: np.ndarray) -> Solution:
         if self.free_intercept:
             intercept = mean - self._means @ theta
@@ -105,7 +111,8 @@ class Primal(Factorisation):
         if self._rcond < _SMALLEST_PIVOT:
             self._factorise_by_qr()
 
-    def solve(self, values: Values) -> Solution:
+    def solve(self, values: Values, ridge: float | None = None) -> Solution:
+        only_its_own_ridge(ridge)
         f, mean = self._data.values(values)
         if self._complete is not None:
             right, lower, order = self._complete
@@ -118,19 +125,32 @@ class Primal(Factorisation):
             theta += self._normal(self._data.project(residual) - self._data.penalty[:, None] * theta)
         return self._data.solution(theta, mean)
 
-    def leave_out(self, values: Values, groups: Groups | None) -> Values:
+    def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
+        only_its_own_ridge(ridge)
+        root = self._data.root
+        # c = Σ p f − means·θ, or constant·θ₀; θ = (ΦᵀΦ + D)⁻¹Φᵀ√p f, so w is the fit of what θ is contracted with
+        if self._complete is None:
+            through = self._data.fitted(self._normal(self._data.intercept_direction[:, None]))[:, 0]
+        else:
+            right, lower, order = self._complete
+            target = (self._scale * self._data.intercept_direction)[order]
+            through = self._whiten().T @ solve_triangular(lower, right.T @ target)
+        return root * (root * self._data.free_intercept + through)
+
+    def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
+        only_its_own_ridge(ridge)
         f, _ = self._data.values(values)
         v = self._whiten()
         residuals = f - v.T @ (v @ f)
-        constant = self._data.root[:, None] if self._data.free_intercept else np.zeros((len(f), 0))
+        if self._data.free_intercept:
+            v = np.concatenate([v, self._data.root[None]])  # now the whole hat matrix is vᵀv
         if groups is None:
-            left = 1.0 - np.einsum("ij,ij->j", v, v) - np.sum(constant**2, axis=1)
+            left = 1.0 - np.einsum("ij,ij->j", v, v)
             out = residuals / np.maximum(left, _EPS)[:, None]
         else:
             out = np.empty_like(f)
             for group in groups:
-                hat = v[:, group].T @ v[:, group] + constant[group] @ constant[group].T
-                out[group] = np.linalg.lstsq(np.eye(len(group)) - hat, residuals[group], rcond=None)[0]
+                out[group] = _without(v[:, group], residuals[group], f[group])
         return out / self._data.root[:, None]
 
     def _normal(self, right: np.ndarray) -> np.ndarray:
@@ -157,3 +177,15 @@ class Primal(Factorisation):
         self._whitened = np.ascontiguousarray(orthonormal[: len(self._data.root), :rank].T)
         right, lower = qr(triangle[:rank].T, mode="economic", check_finite=False)
         self._complete = (right, lower, order)
+
+
+def _without(
+    v: Float64[np.ndarray, "r k"], residuals: Float64[np.ndarray, "k q"], plain: Float64[np.ndarray, "k q"]
+) -> Float64[np.ndarray, "k q"]:
+    """(I − vᵀv)⁻¹ residuals, through the smaller of the two sizes; `plain` where the rest does not determine the fit."""
+    rank, size = v.shape
+    if size <= rank:
+        return solve_group(np.eye(size) - v.T @ v, residuals, plain, _UNDETERMINED)
+    inside = v @ residuals
+    lifted = solve_group(np.eye(rank) - v @ v.T, inside, np.full_like(inside, np.nan), _UNDETERMINED)
+    return plain if np.isnan(lifted).any() else residuals + v.T @ lifted
