@@ -1,6 +1,8 @@
 """Every Python example of the README and the docs runs, and says what it says it prints."""
 
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -35,16 +37,16 @@ def test_links_point_to_files():
             assert (folder / target).exists(), f"{page} links to {target}"
 
 
-def test_quick_benchmarks_run(tmp_path):
-    import subprocess
-    import sys
+def _python(*arguments: str) -> str:
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--quick", "--out", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "kernel fit, n = 300" in done.stdout
+
+def test_quick_benchmarks_run(tmp_path):
+    assert "kernel fit, n = 300" in _python("-m", "benchmarks", "--quick", "--out", str(tmp_path))
     assert (tmp_path / "exact.json").exists()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
+def test_a_kernel_fit_peaks_under_four_matrices():
+    matrices = float(_python("-c", "from benchmarks.exact import peak_memory; print(peak_memory(2000))"))
+    assert 0.9 < matrices < 4

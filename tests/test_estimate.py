@@ -223,6 +223,16 @@ def test_a_chain_that_hardly_moves_gets_no_small_error():
     assert any("too few to know" in text for text in answer.warnings)
 
 
+def test_harm_is_warned_of():
+    """A jump that an interpolating kernel can only overshoot."""
+    x, s = gaussian(200, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.ZerovarWarning)
+        answer = zv.estimate(x, s, {"jump": x[:, 0] > 1.3, "x": x[:, 0]}, family=zv.Kernel())
+    assert answer.gain[0] < 0.7
+    assert any("does harm for jump" in text for text in answer.warnings)
+
+
 def test_unequal_weights_are_warned_of():
     x, s = gaussian(500, 2)
     with warnings.catch_warnings():

@@ -17,6 +17,7 @@ from .std_errors import INDEPENDENT, tail_share
 _FEW = 30  # effective draws under which no standard error is to be trusted
 _SAFE = 500  # effective draws from which a rich family is not warned of
 DRAWS_PER_TERM = 2.5  # a fit with fewer is noisy, and over-confident
+_WORSE = 0.7  # gain
 _APART = 6.0  # standard errors between the plain and the controlled answer
 # Share of the variance of out-of-fold residuals in their largest hundredth. On Gaussian test problems errors were right (spread
 # of z below 1.25) up to a share of one half, and up to ten times too small beyond nine tenths.
@@ -93,6 +94,15 @@ class Cautions:
                 f"Heavy tails: one draw in a hundred carries {share.max():.0%} of the error's variance ({_few(heavy)}), so "
                 "the standard error is itself uncertain and probably too small. "
                 "A larger Ridge, or adding Polynomial(2), tames the tails of g.",
+            )
+
+    def usefulness(self, names: Sequence[str], gain: np.ndarray) -> None:
+        worse = [name for name, factor in zip(names, gain, strict=True) if factor < _WORSE]
+        if worse:
+            self.add(
+                SampleWarning,
+                f"The control variate does harm for {_few(worse)} (gain down to {gain.min():.2g}): take plain_value there, "
+                "or a smaller family.",
             )
 
     def agreement(self, names: Sequence[str], distance: np.ndarray) -> None:

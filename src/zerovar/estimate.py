@@ -76,6 +76,7 @@ def estimate(
     cautions.numerics(family, run.results)
     cautions.size(len(sample), time, float(1 / np.sum(sample.probabilities**2)), run.stats)
     cautions.tails(found, run.series, run.intercept is not None)
+    cautions.usefulness(found, (plain_error / np.maximum(error, np.finfo(float).tiny)) ** 2)
     cautions.agreement(found, np.abs(value - plain) / np.hypot(plain_error, error))
     return Estimate(
         names=found,

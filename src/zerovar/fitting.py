@@ -39,6 +39,9 @@ class Fitted:
     stats: dict[str, Any]
     _work: _Work | None = dataclasses.field(default=None, repr=False)
 
+    def __repr__(self) -> str:
+        return f"Fitted({self.family.describe()}, {len(self.intercept)} integrand(s), {self.stats['form']}, {self.result.name})"
+
     def __call__(self, sample: Sample) -> Float64[np.ndarray, "n q"]:
         if sample.dim != len(self.standardisation.mean):
             raise ValueError(

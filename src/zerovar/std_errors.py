@@ -12,6 +12,7 @@ Series = Float64[np.ndarray, "chain draw q"]
 
 INDEPENDENT = 1.5  # below this autocorrelation time, draws count as independent
 _EPS = np.finfo(np.float64).eps
+_ROUNDING = 32 * _EPS  # of a fit's arithmetic, relative to the size of the integrand
 # Antithetic chains can be worth more than their length, but chains this short cannot show it: noise in their autocorrelations
 # would be taken for it.
 _LONG_ENOUGH = 100
@@ -67,7 +68,7 @@ def mean_and_error(
     influence = (len(flat) * probabilities[:, None] * (flat - mean)).reshape(chains, draws, q)
     spread = influence.reshape(-1, q).std(axis=0, ddof=1)
     error = spread / np.sqrt(effective_size(influence))
-    return size * mean, np.maximum(size * error, _EPS * scale), influence
+    return size * mean, np.maximum(size * error, _ROUNDING * scale), influence
 
 
 def tail_share(series: Series) -> Float64[np.ndarray, " q"]:

@@ -53,16 +53,17 @@ def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.nda
     n = len(x)
     tile = _tile_for(n, _FEATURE_ROWS)
     xs, ss = _padded(x, tile), _padded(s, tile)
-    out: np.ndarray | None = None
+    p = family.num_features(x.shape[1])
+    assert p is not None, "a family without features has only a Gram"
+    out = np.empty((p, n))
     with jax.enable_x64(True):
-        blocks = [_feature_tile(family, xs[i], ss[i]) for i in range(len(xs))]
-        for i, block in enumerate(blocks):
-            part = np.asarray(block)
-            if out is None:
-                out = np.empty((part.shape[0], n))
+        following = _feature_tile(family, xs[0], ss[0])
+        for i in range(len(xs)):
+            block = following
+            if i + 1 < len(xs):  # computed while this one is copied
+                following = _feature_tile(family, xs[i + 1], ss[i + 1])
             stop = min((i + 1) * tile, n)
-            out[:, i * tile : stop] = part[:, : stop - i * tile]
-    assert out is not None
+            out[:, i * tile : stop] = np.asarray(block)[:, : stop - i * tile]
     return out
 
 
