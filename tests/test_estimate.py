@@ -46,6 +46,11 @@ def test_every_form_of_values_gives_the_same_answer(form):
     np.testing.assert_allclose(answer.std_error, expected.std_error, rtol=1e-9)
 
 
+def test_a_data_frame_brings_its_names():
+    frame = pytest.importorskip("pandas").DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    assert zv.estimate(X, S, frame).names == ("a", "b")
+
+
 def test_one_integrand_is_an_array_of_one():
     for values in (X[:, 0], X[:, 0].reshape(4, 100), lambda x: jnp.sin(x[0])):
         assert zv.estimate(*CHAINS, values).value.shape == (1,)

@@ -15,7 +15,8 @@ from .sample import Sample, as_float
 def as_values(
     values: Any, sample: Sample, names: Sequence[str] | None = None
 ) -> tuple[Float64[np.ndarray, "n q"], tuple[str, ...]]:
-    """`values` is (n,), (n, q), (chain, draw), (chain, draw, q), a dict of name → such arrays, or a callable on one draw (d,).
+    """`values` is (n,), (n, q), (chain, draw), (chain, draw, q), a dict of name → such arrays, a data frame, or a callable on
+    one draw (d,).
 
     A callable is vmapped over the draws and may return a number, a vector, or a dict of these.
     """
@@ -34,7 +35,8 @@ def as_values(
         array = np.concatenate(columns, axis=1)
     else:
         array = _flat("values", values, sample)
-        found = [f"f{k}" for k in range(array.shape[1])]
+        labels = getattr(values, "columns", None)  # a data frame has names of its own
+        found = [f"f{k}" for k in range(array.shape[1])] if labels is None else [str(label) for label in labels]
     if array.shape[1] == 0:
         raise ValueError(f"values has no integrands: its shape is {np.shape(values)}")
     if names is not None:
