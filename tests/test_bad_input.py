@@ -126,6 +126,9 @@ def test_constant_integrands_are_warned_of():
         estimate = zv.estimate(x, s, {"c": np.full(200, 3.0), "x": x[:, 0]})
     assert estimate.value[0] == pytest.approx(3.0, rel=1e-12)
     assert 0 < estimate.std_error[0] < 1e-12
+    with pytest.warns(zv.SampleWarning, match="Constant integrand"):
+        zero = zv.estimate(x, s, np.zeros(200))
+    assert np.isfinite([zero.value, zero.std_error, zero.gain]).all()
 
 
 def test_few_draws_for_the_family_are_warned_of():

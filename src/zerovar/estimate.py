@@ -16,7 +16,7 @@ from .objectives import Objective
 from .result import Estimate
 from .sample import Sample
 from .solvers import Result, Solver
-from .splits import InSample, Split, blocks, in_sample
+from .splits import OutOfFold, Split, blocks, in_sample
 from .std_errors import INDEPENDENT, autocorrelation_time, covariance, mean_and_error, some_columns
 
 _BLOCK_TIMES = 4  # chains are left out in blocks of this many autocorrelation times
@@ -60,13 +60,14 @@ def estimate(
     cautions.scores(check(sample))
     cautions.constants(found, array)
 
-    scale = np.abs(array).max(axis=0)
+    size = np.abs(array).max(axis=0)
+    scale = np.where(size > 0, size, 1.0)
     plain, plain_error, _ = mean_and_error(sample.by_chain(array), sample.probabilities, scale)
     time = _slowest_time(sample, array)
-    if isinstance(split, InSample):
-        run = _in_sample(family, sample, array, objective, solver, standardise, time)
-    else:
+    if isinstance(split, OutOfFold):
         run = _out_of_fold(family, sample, array, objective, solver, standardise, split)
+    else:
+        run = _in_sample(family, sample, array, objective, solver, standardise, time)
     value, error, influence = mean_and_error(run.series, run.probabilities, scale)
     if run.intercept is not None:
         # The mean of the influences estimates the intercept's own bias. On nine real posteriors this bound lifts the coverage
@@ -76,7 +77,7 @@ def estimate(
     cautions.numerics(family, run.results)
     cautions.size(len(sample), time, float(1 / np.sum(sample.probabilities**2)), run.stats)
     cautions.tails(found, run.series, run.intercept is not None)
-    cautions.usefulness(found, (plain_error / np.maximum(error, np.finfo(float).tiny)) ** 2)
+    cautions.usefulness(found, (plain_error / error) ** 2)
     cautions.agreement(found, np.abs(value - plain) / np.hypot(plain_error, error))
     return Estimate(
         names=found,

@@ -46,8 +46,7 @@ class Estimate:
 
     @property
     def gain(self) -> Vector:
-        known = self.std_error > 0  # both errors of an integrand that is zero everywhere are zero
-        return np.divide(self.plain_std_error, self.std_error, out=np.ones_like(self.std_error), where=known) ** 2
+        return (self.plain_std_error / self.std_error) ** 2
 
     def table(self) -> Table:
         """A rich table: name, value ± error, plain value ± error, gain, and what the draws are now worth."""

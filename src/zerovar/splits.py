@@ -20,27 +20,28 @@ class Split(ABC):
     """A way to share the draws between fitting and estimating."""
 
     @abstractmethod
-    def folds(self, sample: Sample) -> list[tuple[RowNumbers, RowNumbers]]:
-        """(rows that fit, rows that estimate) of each fold."""
+    def describe(self) -> str:
+        """A short name for tables."""
+
+
+class OutOfFold(Split):
+    """Draws are judged by fits that did not see them."""
 
     @abstractmethod
-    def describe(self) -> str: ...
+    def folds(self, sample: Sample) -> list[tuple[RowNumbers, RowNumbers]]:
+        """(rows that fit, rows that estimate) of each fold; no row estimates twice."""
 
 
 @dataclasses.dataclass(frozen=True)
 class InSample(Split):
     """All draws do both; the value is the fitted intercept, the error comes from leave-out residuals."""
 
-    def folds(self, sample):
-        everything = np.arange(len(sample))
-        return [(everything, everything)]
-
     def describe(self):
         return "in sample"
 
 
 @dataclasses.dataclass(frozen=True)
-class Holdout(Split):
+class Holdout(OutOfFold):
     """The last part of every chain estimates, the rest fits."""
 
     fraction: float
@@ -61,7 +62,7 @@ class Holdout(Split):
 
 
 @dataclasses.dataclass(frozen=True)
-class CrossFit(Split):
+class CrossFit(OutOfFold):
     """Every chain is cut into k contiguous blocks; each block is estimated by the fit to all the others."""
 
     k: int
