@@ -23,6 +23,12 @@ def _student(rng, n):
     return x, -6 * x / (5 + x**2)
 
 
+def _importance(rng, n):
+    """Draws of N(0, 1.5²) weighted to N(0, 1): half of them count."""
+    x = 1.5 * rng.normal(size=(n, 3))
+    return x, -x, np.sum(-0.5 * x**2 + 0.5 * (x / 1.5) ** 2, axis=1)
+
+
 RIGHT = {
     "gaussian": lambda rng: _gaussian(rng, 400, 5, 0.0),
     "slow chain": lambda rng: _gaussian(rng, 1000, 3, 0.9),
@@ -30,16 +36,17 @@ RIGHT = {
     "many coordinates": lambda rng: _gaussian(rng, 500, 20, 0.3),
     "skewed": lambda rng: _log_gamma(rng, 500, 1.0),
     "heavy tails": lambda rng: _student(rng, 500),
+    "importance weights": lambda rng: _importance(rng, 500),
 }
 
 
 def test_false_alarms_are_rare():
-    """At most 1 % on right scores: with 100 replicates of each target, at most 12 of 600 (p < 0.01 if the rate is 1 %)."""
+    """At most 1 % on right scores: with 100 replicates of each target, at most 13 of 700 (p < 0.03 if the rate is 1 %)."""
     alarms = {}
     for name, draw in RIGHT.items():
         rng = np.random.default_rng(11)
         alarms[name] = sum(not zv.check(zv.Sample(*draw(rng))).ok for _ in range(100))
-    assert sum(alarms.values()) <= 12, alarms
+    assert sum(alarms.values()) <= 13, alarms
     assert max(alarms.values()) <= 5, alarms
 
 

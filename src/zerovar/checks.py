@@ -21,6 +21,7 @@ from .sample import Sample, Standardisation
 from .std_errors import autocorrelation_time, some_columns
 
 _BATCHES = 30
+_WEIGHTED_BATCHES = 12  # unequal weights leave fewer draws a batch that count, and means further from normal
 _ENOUGH_BATCHES = 8
 
 
@@ -81,7 +82,8 @@ class _Data(NamedTuple):
         late = shape(np.concatenate([some_columns(z), some_columns(t)], axis=1))[:, draws // 2 :]
         time = autocorrelation_time(late)
         # batches of at least five autocorrelation times, so that their means are nearly independent; never fewer than four
-        batch = int(max(len(sample) // _BATCHES, np.ceil(5 * time)))
+        batches = _BATCHES if sample.weights is None else _WEIGHTED_BATCHES
+        batch = int(max(len(sample) // batches, np.ceil(5 * time)))
         batch = min(batch, draws, max(len(sample) // 4, 1))
         return _Data(
             shape(rows.draws - mean),
