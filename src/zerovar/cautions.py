@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .checks import Check
-from .errors import NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning
+from .errors import NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning, listed
 from .families import Family
 from .solvers import Result
 from .std_errors import INDEPENDENT, tail_share
@@ -52,7 +52,7 @@ class Cautions:
         flat = [name for name, spread in zip(names, np.ptp(values, axis=0), strict=True) if spread == 0]
         if flat:
             self.add(
-                SampleWarning, f"Constant integrand: {_few(flat)}. Its mean is that constant; there is nothing to estimate."
+                SampleWarning, f"Constant integrand: {listed(flat)}. Its mean is that constant; there is nothing to estimate."
             )
 
     def size(self, draws: int, time: float, kish: float, stats: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ class Cautions:
         if heavy:
             self.add(
                 SampleWarning,
-                f"Heavy tails: one draw in a hundred carries {share.max():.0%} of the error's variance ({_few(heavy)}), so "
+                f"Heavy tails: one draw in a hundred carries {share.max():.0%} of the error's variance ({listed(heavy)}), so "
                 "the standard error is itself uncertain and probably too small. "
                 "A larger Ridge, or adding Polynomial(2), tames the tails of g.",
             )
@@ -101,7 +101,7 @@ class Cautions:
         if worse:
             self.add(
                 SampleWarning,
-                f"The control variate does harm for {_few(worse)} (gain down to {gain.min():.2g}): take plain_value there, "
+                f"The control variate does harm for {listed(worse)} (gain down to {gain.min():.2g}): take plain_value there, "
                 "or a smaller family.",
             )
 
@@ -114,7 +114,3 @@ class Cautions:
                 f"For {names[worst]} the answers with and without control variates are {distance[worst]:.0f} of their errors "
                 "apart: one of them is wrong. Are the scores those of these draws, and have the chains converged?",
             )
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

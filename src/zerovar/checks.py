@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.special import stdtr
 
+from .errors import listed
 from .sample import Sample, Standardisation
 from .std_errors import autocorrelation_time, some_columns
 
@@ -52,13 +53,13 @@ def check(sample: Sample, level: float = 0.001) -> Check:
     if not 0 < level < 1:
         raise ValueError(f"level must lie strictly between 0 and 1; got {level!r}")
     data = _Data.of(sample)
-    found = _identities(data)
-    smallest = min(1.0, 2 * min(found.adjusted, _beginning(data)))
+    found, early = _identities(data), _beginning(data)
+    smallest = min(1.0, 2 * min(found.adjusted, early))
     if smallest >= level:
         few = data.x.shape[0] * (data.x.shape[1] // data.batch) < _ENOUGH_BATCHES
         return Check(True, "There are too few effective draws to tell much." if few else "", (), smallest)
     failing = [j for j in range(sample.dim) if min(found.mean_p[j], found.diagonal_p[j]) * found.tests < level]
-    return Check(False, _diagnosis(sample, data, found, failing, level), _details(sample, found, failing), smallest)
+    return Check(False, _diagnosis(sample, data, found, early, failing, level), _details(sample, found, failing), smallest)
 
 
 class _Data(NamedTuple):
@@ -118,10 +119,10 @@ class _Found(NamedTuple):
         return min(1.0, 2 * min(self.trace_p, self.smallest * self.tests))
 
 
-def _identities(data: _Data, sign: float = 1.0) -> _Found:
+def _identities(data: _Data) -> _Found:
     d = data.x.shape[-1]
-    raw_mean, raw_product = _batch_means(data.x, sign * data.s, data.weights, data.batch)
-    std_mean, std_product = _batch_means(data.z, sign * data.t, data.weights, data.batch)
+    raw_mean, raw_product = _batch_means(data.x, data.s, data.weights, data.batch)
+    std_mean, std_product = _batch_means(data.z, data.t, data.weights, data.batch)
     eye = np.eye(d)
     mean_p = _p_values(raw_mean)
     product_p = _p_values(raw_product + eye)
@@ -162,11 +163,11 @@ def _p_values(batches: Float64[np.ndarray, "b ..."]) -> np.ndarray:
     return 2 * stdtr(count - 1, -statistic)  # the two tails of Student's t
 
 
-def _diagnosis(sample: Sample, data: _Data, found: _Found, failing: list[int], level: float) -> str:
+def _diagnosis(sample: Sample, data: _Data, found: _Found, early: float, failing: list[int], level: float) -> str:
     """The most probable cause, from the most specific test to the least."""
-    if found.trace > 0 and _identities(data, sign=-1.0).adjusted >= level:
+    if found.trace > 0 and _scaled(data, -1.0).adjusted >= level:
         return "The sign is flipped: these are gradients of the negative log density (a potential energy). Pass −scores."
-    if _beginning(data) < level <= _identities(data.from_draw(data.x.shape[1] // 4)).adjusted:
+    if early < level <= _identities(data.from_draw(data.x.shape[1] // 4)).adjusted:
         return "Only the beginning of the chains disagrees: burn-in was probably not removed. Drop the warm-up draws."
     if abs(found.trace) < max(4 * found.trace_error, 0.1):
         return (
@@ -176,16 +177,17 @@ def _diagnosis(sample: Sample, data: _Data, found: _Found, failing: list[int], l
     if found.trace < 0 and abs(found.trace + 1) > 4 * found.trace_error and _scaled(data, -found.trace).adjusted >= level:
         return f"The scores are {-found.trace:.3g} times too large: a tempered, scaled or mini-batch log density?"
     if len(failing) < sample.dim or sample.dim == 1:
+        where = listed([_name(sample, j) for j in failing])
         offset = [j for j in failing if found.mean_p[j] * found.tests < level <= found.diagonal_p[j] * found.tests]
         if offset and len(offset) == len(failing):
             return (
-                f"In {_names(sample, failing)} the scores are off by a nearly constant amount: a Jacobian term is "
+                f"In {where} the scores are off by a nearly constant amount: a Jacobian term is "
                 "probably missing (for a positive parameter drawn on the log scale the gradient of log τ adds 1). "
                 "Use the gradient of the log density of the unconstrained parameters."
             )
         if failing:
             return (
-                f"In {_names(sample, failing)} the scores do not belong to the scale of the draws: they are probably "
+                f"In {where} the scores do not belong to the scale of the draws: they are probably "
                 "derivatives with respect to the constrained parameter, or lack its Jacobian. Draws and scores must both be "
                 "on the unconstrained scale."
             )
@@ -215,6 +217,7 @@ def _beginning(data: _Data) -> float:
 
 
 def _scaled(data: _Data, factor: float) -> _Found:
+    """What would be found if the scores were these divided by `factor`."""
     return _identities(data._replace(s=data.s / factor, t=data.t / factor))
 
 
@@ -236,8 +239,3 @@ def _details(sample: Sample, found: _Found, failing: list[int]) -> tuple[str, ..
 
 def _name(sample: Sample, j: int) -> str:
     return f"{sample.names[j]}" if sample.names else f"coordinate {j}"
-
-
-def _names(sample: Sample, failing: list[int]) -> str:
-    shown = ", ".join(_name(sample, j) for j in failing[:5])
-    return shown + (f" and {len(failing) - 5} more" if len(failing) > 5 else "")

@@ -1,6 +1,11 @@
 """What zerovar raises and warns with, so that users can filter by kind."""
 
 
+def listed(names: list[str]) -> str:
+    """The first few names for a message, and how many more there are."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
 class NumericalError(ArithmeticError):
     """A linear system could not be solved; the message says why and what to change."""
 

@@ -38,8 +38,8 @@ def estimate(
     """Estimate the means of integrands with control variates, and say how precise the answer is.
 
     draws, scores: (n, d), one chain in order, or (chain, draw, d); scores are ∇log π at the draws, on the draws' scale.
-    values: the integrands at the draws, (n,), (n, q), (chain, draw), (chain, draw, q), a dict of name → such arrays, or
-        a function of one draw (d,), vmapped; by default the draws themselves.
+    values: the integrands at the draws, (n,), (n, q), (chain, draw), (chain, draw, q), a dict of name → such arrays,
+        a data frame, or a function of one draw (d,), vmapped; by default the draws themselves.
     family: default `Polynomial(2)`, or `Polynomial(1)` where there are fewer than 2.5 draws a term.
     objective: default `LeastSquares()`. solver: default `Exact()`.
     split: default `in_sample()`, whose value is the fitted intercept and whose error comes from leave-out residuals.

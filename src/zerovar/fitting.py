@@ -126,7 +126,7 @@ class _Work:
     def merged_groups(self, groups: Groups | None) -> Groups | None:
         if groups is None:
             return None
-        if not np.array_equal(np.sort(np.concatenate(list(groups))), np.arange(len(self.group))):
+        if not np.array_equal(np.sort(np.concatenate([np.empty(0, dtype=int), *groups])), np.arange(len(self.group))):
             raise ValueError(f"groups must partition the {len(self.group)} rows of the sample: every row in exactly one group")
         # A repeated draw that straddles a boundary goes whole to the group that it begins in
         label = np.full(len(self.values), len(groups))
@@ -189,8 +189,6 @@ def fit_rows(
     if not factorisation.result.failed:
         solution = factorisation.solve(merged)
     result = factorisation.result
-    if result.failed and throw:
-        raise NumericalError(f"{family.describe()}: {result.value}")
     stats = factorisation.stats | {
         "draws": len(rows.draws),
         "distinct_draws": len(distinct.draws),
@@ -199,7 +197,10 @@ def fit_rows(
     }
     terms = tuple(zip(factorisation.terms, solution.coefficients, strict=not result.failed))
     work = _Work(sample, factorisation, merged, distinct.probabilities, group) if sample is not None else None
-    return Fitted(family, objective, standardisation, terms, solution.intercept, result, stats, work)
+    fitted = Fitted(family, objective, standardisation, terms, solution.intercept, result, stats, work)
+    if throw:
+        fitted._must_have_solved()
+    return fitted
 
 
 def _check_coordinates(family: Family, d: int) -> None:

@@ -33,7 +33,7 @@ def forest(estimate: Estimate, path: str | PathLike[str] | None = None) -> Any:
     unit = estimate.plain_std_error
     rows = list(range(count))[::-1]
     shift = (estimate.plain_value - estimate.value) / unit
-    style = {"fmt": "o", "capsize": 0, "zorder": 3}
+    style = {"fmt": "o", "capsize": 0, "zorder": 3, "markersize": 5, "linewidth": 2.5}
     axes.axvline(0, color=INK, linewidth=0.6, zorder=1)
     axes.errorbar(
         shift,
@@ -41,8 +41,6 @@ def forest(estimate: Estimate, path: str | PathLike[str] | None = None) -> Any:
         xerr=1.96,
         color=PLAIN,
         label="plain Monte Carlo",
-        markersize=5,
-        linewidth=2.5,
         **style,
     )
     axes.errorbar(
@@ -51,8 +49,6 @@ def forest(estimate: Estimate, path: str | PathLike[str] | None = None) -> Any:
         xerr=1.96 * estimate.std_error / unit,
         color=CONTROLLED,
         label="with control variates",
-        markersize=5,
-        linewidth=2.5,
         **style,
     )
     axes.set_yticks(rows, estimate.names)

@@ -19,6 +19,7 @@ from .families import Family
 
 Vector = Float64[np.ndarray, " q"]
 
+_NUMBERS = ("value", "std_error", "plain_value", "plain_std_error", "gain")  # what there is one of an integrand
 _EXACT = 1e18  # gains beyond this are those of rounding errors
 _COLUMNS = ("name", "value", "plain Monte Carlo", "gain", "worth (draws)")
 
@@ -80,12 +81,9 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON: one record an integrand, and what was done."""
-        columns = (self.value, self.std_error, self.plain_value, self.plain_std_error, self.gain)
-        keys = ("value", "std_error", "plain_value", "plain_std_error", "gain")
         return {
             "estimates": [
-                {"name": name} | {key: float(column[k]) for key, column in zip(keys, columns, strict=True)}
-                for k, name in enumerate(self.names)
+                {"name": name} | {key: float(getattr(self, key)[k]) for key in _NUMBERS} for k, name in enumerate(self.names)
             ],
             "num_draws": self.num_draws,
             "family": self.family.describe(),
@@ -99,8 +97,7 @@ class Estimate:
             import xarray
         except ImportError as error:
             raise ImportError("to_dataset needs xarray: pip install 'zerovar[xarray]'") from error
-        columns = {"value", "std_error", "plain_value", "plain_std_error", "gain"}
-        data: dict[str, Any] = {key: ("integrand", getattr(self, key)) for key in sorted(columns)}
+        data: dict[str, Any] = {key: ("integrand", getattr(self, key)) for key in _NUMBERS}
         data["covariance"] = (("integrand", "integrand_"), self.covariance)
         names = list(self.names)
         attributes = {"family": self.family.describe(), "split": self.split, "num_draws": self.num_draws}
@@ -121,7 +118,7 @@ class Estimate:
         return f"{self.family.describe()}, {self.split}, {self.num_draws} draws"
 
     def _rows(self) -> list[tuple[str, ...]]:
-        columns = zip(self.names, self.value, self.std_error, self.plain_value, self.plain_std_error, self.gain, strict=True)
+        columns = zip(self.names, *(getattr(self, key) for key in _NUMBERS), strict=True)
         return [
             (name, plus_minus(v, e), plus_minus(pv, pe), worth(g), human(g * self.num_draws))
             for name, v, e, pv, pe, g in columns

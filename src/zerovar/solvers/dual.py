@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int
-from scipy.linalg import blas, eigh, lapack, qr, solve_triangular
+from scipy.linalg import blas, cho_solve, eigh, lapack, qr, solve_triangular
 
 from ..families import LinearFamily, Translates
 from .base import Factorisation, Groups, Problem, Result, Solution, Values, only_its_own_ridge, solve_group
@@ -79,8 +79,7 @@ class Dual(Factorisation):
             return self.intercept_variance * self._dual_coefficients(np.ones((len(self.border), 1)))[0][:, 0]
         # c = e₀ᵀR⁻¹S⁻¹QᵀA⁻¹f with border = QR and S = QᵀA⁻¹Q
         first = solve_triangular(self._triangle, np.eye(self.border.shape[1])[0], trans=1)
-        half = solve_triangular(self._schur, first, lower=True)
-        return self._border_solved @ solve_triangular(self._schur, half, lower=True, trans=1)
+        return self._border_solved @ self._solve_schur(first)
 
     def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
         only_its_own_ridge(ridge)
@@ -110,10 +109,12 @@ class Dual(Factorisation):
         first = self._orthonormal.T @ values
         rest = values - self._orthonormal @ first
         a = self._solve_a(rest)
-        half = solve_triangular(self._schur, self._orthonormal.T @ a, lower=True)
-        second = solve_triangular(self._schur, half, lower=True, trans=1)
+        second = self._solve_schur(self._orthonormal.T @ a)
         a -= self._border_solved @ second
         return a, solve_triangular(self._triangle, first + second)
+
+    def _solve_schur(self, right: np.ndarray) -> np.ndarray:
+        return cho_solve((self._schur, True), right)
 
     def _factorise(self, ridge: np.ndarray) -> bool:
         np.fill_diagonal(self._array, self._diagonal + ridge)
