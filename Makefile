@@ -17,8 +17,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/zerovar demo
 
+# One worker a core, each with one thread: two thread pools that share cores are slower than none
 test: setup
-	$(BIN)/python -m pytest
+	OPENBLAS_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8
 
 lint: setup
 	$(BIN)/ruff check .

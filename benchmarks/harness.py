@@ -7,14 +7,14 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from zerovar.storage import atomic
+from zerovar.files import atomic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,16 +49,26 @@ def show(title: str, rows: list[Row], floor: str) -> None:
     table.add_column("bound", justify="right")
     table.add_column("", justify="left")
     for row in rows:
-        bound = "" if row.bound is None else f"{row.bound:g}"
+        bound = "" if row.bound is None else f"{row.bound:.3g}"
         verdict = "" if row.bound is None else ("ok" if row.ratio <= row.bound else "MISSED")
         table.add_row(
-            row.case, f"{row.floor:.3f}", f"{row.ours:.3f}", f"{row.ratio:.2f}", bound, f"{verdict} {row.note}".strip()
+            row.case, f"{row.floor:.3f}", f"{row.ours:.3f}", f"{row.ratio:.3g}", bound, f"{verdict} {row.note}".strip()
         )
     Console(width=120).print(table)
 
 
-def write(path: Path, results: dict[str, list[Row]]) -> None:
-    """All rows with the machine that they were measured on, as JSON."""
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table whose first column is text and whose others are numbers, already formatted."""
+    table = Table(title=title, title_justify="left")
+    for k, column in enumerate(columns):
+        table.add_column(column, justify="left" if k == 0 else "right")
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console(width=160).print(table)
+
+
+def write(path: Path, results: dict[str, Any]) -> None:
+    """All results with the machine that they were measured on, as JSON."""
     import jax
     import numpy
     import scipy
@@ -73,7 +83,7 @@ def write(path: Path, results: dict[str, list[Row]]) -> None:
     }
     record = {
         "machine": machine,
-        "results": {name: [dataclasses.asdict(row) | {"ratio": row.ratio} for row in rows] for name, rows in results.items()},
+        "results": results,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(path) as temporary:

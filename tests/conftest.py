@@ -9,8 +9,16 @@ from jaxtyping import install_import_hook
 
 # Shapes and types in signatures are checked at every call while the tests run: of the inner modules, because at the public
 # surface the messages under test are our own.
+INNER = ("base", "blocks", "coordinates", "dual", "exact", "lasso", "primal", "running", "terms", "trainer", "whitening")
 install_import_hook(
-    ["zerovar.families.base", "zerovar.solvers", "zerovar.operators", "zerovar.std_errors"], "beartype.beartype"
+    [
+        "zerovar.families.base",
+        "zerovar.operators",
+        "zerovar.std_errors",
+        "zerovar.solvers.training",
+        *(f"zerovar.solvers.{name}" for name in INNER),
+    ],
+    "beartype.beartype",
 )
 
 

@@ -9,6 +9,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # each may import only from those above it, and a folder's modules from their own folder's base upwards
 ORDER = [
     "errors",
+    "files",
     "sample",
     "operators",
     "kernels",

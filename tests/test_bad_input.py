@@ -1,6 +1,7 @@
 """Misuse, one row each: the message must name the argument, what was got, and what to do."""
 
 import numpy as np
+import optax
 import pytest
 from problems import gaussian
 
@@ -98,6 +99,47 @@ MISUSE = {
         lambda: zv.fit(zv.Polynomial(1), zv.Sample(X, S), F)(zv.Sample(*gaussian(40, 3))),
         ["d = 2", "d = 3"],
     ),
+    "batch size zero": (lambda: zv.SGD(batch_size=0), ["batch_size", "at least 1", "0"]),
+    "fractional epochs": (lambda: zv.SGD(epochs=2.5), ["epochs", "integer", "2.5"]),
+    "average above one": (lambda: zv.SGD(average=1.5), ["average", "between 0 and 1", "1.5"]),
+    "everything held out": (lambda: zv.SGD(validation=1.0), ["validation", "1.0"]),
+    "too few to hold out": (lambda: estimate(solver=zv.SGD(validation=0.01)), ["validation=0.01", "at least 2"]),
+    "negative clip": (lambda: zv.SGD(clip=-1.0), ["clip", "positive", "-1.0"]),
+    "optimiser by name": (lambda: zv.SGD(optimiser="adam"), ["optimiser", "optax.adam", "'adam'"]),
+    "two learning rates": (lambda: zv.SGD(optimiser=optax.adam(0.1), learning_rate=0.1), ["learning rate", "not to both"]),
+    "negative learning rate": (lambda: zv.SGD(learning_rate=-0.1), ["positive", "-0.1"]),
+    "patience without held-out draws": (lambda: zv.SGD(patience=3, validation=0.0), ["patience", "validation"]),
+    "schedule with a negative number": (lambda: zv.schedules.InverseTime(-1.0, 1.0), ["beta", "positive", "-1.0"]),
+    "warm-up longer than training": (lambda: zv.schedules.Cosine(0.1, warmup=1.0), ["warmup", "1.0"]),
+    "variance of single draws": (
+        lambda: estimate(objective=zv.Variance(), solver=zv.SGD(batch_size=1)),
+        ["Variance", "batch_size", "2"],
+    ),
+    "in sample by training": (lambda: estimate(solver=zv.SGD(epochs=1), split=zv.in_sample()), ["in_sample()", "cross_fit()"]),
+    "Ridge on a network": (
+        lambda: estimate(family=zv.Network(), objective=zv.LeastSquares(zv.Ridge(1.0))),
+        ["no norm of its own", "L2", "Magnitude"],
+    ),
+    "L1 on a network": (lambda: estimate(family=zv.Network(), objective=zv.LeastSquares(zv.L1(1.0))), ["L1", "features"]),
+    "Ridge and L2 in training": (
+        lambda: estimate(objective=zv.LeastSquares((zv.Ridge(1.0), zv.L2(1.0))), solver=zv.SGD()),
+        ["Ridge or L2"],
+    ),
+    "Magnitude in a linear system": (lambda: estimate(objective=zv.LeastSquares(zv.Magnitude(1.0))), ["Magnitude", "SGD()"]),
+    "dual without a ridge": (lambda: estimate(solver=zv.SGD(dual=True)), ["dual=True", "Ridge"]),
+    "dual of a network": (lambda: estimate(family=zv.Network(), solver=zv.SGD(dual=True)), ["dual=True", "not linear"]),
+    "dual with an optimiser": (
+        lambda: estimate(objective=zv.LeastSquares(zv.Ridge(1.0)), solver=zv.SGD(dual=True, learning_rate=0.1)),
+        ["dual=True", "learning_rate"],
+    ),
+    "hyper-parameters of a network": (lambda: estimate(family=zv.Network(), solver=zv.SGD(hyper=True)), ["hyper=True"]),
+    "network that cannot be called": (lambda: zv.Network(module=3), ["module", "MLP()", "3"]),
+    "network with another operator": (lambda: zv.Network(operator="langevin"), ["operator", "Langevin()", "'langevin'"]),
+    "probes of a potential": (lambda: zv.Network(operator=zv.ScalarLangevin(), probes=2), ["probes", "Langevin()"]),
+    "fractional probes": (lambda: zv.Network(probes=0.5), ["probes", "integer", "0.5"]),
+    "negative width": (lambda: zv.MLP(width=-1), ["MLP", "width", "-1"]),
+    "activation by name": (lambda: zv.ResNet(activation="tanh"), ["ResNet", "activation", "'tanh'"]),
+    "negative seed": (lambda: estimate(seed=-1), ["seed", "-1"]),
     "arrays for a sample": (lambda: zv.fit(zv.Polynomial(1), X, F), ["sample", "zv.Sample(draws, scores)", "ndarray"]),
     "check without a sample": (lambda: zv.check(X), ["sample", "zv.Sample"]),
 }

@@ -10,7 +10,7 @@ import pytest
 from problems import gaussian
 
 import zerovar as zv
-from zerovar import cli, storage
+from zerovar import cli, files, storage
 
 X, S = gaussian(200, 3)
 VALUES = np.sin(X[:, :2])
@@ -83,7 +83,7 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
     target.write_text("before")
 
     def interrupted():
-        with storage.atomic(target) as temporary:
+        with files.atomic(target) as temporary:
             temporary.write_text("half")
             raise KeyboardInterrupt
 

@@ -114,7 +114,8 @@ def test_least_squares(golden, inputs, case, degree):
     residual = values - fitted.intercept - fitted(sample)
     assert np.abs(np.mean(residual**2, axis=0) - entry["mse"]).max() < 1e-12 * np.abs(values).max() ** 2
     # Σ b_P (−½ L P) = Σ θ_P scale_P L P
-    ((_, theta),) = fitted.terms
+    (term,) = fitted.terms
+    theta = term.coefficients
     coefficients = np.array(entry["coefs"])
     columns, _ = zvcv_columns(golden, inputs, sample.dim, degree)
     ours = np.zeros_like(coefficients)

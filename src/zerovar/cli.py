@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from . import storage
 from .checks import check
 from .errors import NumericalError, ZerovarWarning
 from .estimate import estimate
 from .families import Family, Kernel, Polynomial
+from .files import atomic
 from .result import Estimate
 from .sample import Sample
 from .splits import Split, cross_fit, holdout, in_sample
@@ -180,5 +180,5 @@ def _write(path: Path, text: str) -> None:
     if path == Path("-"):
         sys.stdout.write(text)
         return
-    with storage.atomic(path) as temporary:
+    with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

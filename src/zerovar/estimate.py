@@ -10,13 +10,13 @@ import numpy as np
 from .cautions import DRAWS_PER_TERM, Cautions
 from .checks import check
 from .families import Family, Polynomial
-from .fitting import fit_rows
+from .fitting import default_solver, fit_rows
 from .integrands import as_values
-from .objectives import Objective
+from .objectives import LeastSquares, Objective
 from .result import Estimate
 from .sample import Sample
 from .solvers import Result, Solver
-from .splits import OutOfFold, Split, blocks, in_sample
+from .splits import OutOfFold, Split, blocks, cross_fit, in_sample
 from .std_errors import INDEPENDENT, autocorrelation_time, covariance, mean_and_error, some_columns
 
 _BLOCK_TIMES = 4  # chains are left out in blocks of this many autocorrelation times
@@ -34,6 +34,7 @@ def estimate(
     names: Sequence[str] | None = None,
     log_weights: Any = None,
     standardise: bool = True,
+    seed: int = 0,
 ) -> Estimate:
     """Estimate the means of integrands with control variates, and say how precise the answer is.
 
@@ -41,9 +42,11 @@ def estimate(
     values: the integrands at the draws, (n,), (n, q), (chain, draw), (chain, draw, q), a dict of name → such arrays,
         a data frame, or a function of one draw (d,), vmapped; by default the draws themselves.
     family: default `Polynomial(2)`, or `Polynomial(1)` where there are fewer than 2.5 draws a term.
-    objective: default `LeastSquares()`. solver: default `Exact()`.
-    split: default `in_sample()`, whose value is the fitted intercept and whose error comes from leave-out residuals.
+    objective: default `LeastSquares()`. solver: default `Exact()`, and `SGD()` for families with a network.
+    split: default `in_sample()`, whose value is the fitted intercept and whose error comes from leave-out residuals, where the
+        solver has those in closed form, and `cross_fit()` where it has not.
     log_weights: unnormalised log importance weights, (n,) or (chain, draw).
+    seed: for solvers that are random; the same seed gives the same numbers.
 
     Problems with the draws, scores or fit are warned of (`ZerovarWarning`) and kept in `estimate.warnings`.
     """
@@ -51,10 +54,10 @@ def estimate(
     if values is None:
         values = {f"x{j}": column for j, column in enumerate(sample.draws.T)}
     array, found = as_values(values, sample, names)
-    split = in_sample() if split is None else split
+    family = _default_family(sample) if family is None else family
+    split = _default_split(family, objective, solver) if split is None else split
     if not isinstance(split, Split):
         raise ValueError(f"split must be in_sample(), holdout(fraction) or cross_fit(k); got {split!r}")
-    family = _default_family(sample) if family is None else family
     sample.rows().merged(array)  # equal draws with other scores or values are an error, before anything is judged
     cautions = Cautions()
     cautions.scores(check(sample))
@@ -65,9 +68,9 @@ def estimate(
     plain, plain_error, _ = mean_and_error(sample.by_chain(array), sample.probabilities, scale)
     time = _slowest_time(sample, array)
     if isinstance(split, OutOfFold):
-        run = _out_of_fold(family, sample, array, objective, solver, standardise, split)
+        run = _out_of_fold(family, sample, array, objective, solver, standardise, seed, split)
     else:
-        run = _in_sample(family, sample, array, objective, solver, standardise, time)
+        run = _in_sample(family, sample, array, objective, solver, standardise, seed, time)
     value, error, influence = mean_and_error(run.series, run.probabilities, scale)
     if run.intercept is not None:
         # The mean of the influences estimates the intercept's own bias. On nine real posteriors this bound lifts the coverage
@@ -105,13 +108,13 @@ class _Run(NamedTuple):
     family: Family
 
 
-def _in_sample(family, sample, values, objective, solver, standardise, time) -> _Run:
+def _in_sample(family, sample, values, objective, solver, standardise, seed, time) -> _Run:
     """The intercept, and the series n w r, w its weights and r the leave-out residuals.
 
     Leaving draws out moves the intercept by Σ w r over them, exactly, so this is its influence series: the weights matter where
     a rich family gives draws in the tails far more or less than 1/n.
     """
-    fitted = fit_rows(family, sample.rows(), values, objective, solver, standardise, sample=sample)
+    fitted = fit_rows(family, sample.rows(), values, objective, solver, standardise, seed=seed, sample=sample)
     groups = None if time < INDEPENDENT else blocks(sample, int(np.ceil(_BLOCK_TIMES * time)))
     residuals = fitted.leave_out(groups)
     influence = len(sample) * fitted.intercept_weights()[:, None] * residuals
@@ -120,12 +123,12 @@ def _in_sample(family, sample, values, objective, solver, standardise, time) -> 
     return _Run(fitted.intercept, sample.by_chain(influence), equal, [fitted.result], stats, fitted.family)
 
 
-def _out_of_fold(family, sample, values, objective, solver, standardise, split) -> _Run:
+def _out_of_fold(family, sample, values, objective, solver, standardise, seed, split) -> _Run:
     folds = split.folds(sample)
     residuals = np.empty_like(values)
     results = []
     for fitting, estimating in folds:
-        fitted = fit_rows(family, sample.take(fitting), values[fitting], objective, solver, standardise)
+        fitted = fit_rows(family, sample.take(fitting), values[fitting], objective, solver, standardise, seed=seed)
         residuals[estimating] = values[estimating] - fitted.at(sample.draws[estimating], sample.scores[estimating])
         results.append(fitted.result)
     rows = np.sort(np.concatenate([estimating for _, estimating in folds]))
@@ -136,6 +139,14 @@ def _out_of_fold(family, sample, values, objective, solver, standardise, split) 
 def _default_family(sample: Sample) -> Family:
     quadratic = Polynomial(2)
     return quadratic if DRAWS_PER_TERM * quadratic.num_features(sample.dim) <= len(sample) else Polynomial(1)
+
+
+def _default_split(family: Family, objective: Objective | None, solver: Solver | None) -> Split:
+    solver = default_solver(family) if solver is None else solver
+    objective = LeastSquares() if objective is None else objective
+    if not (isinstance(solver, Solver) and isinstance(objective, Objective)):
+        return in_sample()  # the fit will say what is wrong
+    return in_sample() if solver.leaves_out(objective) else cross_fit()
 
 
 def _slowest_time(sample: Sample, values: np.ndarray) -> float:

@@ -17,9 +17,9 @@ from .families import Family, LinearFamily
 from .integrands import as_values
 from .objectives import LeastSquares, Objective
 from .sample import Rows, Sample, Standardisation
-from .solvers import Exact, Factorisation, Result, Solution, Solver
+from .solvers import SGD, Exact, Prepared, Result, Solution, Solver
 from .solvers.base import Groups
-from .solvers.blocks import evaluate
+from .solvers.terms import Term
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Fitted:
     family: Family
     objective: Objective
     standardisation: Standardisation
-    terms: tuple[tuple[LinearFamily, np.ndarray], ...]  # features of each times its coefficients (p, q)
+    terms: tuple[Term, ...]  # g is their sum
     intercept: Float64[np.ndarray, " q"]
     result: Result
     stats: dict[str, Any]
@@ -53,7 +53,7 @@ class Fitted:
         """g at draws and scores (n, d)."""
         self._must_have_solved()
         x, s = self.standardisation(draws, scores)
-        return sum((evaluate(family, theta, x, s) for family, theta in self.terms), np.zeros((len(x), len(self.intercept))))
+        return sum((term(x, s) for term in self.terms), np.zeros((len(x), len(self.intercept))))
 
     def refit(self, values: Any = None, ridge: float | None = None) -> Fitted:
         """New integrands at the fitting draws, or (after `Exact(spectral=True)`) another ridge, without a new factorisation."""
@@ -64,12 +64,13 @@ class Fitted:
                 raise ValueError(f"ridge must be a number ≥ 0; got {ridge!r}")
             ridge = self.objective.scale(work.probabilities) * ridge
         ridge = work.ridge if ridge is None else ridge
-        solution = work.factorisation.solve(array, ridge)
+        solution = work.prepared.solve(array, ridge)
         return dataclasses.replace(
             self,
             intercept=solution.intercept,
-            terms=tuple(zip(work.factorisation.terms, solution.coefficients, strict=True)),
-            stats=self.stats | work.factorisation.stats | ({} if ridge is None else {"ridge": ridge}),
+            terms=solution.terms,
+            result=work.prepared.result,
+            stats=self.stats | work.prepared.stats | ({} if ridge is None else {"ridge": ridge}),
             _work=dataclasses.replace(work, values=array, ridge=ridge),
         )
 
@@ -79,12 +80,12 @@ class Fitted:
         `groups` partitions the rows of the sample; equal draws always leave together.
         """
         work = self._still_there("leave_out")
-        return work.factorisation.leave_out(work.values, work.merged_groups(groups), work.ridge)[work.group]
+        return work.prepared.leave_out(work.values, work.merged_groups(groups), work.ridge)[work.group]
 
     def intercept_weights(self) -> Float64[np.ndarray, " n"]:
         """w (n,) with intercept = Σ w f over the fitting draws; equal draws share the weight of their state."""
         work = self._still_there("intercept_weights")
-        weights = work.factorisation.intercept_weights(work.ridge)
+        weights = work.prepared.intercept_weights(work.ridge)
         share = work.sample.probabilities / work.probabilities[work.group]
         return weights[work.group] * share
 
@@ -114,7 +115,7 @@ class _Work:
     """What a fresh fit keeps to serve more integrands and leave-out residuals."""
 
     sample: Sample
-    factorisation: Factorisation
+    prepared: Prepared
     values: Float64[np.ndarray, "m q"]
     probabilities: Float64[np.ndarray, " m"]
     group: np.ndarray  # (n,) the distinct draw that each draw is
@@ -143,16 +144,18 @@ def fit(
     solver: Solver | None = None,
     standardise: bool = True,
     throw: bool = True,
+    seed: int = 0,
 ) -> Fitted:
     """Choose g in `family` so that f − g is nearly constant on `sample`.
 
     `values` as in `zv.estimate`. Equal draws are merged into one with their counts. `standardise=False` keeps raw coordinates.
+    solver: default `Exact()`, and `SGD()` for families with a network; `seed` is for those that are random.
     A numerical failure raises `NumericalError`, or with `throw=False` comes back as `fitted.result`.
     """
     if not isinstance(sample, Sample):
         raise ValueError(f"sample must be a zv.Sample(draws, scores); got {type(sample).__name__}")
     array, _ = as_values(values, sample)
-    fitted = fit_rows(family, sample.rows(), array, objective, solver, standardise, throw, sample)
+    fitted = fit_rows(family, sample.rows(), array, objective, solver, standardise, throw, seed, sample)
     if fitted.result is not Result.OK and not fitted.result.failed:
         warnings.warn(f"{fitted.family.describe()}: {fitted.result.value}", NumericalWarning, stacklevel=2)
     return fitted
@@ -166,6 +169,7 @@ def fit_rows(
     solver: Solver | None = None,
     standardise: bool = True,
     throw: bool = True,
+    seed: int = 0,
     sample: Sample | None = None,
 ) -> Fitted:
     """`fit` on checked rows, without warnings; `sample` is kept for refits where the rows are all of it."""
@@ -174,39 +178,36 @@ def fit_rows(
     objective = LeastSquares() if objective is None else objective
     if not isinstance(objective, Objective):
         raise ValueError(f"objective must be LeastSquares(...) or Variance(...); got {objective!r}")
-    solver = Exact() if solver is None else solver
+    solver = default_solver(family) if solver is None else solver
     if not isinstance(solver, Solver):
-        raise ValueError(f"solver must be a solver such as Exact(); got {solver!r}")
+        raise ValueError(f"solver must be a solver such as Exact() or SGD(); got {solver!r}")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(f"seed must be an integer ≥ 0; got {seed!r}")
     started = time.perf_counter()
     distinct, merged, group = rows.merged(values)
     d = rows.draws.shape[1]
-    _check_coordinates(family, d)
+    family.check(d)
     standardisation = Standardisation.of(rows, mixing=not family.keeps_axes) if standardise else Standardisation.identity(d)
     x, s = standardisation(distinct.draws, distinct.scores)
     family = family.resolve(x)
-    factorisation = solver.prepare(family, objective, x, s, distinct.probabilities)
-    solution = Solution(np.full(merged.shape[1], np.nan), tuple())
-    if not factorisation.result.failed:
-        solution = factorisation.solve(merged)
-    result = factorisation.result
-    stats = factorisation.stats | {
+    prepared = solver.prepare(family, objective, x, s, distinct.probabilities, int(seed))
+    solution = Solution(np.full(merged.shape[1], np.nan), ())
+    if not prepared.result.failed:
+        solution = prepared.solve(merged)
+    result = prepared.result
+    stats = prepared.stats | {
         "draws": len(rows.draws),
         "distinct_draws": len(distinct.draws),
         "standardisation": standardisation.kind,
         "seconds": time.perf_counter() - started,
     }
-    terms = tuple(zip(factorisation.terms, solution.coefficients, strict=not result.failed))
-    work = _Work(sample, factorisation, merged, distinct.probabilities, group) if sample is not None else None
-    fitted = Fitted(family, objective, standardisation, terms, solution.intercept, result, stats, work)
+    work = _Work(sample, prepared, merged, distinct.probabilities, group) if sample is not None else None
+    family = family if solution.family is None else solution.family
+    fitted = Fitted(family, objective, standardisation, solution.terms, solution.intercept, result, stats, work)
     if throw:
         fitted._must_have_solved()
     return fitted
 
 
-def _check_coordinates(family: Family, d: int) -> None:
-    for part in getattr(family, "parts", (family,)):
-        chosen = getattr(part, "coordinates", None)
-        if chosen is not None and max(chosen) >= d:
-            raise ValueError(
-                f"{part.describe()}: coordinates must lie in 0 … {d - 1} for draws with d = {d}; got {max(chosen)}"
-            )
+def default_solver(family: Family) -> Solver:
+    return Exact() if isinstance(family, LinearFamily) else SGD()

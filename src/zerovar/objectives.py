@@ -50,6 +50,15 @@ class L1(Penalty):
         self.strength = _strength("L1", strength)
 
 
+class Magnitude(Penalty):
+    """The mean of g² over the draws: a penalty on the function itself, for families without a norm of their own (networks)."""
+
+    strength: np.ndarray
+
+    def __init__(self, strength: float):
+        self.strength = _strength("Magnitude", strength)
+
+
 class Objective(eqx.Module):
     """A mean of squares plus penalties."""
 
@@ -62,7 +71,11 @@ class Objective(eqx.Module):
 
     def strength(self, kind: type[Penalty], probabilities: np.ndarray) -> float:
         """Total strength of one kind of penalty, for least squares with these probabilities (m,)."""
-        return self.scale(probabilities) * sum(float(p.strength) for p in self.penalties if isinstance(p, kind))
+        return self.scale(probabilities) * self.total(kind)
+
+    def total(self, kind: type[Penalty]) -> float:
+        """Total strength of one kind of penalty in this objective itself."""
+        return float(sum(float(p.strength) for p in self.penalties if isinstance(p, kind)))
 
 
 class LeastSquares(Objective):
@@ -113,5 +126,5 @@ def _penalties(penalties: Any) -> tuple[Penalty, ...]:
     except TypeError:
         found = (penalties,)
     if not all(isinstance(p, Penalty) for p in found):
-        raise ValueError(f"penalties must be Ridge(λ), L2(λ), L1(λ) or a tuple of these; got {penalties!r}")
+        raise ValueError(f"penalties must be Ridge(λ), L2(λ), L1(λ), Magnitude(λ) or a tuple of these; got {penalties!r}")
     return found

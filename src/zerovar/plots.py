@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import storage
+from .files import atomic
 
 if TYPE_CHECKING:
     from .result import Estimate
@@ -68,7 +68,7 @@ def forest(estimate: Estimate, path: str | PathLike[str] | None = None) -> Any:
     axes.tick_params(axis="y", length=0)
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, fontsize=9)
     if path is not None:
-        with storage.atomic(Path(path)) as temporary:
+        with atomic(Path(path)) as temporary:
             figure.savefig(temporary, dpi=160)
         plt.close(figure)
     return figure

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Callable
 from importlib.metadata import version
@@ -20,7 +19,10 @@ import equinox as eqx
 import numpy as np
 
 from . import families, kernels, objectives, operators
+from .families.network import ACTIVATIONS
+from .files import atomic
 from .sample import Standardisation
+from .solvers import terms
 
 FORMAT = 1
 
@@ -30,8 +32,9 @@ _CLASSES = {
         *(getattr(kernels, name) for name in ("Sum", "Product", "Constant", "Gaussian", "InverseMultiquadric")),
         *(getattr(kernels, name) for name in ("RationalQuadratic", "Matern", "Decaying")),
         *(families.Polynomial, families.Kernel, families.Sum, families.Translates),
+        *(families.Network, families.MLP, families.ResNet, families.Ensemble, terms.LinearTerm, terms.NetworkTerm),
         *(operators.Langevin, operators.ScalarLangevin),
-        *(objectives.LeastSquares, objectives.Variance, objectives.Ridge, objectives.L2, objectives.L1),
+        *(objectives.LeastSquares, objectives.Variance, objectives.Ridge, objectives.L2, objectives.L1, objectives.Magnitude),
         Standardisation,
     )
 }
@@ -66,31 +69,6 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
     return kind, _decode(state, arrays)
 
 
-class atomic:
-    """A temporary path beside `target` that replaces it if the block ends well, and vanishes if not."""
-
-    def __init__(self, target: Path):
-        self._target = target
-
-    def __enter__(self) -> Path:
-        handle, name = tempfile.mkstemp(
-            dir=self._target.parent or ".", prefix=f".{self._target.name}.", suffix=self._target.suffix
-        )
-        os.close(handle)
-        self._temporary = Path(name)
-        return self._temporary
-
-    def __exit__(self, kind, error, trace) -> None:
-        try:
-            if kind is None:
-                mask = os.umask(0)
-                os.umask(mask)
-                os.chmod(self._temporary, 0o666 & ~mask)  # mkstemp makes files private; the user asked for an ordinary one
-                os.replace(self._temporary, self._target)
-        finally:
-            self._temporary.unlink(missing_ok=True)
-
-
 def _encode(item: Any, arrays: list[np.ndarray]) -> Any:
     if isinstance(item, np.generic):
         item = item.item()
@@ -107,7 +85,12 @@ def _encode(item: Any, arrays: list[np.ndarray]) -> Any:
         return {"dict": {str(key): _encode(entry, arrays) for key, entry in item.items()}}
     if item is None or isinstance(item, (bool, int, float, str)):
         return {"value": item}
-    raise TypeError(f"cannot store an object of type {type(item).__name__}")
+    if (name := next((name for name, function in ACTIVATIONS.items() if function is item), None)) is not None:
+        return {"function": name}
+    raise TypeError(
+        f"cannot store {item!r}, of type {type(item).__name__}: files hold zerovar's own families only (MLP and ResNet "
+        f"with activations {', '.join(ACTIVATIONS)}). Equinox' tree_serialise_leaves stores parameters of your own module"
+    )
 
 
 def _decode(item: dict[str, Any], arrays: list[np.ndarray]) -> Any:
@@ -118,6 +101,8 @@ def _decode(item: dict[str, Any], arrays: list[np.ndarray]) -> Any:
         if item["class"] not in _CLASSES:
             raise ValueError(f"this file names a class that zerovar does not know: {item['class']!r}")
         return _CLASSES[item["class"]](**{key: decode(entry) for key, entry in item["fields"].items()})
+    if "function" in item:
+        return ACTIVATIONS[item["function"]]
     if "list" in item:
         entries = [decode(entry) for entry in item["list"]]
         return tuple(entries) if item["tuple"] else entries

@@ -36,13 +36,27 @@ class Family(eqx.Module):
         """This family with every open hyper-parameter chosen from the standardised fitting draws x (n, d)."""
         return self
 
+    def check(self, d: int) -> None:
+        """Raise a ValueError if this family makes no sense in d dimensions."""
+
+    def separated(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
+        """The part that is linear in its parameters, and the parts that are not."""
+        return None, (self,)
+
     @abstractmethod
     def describe(self) -> str:
         """A short name for tables."""
 
+    def __add__(self, other: Family) -> Family:
+        if not isinstance(other, Family):
+            return NotImplemented
+        parts = (*_parts(self), *_parts(other))
+        linear = tuple(part for part in parts if isinstance(part, LinearFamily))
+        return Sum(linear) if len(linear) == len(parts) else Ensemble(parts)
+
 
 class LinearFamily(Family):
-    """A family that is linear in θ. `a + b` is one too."""
+    """A family that is linear in θ. A sum of such families is one too."""
 
     @abstractmethod
     def num_features(self, d: int) -> int | None:
@@ -63,10 +77,12 @@ class LinearFamily(Family):
         """The penalised part (finite weights) and the free part (infinite weights); None where there is none."""
         return self, None
 
-    def __add__(self, other: LinearFamily) -> LinearFamily:
-        if not isinstance(other, LinearFamily):
-            return NotImplemented
-        return Sum((*_parts(self), *_parts(other)))
+    def separated(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
+        return self, ()
+
+    def on_coefficients(self, x: np.ndarray, s: np.ndarray) -> LinearFamily:
+        """The same functions, as features whose plain coefficients are what `L2` penalises; x, s (m, d) serve as centres."""
+        return self
 
 
 class BasisFamily(LinearFamily):
@@ -97,6 +113,13 @@ class Sum(LinearFamily):
     def describe(self):
         return " + ".join(part.describe() for part in self.parts)
 
+    def check(self, d):
+        for part in self.parts:
+            part.check(d)
+
+    def on_coefficients(self, x, s):
+        return Sum(tuple(part.on_coefficients(x, s) for part in self.parts))
+
     def num_features(self, d):
         sizes = [part.num_features(d) for part in self.parts]
         return None if None in sizes else sum(sizes)
@@ -110,6 +133,30 @@ class Sum(LinearFamily):
     def split(self):
         penalised, free = zip(*(part.split() for part in self.parts), strict=True)
         return _joined(penalised), _joined(free)
+
+
+class Ensemble(Family):
+    """A sum with parts that are not linear in their parameters."""
+
+    parts: tuple[Family, ...]
+
+    @property
+    def keeps_axes(self):
+        return any(part.keeps_axes for part in self.parts)
+
+    def resolve(self, x):
+        return Ensemble(tuple(part.resolve(x) for part in self.parts))
+
+    def describe(self):
+        return " + ".join(part.describe() for part in self.parts)
+
+    def check(self, d):
+        for part in self.parts:
+            part.check(d)
+
+    def separated(self):
+        linear = tuple(part for part in self.parts if isinstance(part, LinearFamily))
+        return _joined(linear), tuple(part for part in self.parts if not isinstance(part, LinearFamily))
 
 
 class Translates(LinearFamily):
@@ -133,8 +180,8 @@ class Translates(LinearFamily):
         return self.family.gram(x, s, self.points, self.scores)
 
 
-def _parts(family: LinearFamily) -> tuple[LinearFamily, ...]:
-    return family.parts if isinstance(family, Sum) else (family,)
+def _parts(family: Family) -> tuple[Family, ...]:
+    return family.parts if isinstance(family, (Sum, Ensemble)) else (family,)
 
 
 def _joined(parts: tuple[LinearFamily | None, ...]) -> LinearFamily | None:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..kernels import AbstractKernel, Gaussian, median_heuristic, positive
-from .base import LinearFamily
+from .base import LinearFamily, Translates
 
 
 class Kernel(LinearFamily):
@@ -60,6 +60,12 @@ class Kernel(LinearFamily):
 
     def features(self, x, s):
         raise TypeError("A kernel family has no finite features; use its gram, or Translates at some points")
+
+    def with_unit_weight(self) -> Kernel:
+        return Kernel(self.base, self.order)
+
+    def on_coefficients(self, x, s):
+        return Translates(self.with_unit_weight(), x, s)
 
     def gram(self, x, s, y, t):
         stein = first_order if self.order == 1 else second_order

@@ -98,6 +98,16 @@ class Polynomial(BasisFamily):
         per_monomial = d if isinstance(self.operator, Langevin) else 1
         return per_monomial * sum(math.comb(d + k - 1, k) for k in (*self.penalised, *self.free))
 
+    def check(self, d):
+        if self.coordinates is not None and max(self.coordinates) >= d:
+            raise ValueError(
+                f"{self.describe()}: coordinates must lie in 0 … {d - 1} for draws with d = {d}; got {max(self.coordinates)}"
+            )
+
+    def on_coefficients(self, x, s):
+        unit = np.where(np.isinf(self.weight), np.inf, self.weight > 0)
+        return Polynomial(self.degree, self.coordinates, self.operator, unit)
+
     def split(self):
         if not self.free:
             return self, None

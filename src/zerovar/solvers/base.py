@@ -14,6 +14,7 @@ from scipy.linalg import lapack
 
 from ..families import Family, LinearFamily
 from ..objectives import Objective
+from .terms import Term
 
 Values = Float64[np.ndarray, "m q"]
 Groups = Sequence[np.ndarray]  # of row numbers
@@ -36,10 +37,15 @@ class Result(enum.Enum):
     )
     SINGULAR = "the Gram matrix could not be factorised: are there infinite entries, or scores of very different size?"
     NOT_CONVERGED = "the L1 solver stopped before it converged. Raise its strength or lower the degree"
+    DIVERGED = (
+        "training diverged: the loss grew or became infinite (stats['loss'] has its curve). Lower learning_rate, use a larger "
+        "batch_size, or give clip=1.0"
+    )
+    INTERRUPTED = "training was interrupted; the best parameters so far were taken (stats['epochs'] says how far it came)"
 
     @property
     def failed(self) -> bool:
-        return self in (Result.COLLINEAR, Result.SINGULAR)
+        return self in (Result.COLLINEAR, Result.SINGULAR, Result.DIVERGED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,19 +63,16 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Solution:
-    """Intercept (q,) and one coefficient matrix (p, q) for each of the factorisation's terms."""
+    """Intercept (q,) and the terms whose sum is g; and the family, where the solver changed its hyper-parameters."""
 
     intercept: Float64[np.ndarray, " q"]
-    coefficients: tuple[np.ndarray, ...]
+    terms: tuple[Term, ...]
+    family: Family | None = None
 
 
-class Factorisation(ABC):
-    """What is computed once a family and sample, and then serves any integrands.
+class Prepared(ABC):
+    """What is computed once a family and sample, and then serves any integrands; `result` and `stats` are of the last solve."""
 
-    Control variates are g = Σ features of terms[k] · coefficients[k].
-    """
-
-    terms: tuple[LinearFamily, ...]
     result: Result
     stats: dict[str, Any]
 
@@ -77,13 +80,16 @@ class Factorisation(ABC):
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         """Coefficients for these values; another `ridge` than the one factorised for, where the factorisation serves any."""
 
-    @abstractmethod
     def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
         """f − c − g at every draw, from the fit that leaves its group out; `groups` partitions the rows, None is one each."""
+        raise ValueError(
+            "This fit (trained, or with an L1 penalty) has no closed-form leave-one-out residuals, so in_sample() has no "
+            "honest standard error for it. Use split=cross_fit() or holdout()"
+        )
 
-    @abstractmethod
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
         """w with c = Σ w f: leaving a group of draws out moves the intercept by Σ w · (leave-out residual) over the group."""
+        raise ValueError("The intercept of this fit (trained, or with an L1 penalty) is no linear function of the integrand")
 
 
 def solve_group(block: np.ndarray, right: np.ndarray, otherwise: np.ndarray, smallest: float = 0.0) -> np.ndarray:
@@ -111,6 +117,10 @@ class Solver(ABC):
 
     @abstractmethod
     def prepare(
-        self, family: Family, objective: Objective, x: np.ndarray, s: np.ndarray, probabilities: np.ndarray
-    ) -> Factorisation:
-        """Everything that does not depend on the integrands; x, s standardised."""
+        self, family: Family, objective: Objective, x: np.ndarray, s: np.ndarray, probabilities: np.ndarray, seed: int = 0
+    ) -> Prepared:
+        """Everything that does not depend on the integrands; x, s standardised. `seed` is for whatever is random."""
+
+    def leaves_out(self, objective: Objective) -> bool:
+        """Whether leave-out residuals, and so an in-sample standard error, come in closed form."""
+        return False

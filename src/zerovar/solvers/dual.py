@@ -15,14 +15,15 @@ from jaxtyping import Float64, Int
 from scipy.linalg import blas, cho_solve, eigh, lapack, qr, solve_triangular
 
 from ..families import LinearFamily, Translates
-from .base import Factorisation, Groups, Problem, Result, Solution, Values, only_its_own_ridge, solve_group
+from .base import Groups, Prepared, Problem, Result, Solution, Values, only_its_own_ridge, solve_group
 from .blocks import feature_matrix, gram_matrix
+from .terms import LinearTerm
 
 _EPS = np.finfo(np.float64).eps
 Free = Float64[np.ndarray, "b q"]
 
 
-class Dual(Factorisation):
+class Dual(Prepared):
     """Cholesky of A, in the lower triangle of the one n × n array; the other triangle keeps K.
 
     The ridge policy: A is factorised with the ridge asked for. If that fails, or the pivots say that A is singular to rounding,
@@ -145,7 +146,7 @@ class Dual(Factorisation):
             self._inverted = True
 
 
-class Spectral(Factorisation):
+class Spectral(Prepared):
     """One eigendecomposition that serves every ridge and every integrand.
 
     In probability-weighted coordinates the free columns are projected out first; on their complement
@@ -242,7 +243,7 @@ def _solution(a: Values, free: Free, terms: Any, intercept_variance: float) -> S
         intercept, free = free[0], free[1:]
     else:
         intercept = intercept_variance * a.sum(axis=0)
-    return Solution(intercept, (a, free) if len(terms) > 1 else (a,))
+    return Solution(intercept, tuple(LinearTerm(*pair) for pair in zip(terms, (a, free), strict=False)))
 
 
 def _economic_qr(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:

@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 
-from ..families import Family, Kernel, LinearFamily, Polynomial, Sum, Translates
-from ..objectives import L1, L2, Objective, Ridge
-from .base import Factorisation, Problem, Solver
+from ..families import Family, LinearFamily
+from ..objectives import L1, L2, Magnitude, Objective, Ridge
+from .base import Prepared, Problem, Solver
 from .dual import Dual, Spectral
 from .lasso import Lasso
 from .primal import Primal
@@ -26,14 +26,18 @@ class Exact(Solver):
 
     spectral: bool = False
 
-    def prepare(self, family: Family, objective: Objective, x, s, probabilities) -> Factorisation:
+    def prepare(self, family: Family, objective: Objective, x, s, probabilities, seed=0) -> Prepared:
         if not isinstance(family, LinearFamily):
-            raise ValueError(f"Exact solves linear families; {family.describe()} is not linear in its parameters")
+            raise ValueError(
+                f"Exact solves linear families; {family.describe()} is not linear in its parameters. Use solver=SGD()"
+            )
+        if objective.total(Magnitude):
+            raise ValueError("Exact takes Ridge, L2 or L1; a Magnitude penalty needs solver=SGD()")
         ridge, l2, l1 = (objective.strength(kind, probabilities) for kind in (Ridge, L2, L1))
         if l2:
             if ridge:
                 raise ValueError("Exact takes Ridge or L2, not both: the two norms need different parametrisations")
-            family, ridge = _on_coefficients(family, x, s), l2
+            family, ridge = family.on_coefficients(x, s), l2
         problem = Problem(family, x, s, probabilities, ridge, l1, objective.intercept_variance)
         penalised, free = family.split()
         m, d = x.shape
@@ -52,6 +56,9 @@ class Exact(Solver):
         assert penalised is not None
         return Dual(problem, penalised, free)
 
+    def leaves_out(self, objective: Objective) -> bool:
+        return not objective.total(L1)
+
     @staticmethod
     def _check_sizes(family: LinearFamily, free: LinearFamily | None, m: int, d: int) -> None:
         count = free.num_features(d) if free is not None else 0
@@ -65,17 +72,3 @@ class Exact(Solver):
 def _primal_is_smaller(p: int, m: int, ridge: float) -> bool:
     # Without a ridge the dual of p < m features is singular, so the primal is the only way
     return p < m and (not ridge or m * p**2 + p**3 / 3 < m**3 / 3)
-
-
-def _on_coefficients(family: LinearFamily, x: np.ndarray, s: np.ndarray) -> LinearFamily:
-    """The same functions with features whose plain coefficients are what L2 penalises."""
-    if isinstance(family, Sum):
-        return Sum(tuple(_on_coefficients(part, x, s) for part in family.parts))
-    if isinstance(family, Polynomial):
-        return Polynomial(
-            family.degree,
-            family.coordinates,
-            family.operator,
-            np.where(np.isinf(family.weight), np.inf, family.weight > 0),
-        )
-    return Translates(Kernel(family.base, family.order), x, s) if isinstance(family, Kernel) else family

@@ -7,19 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..families import LinearFamily
-from .base import Factorisation, Groups, Problem, Result, Solution, Values, only_its_own_ridge
+from .base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
 from .primal import CentredFeatures
 
 _TOLERANCE = 1e-11  # largest change of a coefficient in one sweep, relative to the largest standard deviation of f
 _MAX_SWEEPS = 10_000
 
 
-class Lasso(Factorisation):
+class Lasso(Prepared):
     """Σ p r² + strength · Σ sd_j |θ_j| + ridge · Σ θ_j²."""
 
     def __init__(self, problem: Problem, penalised: LinearFamily):
         self._data = CentredFeatures(problem, penalised, None)
-        self.terms = self._data.terms
         phi = self._data.centred(np.ones(len(self._data.raw)))
         sd = np.linalg.norm(phi, axis=1)
         self._sd = np.where(sd > 0, sd, 1.0)
@@ -41,15 +40,6 @@ class Lasso(Factorisation):
         if sweeps >= _MAX_SWEEPS:
             self.result = Result.NOT_CONVERGED
         return self._data.solution(beta / self._sd[:, None], mean)
-
-    def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
-        raise ValueError(
-            "An L1 fit has no closed-form leave-one-out residuals, so in_sample() has no honest standard error for it. "
-            "Use split=cross_fit() or holdout()"
-        )
-
-    def intercept_weights(self, ridge: float | None = None) -> np.ndarray:
-        raise ValueError("The intercept of an L1 fit is not linear in the integrand")
 
 
 @jax.jit

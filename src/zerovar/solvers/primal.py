@@ -12,8 +12,9 @@ from jaxtyping import Float64
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
 from ..families import LinearFamily
-from .base import Factorisation, Groups, Problem, Result, Solution, Values, only_its_own_ridge, solve_group
+from .base import Groups, Prepared, Problem, Result, Solution, Values, only_its_own_ridge, solve_group
 from .blocks import feature_matrix
+from .terms import LinearTerm
 
 _EPS = np.finfo(np.float64).eps
 # The Cholesky route is taken while ΦᵀΦ, at unit diagonal, keeps pivots above this: refinement then restores full accuracy.
@@ -86,15 +87,15 @@ class CentredFeatures:
             intercept = mean - self._means @ theta
         else:
             intercept, theta = self._constant * theta[0], theta[1:]
-        return Solution(intercept, tuple(np.split(theta, np.cumsum(self._sizes)[:-1])))
+        blocks = np.split(theta, np.cumsum(self._sizes)[:-1])
+        return Solution(intercept, tuple(LinearTerm(*pair) for pair in zip(self.terms, blocks, strict=True)))
 
 
-class Primal(Factorisation):
+class Primal(Prepared):
     """Least squares on features, with a diagonal penalty."""
 
     def __init__(self, problem: Problem, penalised: LinearFamily | None, free: LinearFamily | None):
         self._data = CentredFeatures(problem, penalised, free)
-        self.terms = self._data.terms
         gram = self._data.gram()
         diagonal = gram.diagonal() + self._data.penalty
         self._scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))

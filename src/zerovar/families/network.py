@@ -1,0 +1,251 @@
+"""Neural networks as control variates: a Stein operator on any Equinox module.
+
+A network with q outputs serves q integrands with one trunk. Under `Langevin` the outputs are vector fields with an exact
+divergence, or, for training in high dimension, random probes vᵀ(∂u)v whose mean it is; under `ScalarLangevin` they are
+potentials, and Laplacian and gradient come from one forward pass (`folx`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..operators import Langevin, Operator, ScalarLangevin
+from .base import Family, Points
+
+# Files name them by these keys. All but the last have a bounded second derivative, which is what a Laplacian needs.
+ACTIVATIONS: dict[str, Callable] = {
+    "tanh": jnp.tanh,
+    "softplus": jax.nn.softplus,
+    "swish": jax.nn.swish,
+    "gelu": jax.nn.gelu,
+    "sine": jnp.sin,
+    "relu": jax.nn.relu,
+}
+
+
+Layers = tuple[tuple[Any, ...], ...]  # (weight (in, out), bias (out,)) of each
+
+
+class Architecture(eqx.Module):
+    """A network before it knows its sizes: `built(d, outputs, rng)` is the module with parameters, x (d,) → (outputs,)."""
+
+    width: eqx.AbstractVar[int]
+    depth: eqx.AbstractVar[int]
+    activation: eqx.AbstractVar[Callable]
+    layers: eqx.AbstractVar[Layers]  # none before it is built
+
+    @abstractmethod
+    def with_layers(self, layers: Any) -> Architecture:
+        """The same with these layers."""
+
+    @abstractmethod
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
+        """Its outputs at one point."""
+
+    @abstractmethod
+    def sizes(self, d: int, outputs: int) -> list[tuple[int, int]]:
+        """(in, out) of each layer."""
+
+    def built(self, d: int, outputs: int, rng: np.random.Generator) -> Architecture:
+        """Unit-variance layers with spread-out biases, and an output layer of zeros: g starts at 0."""
+        sizes = self.sizes(d, outputs)
+        layers = [(rng.normal(size=size) / math.sqrt(size[0]), 0.5 * rng.normal(size=size[1])) for size in sizes]
+        layers[-1] = (np.zeros(sizes[-1]), np.zeros(sizes[-1][1]))
+        return self.with_layers(layers)
+
+    def describe(self) -> str:
+        name = next((name for name, function in ACTIVATIONS.items() if function is self.activation), None)
+        return f"{type(self).__name__}({self.width} × {self.depth}, {name or getattr(self.activation, '__name__', 'custom')})"
+
+
+class MLP(Architecture):
+    """`depth` hidden layers of `width` units."""
+
+    width: int = eqx.field(static=True)
+    depth: int = eqx.field(static=True)
+    activation: Callable = eqx.field(static=True)
+    layers: Layers
+
+    def __init__(self, width: int = 32, depth: int = 2, activation: Callable = jax.nn.swish, layers: Any = ()):
+        _check_architecture("MLP", width, depth, activation)
+        self.width, self.depth, self.activation = int(width), int(depth), activation
+        self.layers = tuple(tuple(layer) for layer in layers)
+
+    def with_layers(self, layers):
+        return MLP(self.width, self.depth, self.activation, layers)
+
+    def sizes(self, d, outputs):
+        inner = [d, *[self.width] * self.depth, outputs]
+        return list(itertools.pairwise(inner))
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
+        for weight, bias in self.layers[:-1]:
+            x = self.activation(x @ weight + bias)
+        weight, bias = self.layers[-1]
+        return x @ weight + bias
+
+
+class ResNet(Architecture):
+    """`depth` blocks h + W activation(h V + b), between a first hidden layer and the output."""
+
+    width: int = eqx.field(static=True)
+    depth: int = eqx.field(static=True)
+    activation: Callable = eqx.field(static=True)
+    layers: Layers
+
+    def __init__(self, width: int = 32, depth: int = 2, activation: Callable = jax.nn.swish, layers: Any = ()):
+        _check_architecture("ResNet", width, depth, activation)
+        self.width, self.depth, self.activation = int(width), int(depth), activation
+        self.layers = tuple(tuple(layer) for layer in layers)
+
+    def with_layers(self, layers):
+        return ResNet(self.width, self.depth, self.activation, layers)
+
+    def sizes(self, d, outputs):
+        return [(d, self.width), *[(self.width, self.width)] * (2 * self.depth), (self.width, outputs)]
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
+        weight, bias = self.layers[0]
+        x = self.activation(x @ weight + bias)
+        for (into, inner), (back, outer) in zip(self.layers[1:-1:2], self.layers[2:-1:2], strict=True):
+            x = x + (self.activation(x @ into + inner) @ back + outer) / math.sqrt(self.depth)
+        weight, bias = self.layers[-1]
+        return x @ weight + bias
+
+
+class Network(Family):
+    """Control variates L u with u a neural network on standardised coordinates, trained by `SGD`.
+
+    `module` is an architecture (`MLP()`, `ResNet()`, sizes free) or any Equinox module x (d,) → u. Under `Langevin` (the
+    default, and the more flexible one) u is a vector field for each of q integrands, shape (q, d), or (d,) for one; under
+    `ScalarLangevin` a potential for each, (q,), or (). `probes=k` replaces the divergence by the mean of k random probes while
+    training (two independent sets, so that squares stay unbiased); what is reported always uses the exact divergence.
+    """
+
+    module: Any
+    operator: Operator
+    probes: int = eqx.field(static=True)
+
+    def __init__(self, module: Any = None, operator: Operator | None = None, probes: int = 0):
+        self.module = MLP() if module is None else module
+        self.operator = Langevin() if operator is None else operator
+        self.probes = int(probes)
+        if not callable(self.module):
+            raise ValueError(f"Network: module must be MLP(), ResNet() or a callable Equinox module; got {module!r}")
+        if not isinstance(self.operator, (Langevin, ScalarLangevin)):
+            raise ValueError(f"Network: operator must be Langevin() or ScalarLangevin(); got {operator!r}")
+        if isinstance(probes, bool) or probes < 0 or probes != self.probes:
+            raise ValueError(f"Network: probes must be an integer ≥ 0; got {probes!r}")
+        if probes and isinstance(self.operator, ScalarLangevin):
+            raise ValueError(
+                "Network: probes estimate the divergence of a vector field, so they need operator=Langevin(); "
+                "the Laplacian of a potential is exact in one forward pass"
+            )
+
+    def describe(self):
+        inside = self.module.describe() if isinstance(self.module, Architecture) else type(self.module).__name__
+        potential = ", ScalarLangevin" if isinstance(self.operator, ScalarLangevin) else ""
+        return f"Network({inside}{potential}{f', {self.probes} probes' if self.probes else ''})"
+
+    def built(self, d: int, q: int, rng: np.random.Generator) -> Network:
+        """This network with parameters in double precision, for q integrands in d dimensions, shape and smoothness checked."""
+        module = self.module
+        wanted = (q,) if isinstance(self.operator, ScalarLangevin) else (q, d)
+        if isinstance(module, Architecture) and not module.layers:
+            module = module.built(d, math.prod(wanted), rng)
+        module = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64) if eqx.is_inexact_array(leaf) else leaf, module)
+        try:
+            shape = jax.eval_shape(module, jax.ShapeDtypeStruct((d,), jnp.zeros(()).dtype)).shape
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{self.describe()}: the module cannot be called on a point of shape ({d},): {error}") from error
+        if math.prod(shape) != math.prod(wanted):
+            short = "" if q > 1 else (" or ()" if isinstance(self.operator, ScalarLangevin) else f" or ({d},)")
+            raise ValueError(
+                f"{self.describe()}: the module returns shape {shape}; {q} integrand(s) in d = {d} under "
+                f"{type(self.operator).__name__} need {wanted}{short}"
+            )
+        network = Network(module, self.operator, self.probes)
+        if isinstance(self.operator, ScalarLangevin) and not _is_smooth(module):
+            network.stirred(rng)._check_curved(d, rng)
+        return network
+
+    def stirred(self, rng: np.random.Generator) -> Network:
+        """With typical parameters: an output layer of zeros says nothing about derivatives, or about the size of g."""
+
+        def moved(leaf: Any) -> Any:
+            if not eqx.is_inexact_array(leaf):
+                return leaf
+            return leaf + rng.normal(size=leaf.shape) * (1 / math.sqrt(leaf.shape[0]) if leaf.ndim > 1 else 0.3)
+
+        return jax.tree.map(moved, self)
+
+    def __call__(self, x: Points, s: Points) -> Float[Array, "n q"]:
+        """g at points x with scores s, exact."""
+        return jax.vmap(self._one)(x, s)
+
+    def probed(self, x: Points, s: Points, key: PRNGKeyArray) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
+        """Two independent unbiased estimates of g."""
+
+        def one(point, score, key):
+            def estimate(directions):
+                images = jax.vmap(lambda v: jax.jvp(self._field(len(point)), (point,), (v,))[1] @ v)(directions)
+                return jnp.mean(images, axis=0)
+
+            signs = jax.random.rademacher(key, (2, self.probes, len(point)), dtype=point.dtype)
+            drift = self._field(len(point))(point) @ score
+            return drift + estimate(signs[0]), drift + estimate(signs[1])
+
+        return jax.vmap(one)(x, s, jax.random.split(key, len(x)))
+
+    def _field(self, d: int) -> Callable:
+        return lambda x: jnp.reshape(self.module(x), (-1, d))
+
+    def _one(self, x, s):
+        if isinstance(self.operator, Langevin):
+            return self.operator(self._field(len(x)), x, s)
+        # imported here because it is only needed here, and takes a while
+        from folx import forward_laplacian
+
+        out = forward_laplacian(lambda point: jnp.ravel(self.module(point)))(x)
+        return out.laplacian + s @ out.jacobian.dense_array
+
+    def _check_curved(self, d: int, rng: np.random.Generator) -> None:
+        """Refuse piecewise linear networks: their Laplacian is zero almost everywhere, and L u has not mean zero."""
+
+        @eqx.filter_jit
+        def derivatives(module: Any, points: Any) -> Any:
+            total = lambda x: jnp.sum(module(x))  # noqa: E731
+            slopes = jax.vmap(jax.grad(total))(points)
+            return jnp.ptp(slopes, axis=0).max(), jax.vmap(lambda x: jnp.abs(jax.hessian(total)(x)).max())(points[:8]).max()
+
+        bend, curvature = derivatives(self.module, 2 * rng.normal(size=(32, d)))
+        if float(bend) > 0 and float(curvature) == 0:
+            raise ValueError(
+                f"{self.describe()}: a piecewise linear network (ReLU) cannot be a potential. Its Laplacian is zero almost "
+                "everywhere, so L u has not mean zero (relu(x) under N(0, 1): −0.399). Use a smooth activation (tanh, "
+                "softplus, swish, sine), or operator=Langevin()"
+            )
+
+
+def _check_architecture(kind: str, width: Any, depth: Any, activation: Any) -> None:
+    for name, number in (("width", width), ("depth", depth)):
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
+            raise ValueError(f"{kind}: {name} must be a positive integer; got {number!r}")
+    if not callable(activation):
+        raise ValueError(f"{kind}: activation must be a function such as jax.numpy.tanh; got {activation!r}")
+
+
+def _is_smooth(module: Any) -> bool:
+    """Whether it is an architecture of ours with an activation that is known to be smooth."""
+    known = [function for name, function in ACTIVATIONS.items() if name != "relu"]
+    return isinstance(module, Architecture) and any(module.activation is function for function in known)

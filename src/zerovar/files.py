@@ -1,0 +1,32 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+class atomic:
+    """A temporary path beside `target` that replaces it if the block ends well, and vanishes if not."""
+
+    def __init__(self, target: Path):
+        self._target = target
+
+    def __enter__(self) -> Path:
+        handle, name = tempfile.mkstemp(
+            dir=self._target.parent or ".", prefix=f".{self._target.name}.", suffix=self._target.suffix
+        )
+        os.close(handle)
+        self._temporary = Path(name)
+        return self._temporary
+
+    def __exit__(self, kind, error, trace) -> None:
+        try:
+            if kind is None:
+                mask = os.umask(0)
+                os.umask(mask)
+                os.chmod(self._temporary, 0o666 & ~mask)  # mkstemp makes files private; the user asked for an ordinary one
+                os.replace(self._temporary, self._target)
+        finally:
+            self._temporary.unlink(missing_ok=True)

@@ -1,0 +1,135 @@
+"""Driving the compiled loop from the host: progress, interruption, checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import time
+import zipfile
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..files import atomic
+from .base import Result
+from .training import Batches, Draws, Params, Recipe, State, advance, finished, initial
+
+_PIECE = 0.5  # seconds of work between two looks at the world
+
+
+class Ending(NamedTuple):
+    """The last state, how it was reached, and the epoch that a checkpoint had brought it to."""
+
+    state: State
+    result: Result
+    resumed: int
+
+
+def run(
+    model: Any,  # a Model, or what has its methods
+    draws: Draws,
+    held: Draws | None,
+    batches: Batches,
+    size: int,
+    stratified: bool,
+    recipe: Recipe,
+    key: Any,
+    params: Params,
+    best_loss: float,
+    checkpoint: str | PathLike[str] | None,
+    progress: bool,
+) -> Ending:
+    """Train to the end, in pieces of about half a second."""
+    state = initial(params, recipe, best_loss)
+    file = None
+    if checkpoint is not None:
+        file = Path(checkpoint) / f"{_fingerprint(model, draws, held, batches, size, stratified, recipe, key, state)}.npz"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        state = _restored(file, state)
+    resumed = int(state.epoch)
+    epochs, piece = int(recipe.epochs), 1
+    bar = _Bar(epochs, progress)
+    try:
+        while not bool(finished(state, recipe)):
+            started = time.perf_counter()
+            until = np.int64(min(int(state.epoch) + piece, epochs))
+            state = jax.block_until_ready(advance(model, draws, held, batches, size, stratified, recipe, key, state, until))
+            if file is not None:
+                _save(file, state)
+            seconds = time.perf_counter() - started
+            piece = max(1, min(4 * piece, int(piece * _PIECE / max(seconds, 1e-6))))
+            bar.show(state)
+    except KeyboardInterrupt:
+        return Ending(state, Result.INTERRUPTED, resumed)
+    finally:
+        bar.close()
+    return Ending(state, Result.DIVERGED if bool(state.diverged) else Result.OK, resumed)
+
+
+class _Bar:
+    """A progress bar on a terminal, from the second piece of work on; nothing elsewhere."""
+
+    def __init__(self, epochs: int, wanted: bool):
+        self._epochs, self._wanted = epochs, wanted and sys.stderr.isatty()
+        self._bar: Progress | None = None
+
+    def show(self, state: State) -> None:
+        done = int(state.epoch)
+        if not self._wanted or (self._bar is None and done >= self._epochs):
+            return
+        if self._bar is None:
+            columns = (TextColumn("training"), BarColumn(), TextColumn("{task.fields[text]}"), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("training", total=self._epochs, text="")
+        loss = float(state.loss[max(done - 1, 0)])
+        self._bar.update(self._task, completed=done, text=f"epoch {done}/{self._epochs}, loss {loss:.3g}")
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _fingerprint(*everything: Any) -> str:
+    """Of the data and of the program: a checkpoint of another fit has another name, and cannot be resumed by mistake."""
+    model, draws, held, batches, size, stratified, recipe, key, state = everything
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves((model, draws, held, batches, recipe, state)):
+        if eqx.is_array_like(leaf):
+            digest.update(np.ascontiguousarray(leaf).tobytes())
+    digest.update(np.asarray(jax.random.key_data(key)).tobytes())
+    dynamic, static = eqx.partition((model, draws, held, batches, recipe, key, state), eqx.is_array_like)
+
+    def whole(dynamic):
+        model, draws, held, batches, recipe, key, state = eqx.combine(dynamic, static)
+        return advance(model, draws, held, batches, size, stratified, recipe, key, state, jnp.zeros((), int))
+
+    program = re.sub(r"0x[0-9a-f]+", "", str(jax.make_jaxpr(whole)(dynamic)))  # addresses differ between processes
+    digest.update(program.encode())
+    return digest.hexdigest()[:16]
+
+
+def _save(file: Path, state: State) -> None:
+    leaves = {f"a{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
+    with atomic(file) as temporary, open(temporary, "wb") as handle:
+        np.savez(handle, **leaves)  # type: ignore[arg-type]
+
+
+def _restored(file: Path, state: State) -> State:
+    if not file.exists():
+        return state
+    leaves, rebuild = jax.tree.flatten(state)
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            found = [stored[f"a{k}"] for k in range(len(leaves))]
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{file} is not a checkpoint of this fit; delete it to start anew") from error
+    return jax.tree.unflatten(rebuild, [jnp.asarray(a, dtype=b.dtype) for a, b in zip(found, leaves, strict=True)])

@@ -1,0 +1,50 @@
+"""What a fit consists of: functions with their trained parameters, evaluated on the host in compiled tiles."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float64
+
+from ..families import LinearFamily, Network
+from .blocks import Matrix, evaluate, in_tiles
+
+
+class Term(ABC):
+    """One summand of g."""
+
+    @abstractmethod
+    def __call__(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
+        """Its values at standardised points with scores."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearTerm(Term):
+    """Features of a linear family times coefficients (p, q)."""
+
+    family: LinearFamily
+    coefficients: Any
+
+    def __call__(self, x, s):
+        return evaluate(self.family, self.coefficients, x, s)
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkTerm(Term):
+    """A trained network; `scale` (q,) is the unit of each integrand that it was trained in."""
+
+    network: Network
+    scale: Any
+
+    def __call__(self, x, s):
+        return in_tiles(lambda a, b: _values(self.network, a, b), x, s) * self.scale
+
+
+@eqx.filter_jit
+def _values(network: Network, x: Any, s: Any) -> jax.Array:
+    return network(x, s)

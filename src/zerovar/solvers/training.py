@@ -1,0 +1,267 @@
+"""The compiled loop: epochs of mini-batch steps on any model, with averaging, early stopping and a stop at divergence.
+
+One program runs any number of epochs; the host only says how far to go, so that it can show progress, write checkpoints and
+hear Ctrl-C in between. Everything random is derived from the seed and the number of the epoch: cutting the work into other
+pieces, or resuming it, gives the same numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from ..families import Network
+from .coordinates import Basis, Features
+from .schedules import Schedule
+
+_DIVERGED = 1e4  # times the loss without a control variate
+JUDGED = 1024  # held-out draws that are judged at once
+
+
+class Draws(NamedTuple):
+    """Points to train or judge on: ψ where it was kept, else None; x and s where they are needed, else None."""
+
+    rows: Any
+    x: Any
+    s: Any
+    values: Any  # (m, q), in units of their standard deviations
+    weights: Any  # (m,): probability over probability of being drawn; (m,) probabilities where draws are judged
+
+
+class Batches(NamedTuple):
+    """How batches are drawn: from a ladder of cumulated probabilities, `steps` of them an epoch."""
+
+    ladder: Float[Array, " m"]
+    steps: Any
+
+
+class Model(eqx.Module):
+    """g and the objective, as functions of the parameters (w, networks' arrays)."""
+
+    features: Features | None  # None where ψ is kept
+    basis: Basis
+    networks: tuple[Network, ...]  # without their arrays, which are parameters
+    gauge: tuple[Any, ...]  # what the g of each is multiplied with
+    sparse: Any  # (P,) strengths of |θ|, or None
+    magnitude: Any  # strength of the mean of g²
+    decay: Any  # strength of ‖parameters‖² of networks
+    pair_factor: Any  # makes the mean over pairs of a batch the objective's variance
+    variance: bool = eqx.field(static=True)
+
+    def outputs(self, params: Params, draws: Draws, key: Any = None) -> tuple[Any, Any]:
+        """Two unbiased estimates of g (+ intercept) at the draws, the same one twice where g is exact."""
+        linear = self._rows(params, draws) @ params.linear
+        first = second = linear
+        for network, arrays, size in zip(self.networks, params.networks, self.gauge, strict=True):
+            whole = eqx.combine(network, arrays)
+            if whole.probes and key is not None:
+                one, two = whole.probed(draws.x, draws.s, key)
+            else:
+                one = two = whole(draws.x, draws.s)
+            first, second = first + size * one, second + size * two
+        return first, second
+
+    def loss(self, params: Params, draws: Draws, other: Draws | None, key: Any) -> Float[Array, ""]:
+        """What is descended. Parameters follow the objective on a batch; hyper-parameters, where they are trained, follow
+        the misfit on a batch of other draws, which the parameters have not seen: on their own draws they would over-fit."""
+        if other is None:
+            return self.objective(params, draws, key)
+        fixed = jax.lax.stop_gradient(params)
+        first = self.objective(params._replace(hyper=fixed.hyper), draws, key)
+        return first + self.misfit(fixed._replace(hyper=params.hyper), other, None)[0]
+
+    def objective(self, params: Params, draws: Draws, key: Any) -> Float[Array, ""]:
+        """On one batch, summed over integrands: unbiased, at a cost linear in the batch."""
+        total, first, second = self.misfit(params, draws, key)
+        weights, size = draws.weights[:, None], len(draws.weights)
+        total = total + jnp.sum(self.basis.quadratic(params.linear))
+        if self.sparse is not None:
+            total = total + jnp.sum(self.sparse * jnp.abs(self.basis.coefficients(params.linear)))
+        if self.magnitude is not None:
+            # The constant is not part of g
+            offset = self._constant(params)
+            total = total + self.magnitude * jnp.sum(weights * (first - offset) * (second - offset)) / size
+        if self.decay is not None:
+            total = total + self.decay * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params.networks))
+        return total
+
+    def misfit(self, params: Params, draws: Draws, key: Any) -> tuple[Float[Array, ""], Any, Any]:
+        """The objective without penalties, and the two estimates of g that it was made from."""
+        first, second = self.outputs(params, draws, key)
+        one, two = draws.values - first, draws.values - second
+        weights, size = draws.weights[:, None], len(draws.weights)
+        if self.variance:
+            # Σ_{i≠j} w_i w_j (r_i − r_j)²/2 in O(b): pairs of a draw with itself vanish
+            pairs = jnp.sum(weights) * jnp.sum(weights * one * two, axis=0) - jnp.sum(weights * one, axis=0) * jnp.sum(
+                weights * two, axis=0
+            )
+            total = self.pair_factor * jnp.sum(pairs) / (size * (size - 1))
+        else:
+            total = jnp.sum(weights * one * two) / size
+        return total, first, second
+
+    def judged(self, params: Params, draws: Draws) -> Float[Array, ""]:
+        """Σ over integrands of the variance of f − g at held-out draws, always with the exact g."""
+
+        def residual(tile: tuple) -> Any:
+            return tile[3] - self.outputs(params, Draws(*tile))[0]
+
+        if len(draws.weights) <= JUDGED:
+            residuals = residual(tuple(draws))
+        else:  # so that memory does not grow with the number of draws; it is padded to whole tiles
+            tiles = jax.tree.map(lambda leaf: leaf.reshape(-1, JUDGED, *leaf.shape[1:]), tuple(draws))
+            residuals = jnp.concatenate(jax.lax.map(residual, tiles))
+        centred = residuals - draws.weights @ residuals
+        return jnp.sum(draws.weights @ centred**2)
+
+    def _rows(self, params: Params, draws: Draws) -> Any:
+        if self.features is None:
+            return draws.rows
+        features = self.features.with_hyper(params.hyper) if params.hyper else self.features
+        return self.basis(features(draws.x, draws.s))
+
+    def _constant(self, params: Params) -> Any:
+        return 0.0 if self.variance else self.basis.coefficients(params.linear)[:1]
+
+
+class Params(NamedTuple):
+    """What is trained."""
+
+    linear: Any  # (r, q), the intercept included where it is trained
+    networks: tuple = ()
+    hyper: Any = ()  # logarithms of hyper-parameters, where they are trained
+
+
+class State(NamedTuple):
+    """All of it, at the end of an epoch."""
+
+    params: Params
+    optimiser: Any
+    total: Params  # of the parameters over the steps that are averaged
+    counted: Any
+    best: Params
+    best_loss: Any
+    best_epoch: Any
+    epoch: Any
+    loss: Any  # (≥ epochs,) mean over the batches of each epoch
+    validation: Any  # (≥ epochs,) on held-out draws, NaN where there are none
+    diverged: Any
+
+
+class Recipe(NamedTuple):
+    """How to step: numbers are leaves, functions are static."""
+
+    optimiser: optax.GradientTransformation
+    schedule: Any
+    epochs: Any
+    average_from: Any  # the step from which parameters are averaged
+    patience: Any  # epochs without a better held-out loss after which training ends
+
+
+def initial(params: Params, recipe: Recipe, best_loss: float) -> State:
+    """`best_loss` is what any held-out loss must beat for the parameters to be kept."""
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    room = max(64, 1 << (int(recipe.epochs) - 1).bit_length())  # few sizes, so that few programs are compiled
+    empty, zero = jnp.full(room, jnp.nan), jnp.zeros((), dtype=int)
+    start = recipe.optimiser.init(params)
+    loss = jnp.full((), best_loss, dtype=float)
+    return State(params, start, nothing, zero, params, loss, zero, zero, empty, empty, jnp.zeros((), bool))
+
+
+@eqx.filter_jit
+def advance(
+    model: Any,  # a Model, or what has its methods
+    draws: Draws,
+    held: Draws | None,
+    batches: Batches,
+    size: int,
+    stratified: bool,
+    recipe: Recipe,
+    key,
+    state,
+    until,
+) -> State:
+    """Train up to epoch `until`, or to the end that early stopping or divergence makes."""
+    steps = recipe.epochs * batches.steps
+    without = jnp.sum(draws.weights @ draws.values**2) / len(draws.weights)
+    limit = _DIVERGED * (1.0 + without)
+
+    def rate(step):
+        if isinstance(recipe.schedule, Schedule):
+            return recipe.schedule(step, steps, batches.steps)
+        return recipe.schedule(step)
+
+    def epoch(state: State) -> State:
+        epoch_key = jax.random.fold_in(key, state.epoch)
+        indices = _indices(epoch_key, batches, size, stratified)
+
+        def step(t, carry):
+            params, optimiser, total, counted, loss = carry
+            chosen = indices[t]
+            batch = Draws(*(None if leaf is None else leaf[chosen] for leaf in draws))
+            step_key = jax.random.fold_in(epoch_key, t) if any(network.probes for network in model.networks) else None
+            other = _some(held, jax.random.fold_in(epoch_key, t), size) if params.hyper else None
+            value, slope = jax.value_and_grad(model.loss)(params, batch, other, step_key)
+            change, optimiser = recipe.optimiser.update(slope, optimiser, params)
+            number = state.epoch * batches.steps + t
+            scale = rate(number)
+            params = jax.tree.map(lambda p, c: p + scale * c, params, change)
+            counts = number >= recipe.average_from
+            total = jax.tree.map(lambda a, p: a + jnp.where(counts, p, 0.0), total, params)
+            return params, optimiser, total, counted + counts, loss + value
+
+        start = (state.params, state.optimiser, state.total, state.counted, jnp.zeros(()))
+        params, optimiser, total, counted, loss = jax.lax.fori_loop(0, batches.steps, step, start)
+        loss = loss / batches.steps
+        diverged = ~jnp.isfinite(loss) | (jnp.abs(loss) > limit)
+        best, best_loss, best_epoch, validation = state.best, state.best_loss, state.best_epoch, state.validation
+        if held is not None:
+            current = model.judged(params, held)
+            better = current < best_loss
+            best = jax.tree.map(lambda new, old: jnp.where(better, new, old), params, best)
+            best_loss = jnp.where(better, current, best_loss)
+            best_epoch = jnp.where(better, state.epoch, best_epoch)
+            validation = validation.at[state.epoch].set(current)
+        curve = state.loss.at[state.epoch].set(loss)
+        return State(
+            params, optimiser, total, counted, best, best_loss, best_epoch, state.epoch + 1, curve, validation, diverged
+        )
+
+    def unfinished(state: State):
+        return (state.epoch < until) & ~finished(state, recipe)
+
+    return jax.lax.while_loop(unfinished, epoch, state)
+
+
+def _some(held: Draws | None, key, size: int) -> Draws:
+    """A batch of held-out draws."""
+    assert held is not None, "hyper-parameters are trained on held-out draws"
+    chosen = jax.random.choice(key, len(held.weights), (size,), p=held.weights)
+    batch = Draws(*(None if leaf is None else leaf[chosen] for leaf in held))
+    return batch._replace(weights=jnp.ones(size))
+
+
+def finished(state: State, recipe: Recipe) -> Any:
+    """Whether nothing more is to be done."""
+    return (state.epoch >= recipe.epochs) | state.diverged | (state.epoch - state.best_epoch > recipe.patience)
+
+
+def _indices(key, batches: Batches, size: int, stratified: bool) -> Int[Array, "steps size"]:
+    """Rows of all batches of an epoch, at least as many as there are draws.
+
+    Stratified: one from each of as many equal slices of probability, in random order, so that an epoch visits every draw as
+    often as it should; with equal probabilities that is a shuffle. Otherwise independently.
+    """
+    most = -(-len(batches.ladder) // size)
+    place, order = jax.random.split(key)
+    slots, count = jnp.arange(most * size), batches.steps * size
+    uniform = jax.random.uniform(place, slots.shape, dtype=batches.ladder.dtype)
+    if stratified:
+        shuffle = jnp.argsort(jnp.where(slots < count, jax.random.uniform(order, slots.shape), 2.0))
+        uniform = (shuffle + uniform) / count
+    return jnp.minimum(jnp.searchsorted(batches.ladder, uniform), len(batches.ladder) - 1).reshape(most, size)
