@@ -35,6 +35,7 @@ from .whitening import (
     inclusion,
     largest_eigenvalue,
     pivoted_cholesky,
+    plain_basis,
     systematic,
     triangular_inverse,
     whiten,
@@ -185,7 +186,7 @@ def coordinates(
     draws = _Draws(features, x, s, plan.keep)
 
     used = 0
-    basis: Basis = Dense(np.eye(len(total)), total)
+    basis: Basis = plain_basis(total)
     if plan.precondition and len(total):
         basis, used = _whitened(draws, probabilities, total, count, _SUPPLE if plan.supple else 0.0, rng)
         if isinstance(basis, Dense) and total.any():
@@ -301,11 +302,11 @@ def _folded(features: Features, basis: Dense) -> tuple[Features, Dense]:
 
 
 def _whitened(draws: _Draws, probabilities, penalty, count: int, damping: float, rng) -> tuple[Basis, int]:
-    """H in rounds: uniform draws, draws by leverage twice, and last the few that alone would dominate a direction."""
+    """H in rounds: uniform draws, draws by leverage, and last the few that alone would dominate a direction."""
     chosen, expected = np.zeros(0, dtype=int), np.zeros(len(probabilities))  # how often each draw is in `chosen`, on average
     preference, basis = probabilities, None
     outliers = count // 8
-    for share in (count // 2, count // 4, count - count // 2 - count // 4 - outliers):
+    for share in (count // 2, count - count // 2 - outliers):
         if basis is not None:
             preference = by_leverage(draws.leverages(basis, rng), probabilities)
         probability = inclusion(preference, share)

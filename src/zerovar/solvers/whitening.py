@@ -12,6 +12,7 @@ _DENSE = 1024  # features up to which the whitening is a dense matrix; beyond, a
 _RANK = 128
 _TOO_FEW = 2  # draws a feature: with fewer, H is shrunk to its diagonal
 _PIVOT = 1e-13
+_CLEARLY = 1e-9  # pivots above which features are independent beyond doubt, and need not be reordered
 
 
 class Dense(eqx.Module):
@@ -57,6 +58,11 @@ class LowRank(eqx.Module):
 Basis = Dense | LowRank
 
 
+def plain_basis(penalty: np.ndarray) -> LowRank:
+    """Features as they are."""
+    return LowRank(np.ones(len(penalty)), np.zeros((len(penalty), 0)), np.zeros(0), penalty)
+
+
 def whiten(phi: np.ndarray, weights: np.ndarray, penalty: np.ndarray, constant: bool, damping: float) -> Basis:
     rows = phi if constant else phi - weights @ phi / weights.sum()
     rows = rows * np.sqrt(weights)[:, None]
@@ -72,6 +78,9 @@ def whiten(phi: np.ndarray, weights: np.ndarray, penalty: np.ndarray, constant: 
         amount = min(0.5, size / count)
         gram *= 1 - amount
         gram[np.diag_indices(size)] += amount * (scale > 0)
+    factor, info = lapack.dpotrf(gram, lower=0)
+    if info == 0 and factor.diagonal().min() ** 2 > _CLEARLY:
+        return Dense(scale[:, None] * triangular_inverse(factor), np.zeros(size))
     # All diagonal entries are one: a slope far below what matters keeps rounding from deciding the order
     gram[np.diag_indices(size)] *= 1 + 1e-6 * np.arange(size, 0, -1) / size
     triangle, pivots = pivoted_cholesky(gram, _PIVOT)
