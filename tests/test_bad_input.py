@@ -109,6 +109,7 @@ MISUSE = {
     "two learning rates": (lambda: zv.SGD(optimiser=optax.adam(0.1), learning_rate=0.1), ["learning rate", "not to both"]),
     "negative learning rate": (lambda: zv.SGD(learning_rate=-0.1), ["positive", "-0.1"]),
     "patience without held-out draws": (lambda: zv.SGD(patience=3, validation=0.0), ["patience", "validation"]),
+    "patience where nothing is held out by default": (lambda: estimate(solver=zv.SGD(patience=3)), ["patience", "validation"]),
     "schedule with a negative number": (lambda: zv.schedules.InverseTime(-1.0, 1.0), ["beta", "positive", "-1.0"]),
     "warm-up longer than training": (lambda: zv.schedules.Cosine(0.1, warmup=1.0), ["warmup", "1.0"]),
     "variance of single draws": (

@@ -33,7 +33,8 @@ class SGD(Solver):
     clip: largest global norm of a gradient. resample: draw batches independently instead of shuffling in each epoch.
     validation: share of the fitting draws held out; the parameters that did best on them are taken, and training ends after
         `patience` epochs without a better one (default: a fifth of `epochs`). Default 0.1 with a network, else 0.
-    centres: number of kernel translates; default a tenth of the draws, at least 250 and at most 1000, redundant ones dropped.
+    centres: number of kernel translates; default as many well-spread ones as the draws of the preconditioner determine (83 for
+        500 draws, 166 for 5000, 1000 from 30 000 on), without redundant ones.
     precondition: `False` trains plain features, as the paper does.
     hyper: train scales of kernels and weights of parts too, jointly with the coefficients in the same loop, on draws that the
         coefficients do not see; then train the coefficients with the family that was found.

@@ -43,6 +43,8 @@ class Training(Prepared):
         self._seed, self._supple = seed, supple
         rng = np.random.default_rng([seed, 1])
         held = options.validation if options.validation is not None else (_NETWORK_HELD if networks else 0.0)
+        if options.patience is not None and not held:
+            raise ValueError("SGD: patience needs held-out draws; give validation a positive share")
         self._held, self._fit = _hold_out(len(x), held, rng)
         self._variance = isinstance(objective, Variance)
         self._coordinates = self._at(linear)
