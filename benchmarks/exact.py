@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -14,7 +12,7 @@ from scipy.linalg import blas, lapack
 import zerovar as zv
 from zerovar.families import LinearFamily
 
-from .harness import Row, best
+from .harness import Row, best, in_fresh_process
 
 KERNEL = zv.Kernel(zv.kernels.Gaussian(3.0))
 RIDGE = zv.LeastSquares(zv.Ridge(1e-6))
@@ -77,16 +75,8 @@ def first_call_rows() -> list[Row]:
         ("Kernel(Gaussian)", "zv.Kernel()"),
         ("sum", "zv.Polynomial(2) + zv.Kernel()"),
     ):
-        script = (
-            "import time, warnings; warnings.simplefilter('ignore'); t = time.perf_counter(); import zerovar as zv\n"
-            "import numpy as np\n"
-            "a = time.perf_counter() - t; x = np.random.default_rng(0).normal(size=(1000, 10))\n"
-            f"go = lambda: zv.estimate(x, -x, np.sin(x), family={family})\n"
-            "t = time.perf_counter(); go(); b = time.perf_counter() - t; t = time.perf_counter(); go()\n"
-            "print(a, b, time.perf_counter() - t)"
-        )
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        imported, first, second = map(float, done.stdout.split())
+        setup = "x = np.random.default_rng(0).normal(size=(1000, 10))"
+        imported, first, second = in_fresh_process(setup, f"zv.estimate(x, -x, np.sin(x), family={family})")
         rows.append(Row(f"{label}, n = 1000, d = 10: first call", second, first, note=f"import {imported:.2f} s"))
     return rows
 

@@ -6,6 +6,8 @@ import dataclasses
 import json
 import os
 import platform
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,6 +42,20 @@ def best(run: Callable[[], Any], repeats: int = 5) -> float:
         run()
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def in_fresh_process(setup: str, call: str) -> tuple[float, float, float]:
+    """Seconds to import zerovar, of the first run of `call`, which compiles, and of the second."""
+    script = (
+        "import time, warnings; warnings.simplefilter('ignore'); t = time.perf_counter(); import zerovar as zv\n"
+        f"import numpy as np; imported = time.perf_counter() - t\n{setup}\n"
+        f"go = lambda: {call}\n"
+        "t = time.perf_counter(); go(); first = time.perf_counter() - t; t = time.perf_counter(); go()\n"
+        "print(imported, first, time.perf_counter() - t)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    imported, first, second = map(float, done.stdout.split())
+    return imported, first, second
 
 
 def show(title: str, rows: list[Row], floor: str) -> None:

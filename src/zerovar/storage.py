@@ -19,7 +19,7 @@ import equinox as eqx
 import numpy as np
 
 from . import families, kernels, objectives, operators
-from .families.network import ACTIVATIONS
+from .families.network import ACTIVATIONS, activation_name
 from .files import atomic
 from .sample import Standardisation
 from .solvers import terms
@@ -85,7 +85,7 @@ def _encode(item: Any, arrays: list[np.ndarray]) -> Any:
         return {"dict": {str(key): _encode(entry, arrays) for key, entry in item.items()}}
     if item is None or isinstance(item, (bool, int, float, str)):
         return {"value": item}
-    if (name := next((name for name, function in ACTIVATIONS.items() if function is item), None)) is not None:
+    if (name := activation_name(item)) is not None:
         return {"function": name}
     raise TypeError(
         f"cannot store {item!r}, of type {type(item).__name__}: files hold zerovar's own families only (MLP and ResNet "

@@ -98,24 +98,30 @@ class BasisFamily(LinearFamily):
         return jax.vmap(lambda point, score: self.operator(self.basis, point, score))(x, s)
 
 
-class Sum(LinearFamily):
-    """Features concatenate, Grams add; each part carries its own weight."""
+class _OfParts(Family):
+    """What any sum says of its parts."""
 
-    parts: tuple[LinearFamily, ...]
+    parts: eqx.AbstractVar[tuple[Any, ...]]
 
     @property
     def keeps_axes(self):
         return any(part.keeps_axes for part in self.parts)
 
-    def resolve(self, x):
-        return Sum(tuple(part.resolve(x) for part in self.parts))
+    def check(self, d):
+        for part in self.parts:
+            part.check(d)
 
     def describe(self):
         return " + ".join(part.describe() for part in self.parts)
 
-    def check(self, d):
-        for part in self.parts:
-            part.check(d)
+
+class Sum(_OfParts, LinearFamily):
+    """Features concatenate, Grams add; each part carries its own weight."""
+
+    parts: tuple[LinearFamily, ...]
+
+    def resolve(self, x):
+        return Sum(tuple(part.resolve(x) for part in self.parts))
 
     def on_coefficients(self, x, s):
         return Sum(tuple(part.on_coefficients(x, s) for part in self.parts))
@@ -132,31 +138,20 @@ class Sum(LinearFamily):
 
     def split(self):
         penalised, free = zip(*(part.split() for part in self.parts), strict=True)
-        return _joined(penalised), _joined(free)
+        return joined(penalised), joined(free)
 
 
-class Ensemble(Family):
+class Ensemble(_OfParts):
     """A sum with parts that are not linear in their parameters."""
 
     parts: tuple[Family, ...]
 
-    @property
-    def keeps_axes(self):
-        return any(part.keeps_axes for part in self.parts)
-
     def resolve(self, x):
         return Ensemble(tuple(part.resolve(x) for part in self.parts))
 
-    def describe(self):
-        return " + ".join(part.describe() for part in self.parts)
-
-    def check(self, d):
-        for part in self.parts:
-            part.check(d)
-
     def separated(self):
         linear = tuple(part for part in self.parts if isinstance(part, LinearFamily))
-        return _joined(linear), tuple(part for part in self.parts if not isinstance(part, LinearFamily))
+        return joined(linear), tuple(part for part in self.parts if not isinstance(part, LinearFamily))
 
 
 class Translates(LinearFamily):
@@ -184,6 +179,6 @@ def _parts(family: Family) -> tuple[Family, ...]:
     return family.parts if isinstance(family, (Sum, Ensemble)) else (family,)
 
 
-def _joined(parts: tuple[LinearFamily | None, ...]) -> LinearFamily | None:
+def joined(parts: tuple[LinearFamily | None, ...]) -> LinearFamily | None:
     found = tuple(part for part in parts if part is not None)
     return Sum(found) if len(found) > 1 else (found[0] if found else None)

@@ -33,6 +33,11 @@ ACTIVATIONS: dict[str, Callable] = {
 }
 
 
+def activation_name(function: Any) -> str | None:
+    """Its key, if it is one of these."""
+    return next((name for name, known in ACTIVATIONS.items() if known is function), None)
+
+
 Layers = tuple[tuple[Any, ...], ...]  # (weight (in, out), bias (out,)) of each
 
 
@@ -64,7 +69,7 @@ class Architecture(eqx.Module):
         return self.with_layers(layers)
 
     def describe(self) -> str:
-        name = next((name for name, function in ACTIVATIONS.items() if function is self.activation), None)
+        name = activation_name(self.activation)
         return f"{type(self).__name__}({self.width} × {self.depth}, {name or getattr(self.activation, '__name__', 'custom')})"
 
 
@@ -247,5 +252,4 @@ def _check_architecture(kind: str, width: Any, depth: Any, activation: Any) -> N
 
 def _is_smooth(module: Any) -> bool:
     """Whether it is an architecture of ours with an activation that is known to be smooth."""
-    known = [function for name, function in ACTIVATIONS.items() if name != "relu"]
-    return isinstance(module, Architecture) and any(module.activation is function for function in known)
+    return isinstance(module, Architecture) and activation_name(module.activation) not in (None, "relu")

@@ -104,6 +104,12 @@ def solve_group(block: np.ndarray, right: np.ndarray, otherwise: np.ndarray, sma
     return lapack.dpotrs(factor, right, lower=1)[0]
 
 
+def check_sparse(family: LinearFamily | None, d: int) -> None:
+    """That an L1 penalty makes sense; None stands for what is not linear."""
+    if family is None or family.num_features(d) is None or family.split()[1] is not None:
+        raise ValueError("L1 needs a family with features, all of them penalised: a Polynomial with finite weights")
+
+
 def only_its_own_ridge(ridge: float | None) -> None:
     """For factorisations that serve one ridge."""
     if ridge is not None:

@@ -26,7 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float64
 
-from ..families import Kernel, LinearFamily, Translates
+from ..families import Kernel, LinearFamily, Sum, Translates
+from ..families.base import joined
 from .blocks import Matrix, feature_matrix, gram_matrix
 from .whitening import (
     Basis,
@@ -124,7 +125,7 @@ class Coordinates:
     @property
     def size(self) -> int:
         """Of w."""
-        return self.basis.matrix.shape[1] if isinstance(self.basis, Dense) else len(self.basis.scale)
+        return self.basis.size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,8 +231,8 @@ class _Draws:
 
     def leverages(self, basis: Basis, rng: np.random.Generator, folded: bool = False) -> np.ndarray:
         """About ‖ψ‖² of all draws, through a few random combinations of ψ. A folded basis acts on raw features."""
-        size = basis.matrix.shape[1] if isinstance(basis, Dense) else len(basis.scale)
-        sketch = np.eye(size) if size <= _SKETCH else rng.normal(size=(size, _SKETCH)) / np.sqrt(_SKETCH)
+        few = basis.size <= _SKETCH
+        sketch = np.eye(basis.size) if few else rng.normal(size=(basis.size, _SKETCH)) / np.sqrt(_SKETCH)
         matrix = basis.coefficients(sketch)
         if not folded:
             matrix = self.features.on_raw(matrix)
@@ -247,16 +248,13 @@ def _by_kind(family: LinearFamily | None, x: Matrix, s: Matrix, penalties: Penal
     if family is None:
         return [], [], None
     penalised, free = family.split()
-    parts = () if penalised is None else getattr(penalised, "parts", (penalised,))
+    parts = penalised.parts if isinstance(penalised, Sum) else () if penalised is None else (penalised,)
     kernels = [part for part in parts if part.num_features(x.shape[1]) is None]
     others = [part for part in parts if part.num_features(x.shape[1]) is not None]
     if penalties.on_coefficients:  # a kernel's own scaling falls away with its translates' coefficients
         others = [part.on_coefficients(x, s) for part in others]
         kernels = [part.with_unit_weight() if isinstance(part, Kernel) else part for part in kernels]
-    kernel = None
-    for part in kernels:
-        kernel = part if kernel is None else kernel + part
-    return [] if free is None else [free], others, kernel
+    return [] if free is None else [free], others, joined(tuple(kernels))
 
 
 def _open(leaf: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..families import Family, LinearFamily
 from ..objectives import L1, L2, Magnitude, Objective, Ridge
-from .base import Prepared, Problem, Solver
+from .base import Prepared, Problem, Solver, check_sparse
 from .dual import Dual, Spectral
 from .lasso import Lasso
 from .primal import Primal
@@ -44,8 +44,7 @@ class Exact(Solver):
         self._check_sizes(family, free, m, d)
         p = family.num_features(d)
         if l1:
-            if p is None or free is not None:
-                raise ValueError("L1 needs a family with features, all of them penalised: a Polynomial with finite weights")
+            check_sparse(family, d)
             if np.isfinite(objective.intercept_variance):
                 raise ValueError("L1 leaves the intercept free; intercept_variance must be inf with it")
             return Lasso(problem, family)

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..files import atomic
 from .base import Result
-from .training import Batches, Draws, Params, Recipe, State, advance, finished, initial
+from .training import Job, Params, State, advance, finished, initial
 
 _PIECE = 0.5  # seconds of work between two looks at the world
 
@@ -33,35 +33,22 @@ class Ending(NamedTuple):
     resumed: int
 
 
-def run(
-    model: Any,  # a Model, or what has its methods
-    draws: Draws,
-    held: Draws | None,
-    batches: Batches,
-    size: int,
-    stratified: bool,
-    recipe: Recipe,
-    key: Any,
-    params: Params,
-    best_loss: float,
-    checkpoint: str | PathLike[str] | None,
-    progress: bool,
-) -> Ending:
+def run(job: Job, params: Params, best_loss: float, checkpoint: str | PathLike[str] | None, progress: bool) -> Ending:
     """Train to the end, in pieces of about half a second."""
-    state = initial(params, recipe, best_loss)
+    state = initial(params, job.recipe, best_loss)
     file = None
     if checkpoint is not None:
-        file = Path(checkpoint) / f"{_fingerprint(model, draws, held, batches, size, stratified, recipe, key, state)}.npz"
+        file = Path(checkpoint) / f"{_fingerprint(job, state)}.npz"
         file.parent.mkdir(parents=True, exist_ok=True)
         state = _restored(file, state)
     resumed = int(state.epoch)
-    epochs, piece = int(recipe.epochs), 1
+    epochs, piece = int(job.recipe.epochs), 1
     bar = _Bar(epochs, progress)
     try:
-        while not bool(finished(state, recipe)):
+        while not bool(finished(state, job.recipe)):
             started = time.perf_counter()
             until = np.int64(min(int(state.epoch) + piece, epochs))
-            state = jax.block_until_ready(advance(model, draws, held, batches, size, stratified, recipe, key, state, until))
+            state = jax.block_until_ready(advance(job, state, until))
             if file is not None:
                 _save(file, state)
             seconds = time.perf_counter() - started
@@ -98,19 +85,17 @@ class _Bar:
             self._bar.stop()
 
 
-def _fingerprint(*everything: Any) -> str:
+def _fingerprint(job: Job, state: State) -> str:
     """Of the data and of the program: a checkpoint of another fit has another name, and cannot be resumed by mistake."""
-    model, draws, held, batches, size, stratified, recipe, key, state = everything
     digest = hashlib.sha256()
-    for leaf in jax.tree.leaves((model, draws, held, batches, recipe, state)):
-        if eqx.is_array_like(leaf):
-            digest.update(np.ascontiguousarray(leaf).tobytes())
-    digest.update(np.asarray(jax.random.key_data(key)).tobytes())
-    dynamic, static = eqx.partition((model, draws, held, batches, recipe, key, state), eqx.is_array_like)
+    dynamic, static = eqx.partition((job, state), eqx.is_array_like)
+    for leaf in jax.tree.leaves(dynamic):
+        plain = jax.random.key_data(leaf) if leaf is job.key else leaf
+        digest.update(np.ascontiguousarray(plain).tobytes())
 
-    def whole(dynamic):
-        model, draws, held, batches, recipe, key, state = eqx.combine(dynamic, static)
-        return advance(model, draws, held, batches, size, stratified, recipe, key, state, jnp.zeros((), int))
+    def whole(dynamic: Any) -> State:
+        job, state = eqx.combine(dynamic, static)
+        return advance(job, state, jnp.zeros((), int))
 
     program = re.sub(r"0x[0-9a-f]+", "", str(jax.make_jaxpr(whole)(dynamic)))  # addresses differ between processes
     digest.update(program.encode())

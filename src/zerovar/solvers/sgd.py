@@ -12,7 +12,7 @@ import optax
 
 from ..families import Family, LinearFamily, Network
 from ..objectives import L1, L2, Objective, Ridge
-from .base import Prepared, Solver
+from .base import Prepared, Solver, check_sparse
 from .schedules import Constant
 from .stochastic_dual import DualTraining
 from .trainer import Training
@@ -85,7 +85,7 @@ class SGD(Solver):
         networks = [part for part in others if isinstance(part, Network)]
         if len(networks) < len(others):
             raise ValueError(f"SGD trains linear families and networks; got {family.describe()}")
-        self._check_penalties(family, linear, networks, objective)
+        self._check_penalties(family, linear, networks, objective, x.shape[1])
         if self.dual:
             if linear is None or networks:
                 raise ValueError(f"SGD(dual=True) trains linear families; {family.describe()} is not linear in its parameters")
@@ -93,7 +93,9 @@ class SGD(Solver):
         return Training(self, linear, tuple(networks), objective, x, s, probabilities, seed)
 
     @staticmethod
-    def _check_penalties(family: Family, linear: LinearFamily | None, networks: list[Network], objective: Objective) -> None:
+    def _check_penalties(
+        family: Family, linear: LinearFamily | None, networks: list[Network], objective: Objective, d: int
+    ) -> None:
         if objective.total(Ridge) and linear is None:
             raise ValueError(
                 f"{family.describe()} has no norm of its own for Ridge; use L2 (its parameters) or Magnitude (the mean of g²)"
@@ -103,9 +105,7 @@ class SGD(Solver):
                 "SGD takes Ridge or L2 for a linear family, not both: the two norms need different parametrisations"
             )
         if objective.total(L1):
-            parts = () if linear is None else getattr(linear, "parts", (linear,))
-            if networks or linear is None or linear.split()[1] is not None or any(p.num_features(2) is None for p in parts):
-                raise ValueError("L1 needs a family with features, all of them penalised: a Polynomial with finite weights")
+            check_sparse(None if networks else linear, d)
         if np.isfinite(objective.intercept_variance) and objective.total(L2):
             raise ValueError("SGD: a finite intercept_variance goes with Ridge, not with L2")
 

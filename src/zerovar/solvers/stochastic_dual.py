@@ -23,7 +23,7 @@ from .running import run
 from .schedules import Constant
 from .terms import LinearTerm, Term
 from .trainer import DESCENT, units
-from .training import Batches, Draws, Params, Recipe
+from .training import Batches, Draws, Job, Params, Recipe
 
 _EPOCHS, _BATCH = 50, 128
 _FREE_VARIANCE = 1e3  # of the intercept and unpenalised terms, in units of the mean of diag K
@@ -97,21 +97,16 @@ class DualTraining(Prepared):
             model = DualModel(self._penalised, x, s, border, ridges)
             draws = Draws(*(jnp.asarray(array) for array in (np.arange(m), self._x, self._s, scaled, np.ones(m))))
             ladder = jnp.asarray(np.arange(1, m + 1) / m)
-            recipe = Recipe(DESCENT, Constant(1.0), np.int64(epochs), np.int64(epochs * steps), np.int64(epochs))
-            ending = run(
-                model,
-                draws,
-                None,
-                Batches(ladder, np.int64(steps)),
-                batch,
-                not self._options.resample,
-                recipe,
-                jax.random.key(self._seed),
-                Params(jnp.zeros((m, values.shape[1]))),
-                np.inf,
-                self._options.checkpoint,
-                self._options.progress,
+            job = Job(
+                model=model,
+                draws=draws,
+                held=None,
+                batches=Batches(ladder, np.int64(steps), batch, not self._options.resample),
+                recipe=Recipe(DESCENT, Constant(1.0), np.int64(epochs), np.int64(epochs * steps), np.int64(epochs)),
+                key=jax.random.key(self._seed),
             )
+            params = Params(jnp.zeros((m, values.shape[1])))
+            ending = run(job, params, np.inf, self._options.checkpoint, self._options.progress)
             a = np.asarray(ending.state.params.linear)
         self.result = ending.result
         done = int(ending.state.epoch)

@@ -21,7 +21,8 @@ from .coordinates import Coordinates, Penalties, Plan, coordinates
 from .running import Ending, run
 from .schedules import Constant, Cosine
 from .terms import LinearTerm, NetworkTerm, Term
-from .training import JUDGED, Batches, Draws, Model, Params, Recipe, State
+from .training import JUDGED, Batches, Draws, Job, Model, Params, Recipe, State
+from .whitening import by_leverage
 
 DESCENT = optax.scale(-1.0)
 ADAM = optax.chain(optax.scale_by_adam(), optax.scale(-1.0))
@@ -31,7 +32,7 @@ _NETWORK_RATE = 5e-3
 _NETWORK_HELD = 0.1
 _HYPER_EPOCHS, _HYPER_RATE, _HYPER_HELD = 50, 0.02, 0.2
 _KEEP = 1 << 26  # numbers of features that are kept, half a gigabyte
-_UNIFORM_SHARE = 0.1  # of the sampling probabilities; the rest is by leverage
+_BY_LEVERAGE = 0.9  # share of leverage in the sampling probabilities; the rest is as the draws count
 
 
 class Training(Prepared):
@@ -116,20 +117,17 @@ class Training(Prepared):
             draws, batches = self._batches(scaled[self._fit], batch)
             params = Params(np.zeros((self._coordinates.size, scaled.shape[1])), trained, hyper)
             at_zero = all(_starts_at_zero(eqx.combine(*pair)) for pair in zip(fixed, trained, strict=True))
-            ending = run(
-                self._model(fixed, gauge, unit),
-                draws,
-                self._held_out(scaled) if len(self._held) else None,
-                batches,
-                batch,
-                not self._options.resample,
-                self._recipe(int(batches.steps), batch),
-                jax.random.key(self._seed),
-                jax.tree.map(jnp.asarray, params),
-                self._without(scaled) if len(self._held) and at_zero else math.inf,
-                self._options.checkpoint,
-                self._options.progress,
+            job = Job(
+                model=self._model(fixed, gauge, unit),
+                draws=draws,
+                held=self._held_out(scaled) if len(self._held) else None,
+                batches=batches,
+                recipe=self._recipe(int(batches.steps), batch),
+                key=jax.random.key(self._seed),
             )
+            best_loss = self._without(scaled) if len(self._held) and at_zero else math.inf
+            params = jax.tree.map(jnp.asarray, params)
+            ending = run(job, params, best_loss, self._options.checkpoint, self._options.progress)
         return ending, int(batches.steps)
 
     def _tune(self, scaled: np.ndarray, unit: np.ndarray) -> None:
@@ -231,15 +229,14 @@ class Training(Prepared):
         room = -(-m // 64) * 64 - m if m < 4096 else -(-m // 1024) * 1024 - m  # rows that are never drawn, for fewer programs
         ladder = np.minimum(np.cumsum(np.pad(chance, (0, room))), 1.0)
         ladder[m - 1 :] = 1.0
-        return _extended(draws, room), Batches(jnp.asarray(ladder), np.int64(-(-m // size)))
+        return _extended(draws, room), Batches(jnp.asarray(ladder), np.int64(-(-m // size)), size, not self._options.resample)
 
     def _chances(self) -> np.ndarray:
         """The probability of each draw to be in a batch: by leverage where the family is linear and preconditioned."""
         p, leverage = self._normalised(self._fit), self._coordinates.leverage
-        if self._networks or not self._options.precondition or not np.any(leverage):
+        if self._networks or not self._options.precondition:
             return p
-        by_leverage = p * leverage / np.sum(p * leverage)
-        return (1 - _UNIFORM_SHARE) * by_leverage + _UNIFORM_SHARE * p
+        return by_leverage(leverage, p, _BY_LEVERAGE)
 
     def _recipe(self, steps: int, batch: int) -> Recipe:
         options, networks = self._options, bool(self._networks)
@@ -362,8 +359,7 @@ def _clipped(base: optax.GradientTransformation, clip: float | None) -> optax.Gr
 
 def _extended(draws: Draws, count: int) -> Draws:
     """On the device, with `count` more rows of zeros."""
-    padded = ((None if a is None else np.pad(a, [(0, count)] + [(0, 0)] * (a.ndim - 1))) for a in draws)
-    return Draws(*(None if a is None else jnp.asarray(a) for a in padded))
+    return jax.tree.map(lambda a: jnp.asarray(np.pad(a, [(0, count)] + [(0, 0)] * (a.ndim - 1))), draws)
 
 
 def _starts_at_zero(network: Network) -> bool:

@@ -32,12 +32,17 @@ class Draws(NamedTuple):
     values: Any  # (m, q), in units of their standard deviations
     weights: Any  # (m,): probability over probability of being drawn; (m,) probabilities where draws are judged
 
+    def take(self, rows: Any) -> Draws:
+        return jax.tree.map(lambda leaf: leaf[rows], self)
 
-class Batches(NamedTuple):
-    """How batches are drawn: from a ladder of cumulated probabilities, `steps` of them an epoch."""
 
-    ladder: Float[Array, " m"]
+class Batches(eqx.Module):
+    """How batches are drawn: `steps` of `size` an epoch, from a ladder of cumulated probabilities."""
+
+    ladder: Any  # (m,)
     steps: Any
+    size: int = eqx.field(static=True)
+    stratified: bool = eqx.field(static=True)
 
 
 class Model(eqx.Module):
@@ -163,6 +168,17 @@ class Recipe(NamedTuple):
     patience: Any  # epochs without a better held-out loss after which training ends
 
 
+class Job(eqx.Module):
+    """All that training needs besides its state: what is trained, on which draws, and how."""
+
+    model: Any  # a Model, or what has its methods
+    draws: Draws
+    held: Draws | None
+    batches: Batches
+    recipe: Recipe
+    key: Any
+
+
 def initial(params: Params, recipe: Recipe, best_loss: float) -> State:
     """`best_loss` is what any held-out loss must beat for the parameters to be kept."""
     nothing = jax.tree.map(jnp.zeros_like, params)
@@ -174,19 +190,9 @@ def initial(params: Params, recipe: Recipe, best_loss: float) -> State:
 
 
 @eqx.filter_jit
-def advance(
-    model: Any,  # a Model, or what has its methods
-    draws: Draws,
-    held: Draws | None,
-    batches: Batches,
-    size: int,
-    stratified: bool,
-    recipe: Recipe,
-    key,
-    state,
-    until,
-) -> State:
+def advance(job: Job, state: State, until: Any) -> State:
     """Train up to epoch `until`, or to the end that early stopping or divergence makes."""
+    model, draws, held, batches, recipe = job.model, job.draws, job.held, job.batches, job.recipe
     steps = recipe.epochs * batches.steps
     without = jnp.sum(draws.weights @ draws.values**2) / len(draws.weights)
     limit = _DIVERGED * (1.0 + without)
@@ -197,15 +203,14 @@ def advance(
         return recipe.schedule(step)
 
     def epoch(state: State) -> State:
-        epoch_key = jax.random.fold_in(key, state.epoch)
-        indices = _indices(epoch_key, batches, size, stratified)
+        epoch_key = jax.random.fold_in(job.key, state.epoch)
+        indices = _indices(epoch_key, batches)
 
         def step(t, carry):
             params, optimiser, total, counted, loss = carry
-            chosen = indices[t]
-            batch = Draws(*(None if leaf is None else leaf[chosen] for leaf in draws))
+            batch = draws.take(indices[t])
             step_key = jax.random.fold_in(epoch_key, t) if any(network.probes for network in model.networks) else None
-            other = _some(held, jax.random.fold_in(epoch_key, t), size) if params.hyper else None
+            other = _some(held, jax.random.fold_in(epoch_key, t), batches.size) if params.hyper else None
             value, slope = jax.value_and_grad(model.loss)(params, batch, other, step_key)
             change, optimiser = recipe.optimiser.update(slope, optimiser, params)
             number = state.epoch * batches.steps + t
@@ -242,8 +247,7 @@ def _some(held: Draws | None, key, size: int) -> Draws:
     """A batch of held-out draws."""
     assert held is not None, "hyper-parameters are trained on held-out draws"
     chosen = jax.random.choice(key, len(held.weights), (size,), p=held.weights)
-    batch = Draws(*(None if leaf is None else leaf[chosen] for leaf in held))
-    return batch._replace(weights=jnp.ones(size))
+    return held.take(chosen)._replace(weights=jnp.ones(size))
 
 
 def finished(state: State, recipe: Recipe) -> Any:
@@ -251,17 +255,18 @@ def finished(state: State, recipe: Recipe) -> Any:
     return (state.epoch >= recipe.epochs) | state.diverged | (state.epoch - state.best_epoch > recipe.patience)
 
 
-def _indices(key, batches: Batches, size: int, stratified: bool) -> Int[Array, "steps size"]:
+def _indices(key, batches: Batches) -> Int[Array, "steps size"]:
     """Rows of all batches of an epoch, at least as many as there are draws.
 
     Stratified: one from each of as many equal slices of probability, in random order, so that an epoch visits every draw as
     often as it should; with equal probabilities that is a shuffle. Otherwise independently.
     """
+    size = batches.size
     most = -(-len(batches.ladder) // size)
     place, order = jax.random.split(key)
     slots, count = jnp.arange(most * size), batches.steps * size
     uniform = jax.random.uniform(place, slots.shape, dtype=batches.ladder.dtype)
-    if stratified:
+    if batches.stratified:
         shuffle = jnp.argsort(jnp.where(slots < count, jax.random.uniform(order, slots.shape), 2.0))
         uniform = (shuffle + uniform) / count
     return jnp.minimum(jnp.searchsorted(batches.ladder, uniform), len(batches.ladder) - 1).reshape(most, size)

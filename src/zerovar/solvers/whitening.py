@@ -24,6 +24,11 @@ class Dense(eqx.Module):
     matrix: Any
     penalty: Any  # (r,), or (r, r) where the coordinates were not turned to make it diagonal
 
+    @property
+    def size(self) -> int:
+        """Of w, r."""
+        return self.matrix.shape[1]
+
     def __call__(self, phi: Any) -> Any:
         return phi @ self.matrix
 
@@ -41,6 +46,11 @@ class LowRank(eqx.Module):
     directions: Any  # (P, k)
     gain: Any  # (k,)
     penalty: Any  # (P,) on the coefficients of φ
+
+    @property
+    def size(self) -> int:
+        """Of w, P."""
+        return len(self.scale)
 
     def __call__(self, phi: Any) -> Any:
         return self._turn(phi * self.scale)
