@@ -1,6 +1,15 @@
 """Targets with known scores and means, for tests that need draws."""
 
+from typing import Any
+
 import numpy as np
+
+import zerovar as zv
+
+
+def quadratic(*arguments: Any, **options: Any) -> zv.Estimate:
+    """`estimate` with one small family, for tests of everything but the choice."""
+    return zv.estimate(*arguments, family=zv.Polynomial(2), **options)
 
 
 def gaussian(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

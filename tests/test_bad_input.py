@@ -3,7 +3,7 @@
 import numpy as np
 import optax
 import pytest
-from problems import gaussian
+from problems import gaussian, quadratic
 
 import zerovar as zv
 
@@ -159,7 +159,7 @@ def test_misuse_is_explained(what):
 def test_wrong_scores_are_warned_of():
     x, s = gaussian(500, 2)
     with pytest.warns(zv.ScoreWarning, match="sign is flipped"):
-        estimate = zv.estimate(x, -s, x)
+        estimate = quadratic(x, -s, x)
     assert any("sign is flipped" in text for text in estimate.warnings)
 
 

@@ -46,7 +46,9 @@ def test_quick_benchmarks_run(tmp_path):
     printed = _python("-m", "benchmarks", "--quick", "--out", str(tmp_path))
     assert "kernel fit, n = 300" in printed
     assert "kernel, corner peak" in printed
+    assert "banana, random walk" in printed
     assert (tmp_path / "exact.json").exists()
+    assert (tmp_path / "automatic.json").exists()
     accuracy = json.loads((tmp_path / "sgd.json").read_text(encoding="utf-8"))["results"]["accuracy"]
     assert all(row["met"] for row in accuracy)  # two seeds of what the full run shows over twenty
 

@@ -1,7 +1,11 @@
 """Control variates by Stein's method: draws and scores in, means with far smaller standard errors out."""
 
 from . import kernels as kernels
+from .automatic import Automatic as Automatic
 from .checks import check as check
+from .criteria import CrossValidation as CrossValidation
+from .criteria import LeaveOneOut as LeaveOneOut
+from .criteria import MarginalLikelihood as MarginalLikelihood
 from .errors import NumericalError as NumericalError
 from .errors import NumericalWarning as NumericalWarning
 from .errors import SampleWarning as SampleWarning
@@ -21,6 +25,7 @@ from .objectives import L2 as L2
 from .objectives import LeastSquares as LeastSquares
 from .objectives import Magnitude as Magnitude
 from .objectives import Ridge as Ridge
+from .objectives import SpectralVariance as SpectralVariance
 from .objectives import Variance as Variance
 from .operators import Langevin as Langevin
 from .operators import ScalarLangevin as ScalarLangevin
@@ -32,3 +37,4 @@ from .solvers import schedules as schedules
 from .splits import cross_fit as cross_fit
 from .splits import holdout as holdout
 from .splits import in_sample as in_sample
+from .tuning import tune as tune

@@ -18,6 +18,8 @@ _FEW = 30  # effective draws under which no standard error is to be trusted
 _SAFE = 500  # effective draws from which a rich family is not warned of
 DRAWS_PER_TERM = 2.5  # a fit with fewer is noisy, and over-confident
 _WORSE = 0.7  # gain
+_NOT_CONVERGED = 1.05  # R-hat
+_SCATTERED = 10.0  # variance of five stretches' means over what their standard errors say; 1 in 10⁷ if normal
 _APART = 6.0  # standard errors between the plain and the controlled answer
 # Share of the variance of out-of-fold residuals in their largest hundredth. On Gaussian test problems errors were right (spread
 # of z below 1.25) up to a share of one half, and up to ten times too small beyond nine tenths.
@@ -94,6 +96,27 @@ class Cautions:
                 f"Heavy tails: one draw in a hundred carries {share.max():.0%} of the error's variance ({listed(heavy)}), so "
                 "the standard error is itself uncertain and probably too small. "
                 "A larger Ridge, or adding Polynomial(2), tames the tails of g.",
+            )
+
+    def convergence(self, names: Sequence[str], draws: int, of_values: np.ndarray, of_draws: np.ndarray) -> None:
+        """R-hat of the integrands (q,), and of some coordinates of the draws; `draws` a chain."""
+        worst = max(of_values.max(), of_draws.max())
+        limit = _NOT_CONVERGED + 2 / draws  # of short chains R-hat is noisy
+        if worst > limit:
+            what = names[int(of_values.argmax())] if of_values.max() == worst else "a coordinate of the draws"
+            self.add(
+                SampleWarning,
+                f"The chains have not converged: R-hat is {worst:.2f} for {what} (above {limit:.2f}). Control variates do "
+                "not cure that, and no standard error here can be trusted. Run the sampler for longer.",
+            )
+
+    def stretches(self, names: Sequence[str], scatter: np.ndarray) -> None:
+        apart = [name for name, ratio in zip(names, scatter, strict=True) if ratio > _SCATTERED]
+        if apart:
+            self.add(
+                SampleWarning,
+                f"The folds disagree for {listed(apart)}: fifths of the chains give answers that are further apart than "
+                "their own standard errors allow. Has the sampler moved on during the run? Use longer chains.",
             )
 
     def usefulness(self, names: Sequence[str], gain: np.ndarray) -> None:

@@ -71,10 +71,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog="example: zerovar estimate posterior.npz --family quadratic --json answer.json",
     )
     run.add_argument("file", type=Path)
-    run.add_argument("--family", choices=FAMILIES, help="control variates to use (default: chosen by the number of draws)")
-    run.add_argument(
-        "--split", choices=SPLITS, default="in-sample", help="which draws fit and which estimate (default: %(default)s)"
-    )
+    run.add_argument("--family", choices=FAMILIES, help="control variates to use (default: chosen for each integrand)")
+    run.add_argument("--split", choices=SPLITS, help="which draws fit and which estimate, for one family (default: in-sample)")
     run.add_argument("--json", type=Path, metavar="PATH", help="write the answer as JSON ('-' for standard output)")
     run.add_argument("--csv", type=Path, metavar="PATH", help="write the table as CSV ('-' for standard output)")
     run.add_argument("--figure", type=Path, metavar="PATH", help="save a picture of plain against controlled estimates")
@@ -92,7 +90,7 @@ def _demo(options: argparse.Namespace) -> int:
     print(
         "Eight schools: effects of coaching, 4 chains of 1000 NUTS draws. Posterior means of mu, tau and the school effects:\n"
     )
-    result = _estimated(arrays, None, in_sample())
+    result = _estimated(arrays, None, None)
     _show(result)
     factor = float(np.median(result.gain))
     print(f"\nThe same draws, with errors as if there were {factor:.0f} times as many of them (median gain).")
@@ -112,7 +110,8 @@ def _estimate(options: argparse.Namespace) -> int:
         if path != Path("-") and (path.is_dir() or not path.absolute().parent.is_dir()):
             raise ValueError(f"{path} cannot be written: it must be a file in a folder that exists")
     family = FAMILIES[options.family] if options.family else None
-    result = _estimated(_read(options.file), family, SPLITS[options.split])
+    split = SPLITS[options.split] if options.split else None
+    result = _estimated(_read(options.file), family, split)
     if Path("-") in outputs:
         for text in result.warnings:
             print(f"zerovar: {text}", file=sys.stderr)
@@ -153,7 +152,7 @@ def _read(path: Path) -> dict[str, Any]:
     return arrays
 
 
-def _estimated(arrays: dict[str, Any], family: Family | None, split: Split) -> Estimate:
+def _estimated(arrays: dict[str, Any], family: Family | None, split: Split | None) -> Estimate:
     names = [str(name) for name in np.atleast_1d(arrays["names"]).astype(str)] if "names" in arrays else None
     values, weights = arrays.get("values"), arrays.get("log_weights")
     return estimate(arrays["draws"], arrays["scores"], values, family=family, split=split, names=names, log_weights=weights)

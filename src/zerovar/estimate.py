@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from .automatic import Automatic, choose
 from .cautions import DRAWS_PER_TERM, Cautions
 from .checks import check
 from .families import Family, Polynomial
-from .fitting import default_solver, fit_rows
+from .fitting import check_seed, default_solver
 from .integrands import as_values
 from .objectives import LeastSquares, Objective
 from .result import Estimate
+from .runs import Recipe, run
 from .sample import Sample
-from .solvers import Result, Solver
-from .splits import OutOfFold, Split, blocks, cross_fit, in_sample
-from .std_errors import INDEPENDENT, autocorrelation_time, covariance, mean_and_error, some_columns
-
-_BLOCK_TIMES = 4  # chains are left out in blocks of this many autocorrelation times
+from .solvers import Solver
+from .splits import Split, cross_fit, in_sample
+from .std_errors import (
+    autocorrelation_time,
+    batch_sums,
+    covariance,
+    mean_and_error,
+    r_hat,
+    relative_uncertainty,
+    some_columns,
+    stretches_apart,
+)
 
 
 def estimate(
@@ -27,7 +36,7 @@ def estimate(
     scores: Any,
     values: Any = None,
     *,
-    family: Family | None = None,
+    family: Family | Automatic | None = None,
     objective: Objective | None = None,
     solver: Solver | None = None,
     split: Split | None = None,
@@ -41,23 +50,32 @@ def estimate(
     draws, scores: (n, d), one chain in order, or (chain, draw, d); scores are ∇log π at the draws, on the draws' scale.
     values: the integrands at the draws, (n,), (n, q), (chain, draw), (chain, draw, q), a dict of name → such arrays,
         a data frame, or a function of one draw (d,), vmapped; by default the draws themselves.
-    family: default `Polynomial(2)`, or `Polynomial(1)` where there are fewer than 2.5 draws a term.
-    objective: default `LeastSquares()`. solver: default `Exact()`, and `SGD()` for families with a network.
-    split: default `in_sample()`, whose value is the fitted intercept and whose error comes from leave-out residuals, where the
-        solver has those in closed form, and `cross_fit()` where it has not.
+    family: what the control variates are taken from. By default, `Automatic()`, candidates from none to tuned sums of
+        polynomials and kernels are compared and combined for each integrand; `estimate.selection` says what was taken and why.
+    objective, solver, split: how to fit the family that is given (without one, a polynomial as large as the draws allow).
+        objective: default `LeastSquares()`. solver: default `Exact()`, and `SGD()` for families with a network.
+        split: default `in_sample()`, whose value is the fitted intercept and whose error comes from leave-out residuals, where
+            the solver has those in closed form, and `cross_fit()` where it has not.
     log_weights: unnormalised log importance weights, (n,) or (chain, draw).
     seed: for solvers that are random; the same seed gives the same numbers.
 
     Problems with the draws, scores or fit are warned of (`ZerovarWarning`) and kept in `estimate.warnings`.
     """
+    check_seed(seed)
     sample = Sample(draws, scores, log_weights)
     if values is None:
         values = {f"x{j}": column for j, column in enumerate(sample.draws.T)}
     array, found = as_values(values, sample, names)
-    family = _default_family(sample) if family is None else family
-    split = _default_split(family, objective, solver) if split is None else split
-    if not isinstance(split, Split):
-        raise ValueError(f"split must be in_sample(), holdout(fraction) or cross_fit(k); got {split!r}")
+    spelled_out = not (objective is None and solver is None and split is None)
+    if family is None:
+        family = _polynomial(sample) if spelled_out else Automatic()
+    if isinstance(family, Automatic):
+        if spelled_out:
+            raise ValueError("Automatic chooses objective, solver and split itself; leave them out, or give a family")
+    else:
+        split = _default_split(family, objective, solver) if split is None else split
+        if not isinstance(split, Split):
+            raise ValueError(f"split must be in_sample(), holdout(fraction) or cross_fit(k); got {split!r}")
     sample.rows().merged(array)  # equal draws with other scores or values are an error, before anything is judged
     cautions = Cautions()
     cautions.scores(check(sample))
@@ -67,19 +85,33 @@ def estimate(
     scale = np.where(size > 0, size, 1.0)
     plain, plain_error, _ = mean_and_error(sample.by_chain(array), sample.probabilities, scale)
     time = _slowest_time(sample, array)
-    if isinstance(split, OutOfFold):
-        run = _out_of_fold(family, sample, array, objective, solver, standardise, seed, split)
+    cautions.convergence(
+        found,
+        len(sample) // sample.num_chains,
+        r_hat(sample.by_chain(array)),
+        r_hat(sample.by_chain(some_columns(sample.draws))),
+    )
+    selection = None
+    if isinstance(family, Automatic):
+        answer, selection = choose(found, sample, array, family, standardise, seed, time)
     else:
-        run = _in_sample(family, sample, array, objective, solver, standardise, seed, time)
-    value, error, influence = mean_and_error(run.series, run.probabilities, scale)
-    if run.intercept is not None:
+        assert split is not None
+        answer = run(Recipe(family, objective, solver, standardise, seed), sample, array, split, time)
+        cautions.numerics(family, answer.results)
+    value, error, influence = mean_and_error(answer.series, answer.probabilities, scale)
+    if answer.intercept is not None:
         # The mean of the influences estimates the intercept's own bias. On nine real posteriors this bound lifts the coverage
         # of 1.96 errors by an interpolating kernel from 89 % to 97 %, and leaves polynomials as they are.
         error = np.maximum(error, np.abs(value))
-        value = run.intercept
-    cautions.numerics(family, run.results)
-    cautions.size(len(sample), time, float(1 / np.sum(sample.probabilities**2)), run.stats)
-    cautions.tails(found, run.series, run.intercept is not None)
+        value = answer.intercept
+    if selection is not None:
+        # The best of several is chosen on the same draws, and an error that a few of them carry is itself uncertain: its upper
+        # standard error is what is reported.
+        doubt = relative_uncertainty(batch_sums(answer.series, time))
+        error *= np.sqrt(1 + doubt * selection.helped)
+    cautions.size(len(sample), time, float(1 / np.sum(sample.probabilities**2)), answer.stats)
+    cautions.tails(found, answer.series, answer.intercept is not None)
+    cautions.stretches(found, stretches_apart(answer.influence.reshape(answer.series.shape)))
     cautions.usefulness(found, (plain_error / error) ** 2)
     cautions.agreement(found, np.abs(value - plain) / np.hypot(plain_error, error))
     return Estimate(
@@ -90,53 +122,15 @@ def estimate(
         plain_std_error=plain_error,
         covariance=covariance(influence, error),
         num_draws=len(sample),
-        family=run.family,
-        split=split.describe(),
+        family=answer.family,
+        split="in sample" if split is None else split.describe(),
+        selection=selection,
         warnings=tuple(cautions.texts),
-        stats=run.stats | {"autocorrelation_time": time},
+        stats=answer.stats | {"autocorrelation_time": time},
     )
 
 
-class _Run(NamedTuple):
-    """What a split makes of the draws: the series (chain, draw, q) whose scatter is the error, and what its entries count."""
-
-    intercept: np.ndarray | None  # the value, where it is not the mean of the series
-    series: np.ndarray
-    probabilities: np.ndarray
-    results: list[Result]
-    stats: dict[str, Any]
-    family: Family
-
-
-def _in_sample(family, sample, values, objective, solver, standardise, seed, time) -> _Run:
-    """The intercept, and the series n w r, w its weights and r the leave-out residuals.
-
-    Leaving draws out moves the intercept by Σ w r over them, exactly, so this is its influence series: the weights matter where
-    a rich family gives draws in the tails far more or less than 1/n.
-    """
-    fitted = fit_rows(family, sample.rows(), values, objective, solver, standardise, seed=seed, sample=sample)
-    groups = None if time < INDEPENDENT else blocks(sample, int(np.ceil(_BLOCK_TIMES * time)))
-    residuals = fitted.leave_out(groups)
-    influence = len(sample) * fitted.intercept_weights()[:, None] * residuals
-    stats = fitted.stats | {"left_out": "single draws" if groups is None else f"{len(groups)} blocks"}
-    equal = np.full(len(sample), 1 / len(sample))  # the weights hold the probabilities already
-    return _Run(fitted.intercept, sample.by_chain(influence), equal, [fitted.result], stats, fitted.family)
-
-
-def _out_of_fold(family, sample, values, objective, solver, standardise, seed, split) -> _Run:
-    folds = split.folds(sample)
-    residuals = np.empty_like(values)
-    results = []
-    for fitting, estimating in folds:
-        fitted = fit_rows(family, sample.take(fitting), values[fitting], objective, solver, standardise, seed=seed)
-        residuals[estimating] = values[estimating] - fitted.at(sample.draws[estimating], sample.scores[estimating])
-        results.append(fitted.result)
-    rows = np.sort(np.concatenate([estimating for _, estimating in folds]))
-    series = residuals[rows].reshape(sample.num_chains, -1, values.shape[1])
-    return _Run(None, series, sample.take(rows).probabilities, results, fitted.stats, family)
-
-
-def _default_family(sample: Sample) -> Family:
+def _polynomial(sample: Sample) -> Family:
     quadratic = Polynomial(2)
     return quadratic if DRAWS_PER_TERM * quadratic.num_features(sample.dim) <= len(sample) else Polynomial(1)
 

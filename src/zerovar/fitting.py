@@ -18,7 +18,7 @@ from .integrands import as_values
 from .objectives import LeastSquares, Objective
 from .sample import Rows, Sample, Standardisation
 from .solvers import SGD, Exact, Prepared, Result, Solution, Solver
-from .solvers.base import Groups
+from .solvers.base import ChainOrder, Groups
 from .solvers.terms import Term
 
 
@@ -177,12 +177,11 @@ def fit_rows(
         raise ValueError(f"family must be a family such as Polynomial(2) or Kernel(); got {family!r}")
     objective = LeastSquares() if objective is None else objective
     if not isinstance(objective, Objective):
-        raise ValueError(f"objective must be LeastSquares(...) or Variance(...); got {objective!r}")
+        raise ValueError(f"objective must be LeastSquares(...), Variance(...) or SpectralVariance(...); got {objective!r}")
     solver = default_solver(family) if solver is None else solver
     if not isinstance(solver, Solver):
         raise ValueError(f"solver must be a solver such as Exact() or SGD(); got {solver!r}")
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ValueError(f"seed must be an integer ≥ 0; got {seed!r}")
+    check_seed(seed)
     started = time.perf_counter()
     distinct, merged, group = rows.merged(values)
     d = rows.draws.shape[1]
@@ -190,7 +189,8 @@ def fit_rows(
     standardisation = Standardisation.of(rows, mixing=not family.keeps_axes) if standardise else Standardisation.identity(d)
     x, s = standardisation(distinct.draws, distinct.scores)
     family = family.resolve(x)
-    prepared = solver.prepare(family, objective, x, s, distinct.probabilities, int(seed))
+    order = ChainOrder(group, rows.stretch)
+    prepared = solver.prepare(family, objective, x, s, distinct.probabilities, int(seed), order)
     solution = Solution(np.full(merged.shape[1], np.nan), ())
     if not prepared.result.failed:
         solution = prepared.solve(merged)
@@ -211,3 +211,8 @@ def fit_rows(
 
 def default_solver(family: Family) -> Solver:
     return Exact() if isinstance(family, LinearFamily) else SGD()
+
+
+def check_seed(seed: int) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(f"seed must be an integer ≥ 0; got {seed!r}")

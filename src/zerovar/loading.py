@@ -15,5 +15,5 @@ def load(path: str | PathLike[str]) -> Fitted | Estimate:
     if kind == "fitted":
         return Fitted._from_state(state)
     if kind == "estimate":
-        return Estimate(**state)
+        return Estimate._from_state(state)
     raise ValueError(f"{path} holds a {kind!r}, which this version of zerovar does not know")

@@ -3,6 +3,8 @@
     LeastSquares   (1/m) Σ (f − g_θ − c)² + Σ strength · Ω(θ)
     Variance       (1/(m−1)) Σ (f − g_θ − mean)² + Σ strength · Ω(θ)
 
+    SpectralVariance   the same with the asymptotic variance of the chain's mean in place of the variance
+
 With probabilities p_i in place of 1/m (importance weights, merged duplicates) the second divides by 1 − Σp². So for a linear
 family `Variance` with strength λ has the minimiser of `LeastSquares` with strength λ(1 − Σp²) = λ(m−1)/m.
 """
@@ -112,6 +114,30 @@ class Variance(Objective):
 
     def scale(self, probabilities):
         return 1.0 - float(np.sum(probabilities**2))
+
+
+class SpectralVariance(Objective):
+    """The asymptotic variance of the mean of f − g over the chain, estimated with Bartlett's lag window.
+
+    For a slow chain the best g for independent draws is not the best for its mean: this weighs a residual by what follows it.
+    Up to a factor the criterion is the mean square of moving sums of `window` consecutive residuals. By default the window is
+    the square root of the chain's length, at most a tenth of it. For linear families with features, by `Exact`; there is no
+    closed-form leave-out, so `estimate` cross-fits.
+    """
+
+    penalties: tuple[Penalty, ...]
+    window: int | None = eqx.field(static=True)
+    intercept_variance: float = eqx.field(static=True)
+
+    def __init__(self, window: int | None = None, penalties: Any = ()):
+        if window is not None and (isinstance(window, bool) or not isinstance(window, (int, np.integer)) or window < 1):
+            raise ValueError(f"SpectralVariance: window must be a number of draws, an integer ≥ 1; got {window!r}")
+        self.window = None if window is None else int(window)
+        self.penalties = _penalties(penalties)
+        self.intercept_variance = math.inf
+
+    def scale(self, probabilities):
+        return 1.0
 
 
 def _strength(name: str, value: Any) -> np.ndarray:

@@ -15,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from . import storage
+from .automatic import Selection
+from .errors import listed
 from .families import Family
 
 Vector = Float64[np.ndarray, " q"]
@@ -30,7 +32,8 @@ class Estimate:
 
     `gain` is (plain_std_error / std_error)²: how many times more draws plain Monte Carlo would need for the same error.
     `covariance` (q, q) is that of the estimates, for differences, ratios and the delta method. `warnings` are the words
-    of caution that were given, `stats` what was fitted and how.
+    of caution that were given, `stats` what was fitted and how. `family` is the one that was given; where it was chosen for
+    each integrand it is None, and `selection` says what was taken and why.
     """
 
     names: tuple[str, ...]
@@ -40,10 +43,11 @@ class Estimate:
     plain_std_error: Vector
     covariance: Float64[np.ndarray, "q q"]
     num_draws: int
-    family: Family
+    family: Family | None
     split: str
     warnings: tuple[str, ...]
     stats: dict[str, Any]
+    selection: Selection | None = None
 
     @property
     def gain(self) -> Vector:
@@ -60,8 +64,9 @@ class Estimate:
         return table
 
     def __rich__(self) -> Group:
+        notes = [Text(self._unhelped)] if self._unhelped else []
         cautions = [Text(f"! {text}", style="yellow") for text in self.warnings]
-        return Group(Text(self._title, style="bold"), self.table(), *cautions)
+        return Group(Text(self._title, style="bold"), self.table(), *notes, *cautions)
 
     def __str__(self) -> str:
         longest = max(len(name) for name in self.names)
@@ -75,18 +80,23 @@ class Estimate:
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(column)}</th>" for column in _COLUMNS)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._rows())
-        notes = "".join(f"<p>⚠ {html.escape(text)}</p>" for text in self.warnings)
+        notes = f"<p>{html.escape(self._unhelped)}</p>" if self._unhelped else ""
+        notes += "".join(f"<p>⚠ {html.escape(text)}</p>" for text in self.warnings)
         caption = f"<caption>{html.escape(self._title)}</caption>"
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON: one record an integrand, and what was done."""
+        records = [
+            {"name": name} | {key: float(getattr(self, key)[k]) for key in _NUMBERS} for k, name in enumerate(self.names)
+        ]
+        if self.selection is not None:
+            for k, record in enumerate(records):
+                record |= {"control_variate": self.selection.describe(k), "reason": self.selection.reasons[k]}
         return {
-            "estimates": [
-                {"name": name} | {key: float(getattr(self, key)[k]) for key in _NUMBERS} for k, name in enumerate(self.names)
-            ],
+            "estimates": records,
             "num_draws": self.num_draws,
-            "family": self.family.describe(),
+            "family": self._family,
             "split": self.split,
             "warnings": list(self.warnings),
         }
@@ -100,7 +110,7 @@ class Estimate:
         data: dict[str, Any] = {key: ("integrand", getattr(self, key)) for key in _NUMBERS}
         data["covariance"] = (("integrand", "integrand_"), self.covariance)
         names = list(self.names)
-        attributes = {"family": self.family.describe(), "split": self.split, "num_draws": self.num_draws}
+        attributes = {"family": self._family, "split": self.split, "num_draws": self.num_draws}
         return xarray.Dataset(data, coords={"integrand": names, "integrand_": names}, attrs=attributes)
 
     def plot(self, path: str | PathLike[str] | None = None) -> Any:
@@ -111,11 +121,30 @@ class Estimate:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write to one file without pickle; `zv.load` reads it."""
-        storage.write(path, "estimate", {field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+        state = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        chosen = None if self.selection is None else dataclasses.asdict(self.selection)
+        storage.write(path, "estimate", state | {"selection": chosen})
+
+    @staticmethod
+    def _from_state(state: dict[str, Any]) -> Estimate:
+        chosen = state.get("selection")
+        return Estimate(**(state | {"selection": None if chosen is None else Selection(**chosen)}))
+
+    @property
+    def _family(self) -> str:
+        return "chosen for each integrand" if self.family is None else self.family.describe()
+
+    @property
+    def _unhelped(self) -> str:
+        """The integrands for which plain Monte Carlo is the best answer, if there are any."""
+        if self.selection is None or self.selection.helped.all():
+            return ""
+        names = [name for name, helped in zip(self.names, self.selection.helped, strict=True) if not helped]
+        return f"No control variate helps {listed(names)}: the plain mean is given."
 
     @property
     def _title(self) -> str:
-        return f"{self.family.describe()}, {self.split}, {self.num_draws} draws"
+        return f"{self._family}, {self.split}, {self.num_draws} draws"
 
     def _rows(self) -> list[tuple[str, ...]]:
         columns = zip(self.names, *(getattr(self, key) for key in _NUMBERS), strict=True)

@@ -108,11 +108,27 @@ class Sample:
         return np.full(len(self), 1 / len(self)) if self.weights is None else self.weights
 
     def take(self, rows: Int[np.ndarray, " m"]) -> Rows:
-        """The draws with these row numbers, with no chain structure of their own."""
-        return Rows(self.draws[rows], self.scores[rows], _renormalise(self.probabilities[rows]))
+        """The draws with these row numbers, in increasing order."""
+        chain = rows // (len(self) // self.num_chains)
+        breaks = (np.diff(rows, prepend=-2) != 1) | (np.diff(chain, prepend=-1) != 0)
+        stretch = np.cumsum(breaks) - 1
+        return Rows(self.draws[rows], self.scores[rows], _renormalise(self.probabilities[rows]), stretch)
 
     def rows(self) -> Rows:
-        return Rows(self.draws, self.scores, self.probabilities)
+        return self.take(np.arange(len(self)))
+
+    def thinned(self, most: int) -> tuple[Sample, Int[np.ndarray, " m"]]:
+        """About `most` draws, equally spaced within every chain, and their row numbers; all of them if they are fewer."""
+        draws = len(self) // self.num_chains
+        kept = min(draws, max(round(most / self.num_chains), 4))
+        every = np.linspace(0, draws - 1, kept).round().astype(int)
+        rows = (draws * np.arange(self.num_chains)[:, None] + every).ravel()
+        if len(rows) == len(self):
+            return self, rows
+        shape = (self.num_chains, kept)
+        weights = None if self.weights is None else np.log(self.weights[rows].reshape(shape))
+        draws, scores = (array[rows].reshape(*shape, self.dim) for array in (self.draws, self.scores))
+        return Sample(draws, scores, weights, self.names), rows
 
     def by_chain(self, array: np.ndarray) -> np.ndarray:
         """(n, ...) as (chain, draw, ...)."""
@@ -121,11 +137,15 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """Points to fit or to evaluate: draws (n, d), scores (n, d), and probabilities (n,) that sum to one."""
+    """Points to fit or to evaluate: draws (n, d), scores (n, d), and probabilities (n,) that sum to one.
+
+    `stretch` (n,) numbers unbroken pieces of chains: rows with the same number follow each other in one chain.
+    """
 
     draws: Matrix
     scores: Matrix
     probabilities: Vector
+    stretch: Int[np.ndarray, " n"]
 
     def merged(self, values: Float64[np.ndarray, "n q"]) -> tuple[Rows, np.ndarray, np.ndarray]:
         """Equal draws made one, with their probabilities added: rows, their values, and the group number of each old row.
@@ -152,7 +172,7 @@ class Rows:
                     "Are the rows of the arrays in the same order?"
                 )
         counts = np.bincount(group, weights=self.probabilities)
-        return Rows(self.draws[first], self.scores[first], counts), values[first], group
+        return Rows(self.draws[first], self.scores[first], counts, self.stretch[first]), values[first], group
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ Series = Float64[np.ndarray, "chain draw q"]
 
 INDEPENDENT = 1.5  # below this autocorrelation time, draws count as independent
 _EPS = np.finfo(np.float64).eps
-_ROUNDING = 32 * _EPS  # of a fit's arithmetic, relative to the size of the integrand
+ROUNDING = 32 * _EPS  # of a fit's arithmetic, relative to the size of the integrand
 # Antithetic chains can be worth more than their length, but chains this short cannot show it: noise in their autocorrelations
 # would be taken for it.
 _LONG_ENOUGH = 100
@@ -42,6 +42,29 @@ def effective_size(series: Series) -> Float64[np.ndarray, " q"]:
     return np.where((spread > 0) & np.isfinite(size), size, total)
 
 
+def r_hat(series: Series) -> Float64[np.ndarray, " q"]:
+    """ArviZ's rank-normalised split R-hat; 1 for a constant series."""
+    from arviz_stats.base import array_stats
+
+    unit, _ = _unit_size(series)
+    found = np.asarray(array_stats.rhat(unit, chain_axis=0, draw_axis=1))
+    return np.where(np.isfinite(found), found, 1.0)
+
+
+def stretches_apart(influence: Series, pieces: int = 5) -> Float64[np.ndarray, " q"]:
+    """How far the means of `pieces` stretches of the chains scatter, against each stretch's own standard error: about 1."""
+    _, draws, q = influence.shape
+    if draws < _LONG_ENOUGH * pieces:
+        return np.ones(q)
+    means, errors = [], []
+    for piece in np.array_split(_unit_size(influence)[0], pieces, axis=1):
+        means.append(piece.mean(axis=(0, 1)))
+        errors.append(piece.std(axis=(0, 1), ddof=1) / np.sqrt(effective_size(piece)))
+    deviation = np.array(means) - np.mean(means, axis=0)
+    squares = np.divide(deviation, errors, out=np.zeros_like(deviation), where=np.array(errors) > 0) ** 2
+    return squares.sum(axis=0) / (pieces - 1)
+
+
 def some_columns(array: Float64[np.ndarray, "n k"], limit: int = 40) -> np.ndarray:
     """At most `limit` columns, equally spaced: enough to tell how slow a chain is."""
     return array[:, np.unique(np.linspace(0, array.shape[1] - 1, min(array.shape[1], limit)).astype(int))]
@@ -68,7 +91,25 @@ def mean_and_error(
     influence = (len(flat) * probabilities[:, None] * (flat - mean)).reshape(chains, draws, q)
     spread = influence.reshape(-1, q).std(axis=0, ddof=1)
     error = spread / np.sqrt(effective_size(influence))
-    return size * mean, np.maximum(size * error, _ROUNDING * scale), influence
+    return size * mean, np.maximum(size * error, ROUNDING * scale), influence
+
+
+def batch_sums(series: Float64[np.ndarray, "*k chain draw q"], time: float) -> Float64[np.ndarray, "*k b q"]:
+    """Sums over stretches of one autocorrelation time: the mean of their squares is the asymptotic variance, up to a factor."""
+    *front, chains, draws, q = series.shape
+    length = 1 if time < INDEPENDENT else int(np.ceil(time))
+    batches = max(draws // length, min(draws, 4))
+    length = draws // batches
+    cut = series[..., : batches * length, :].reshape(*front, chains * batches, length, q)
+    return cut.sum(axis=-2)
+
+
+def relative_uncertainty(sums: Float64[np.ndarray, "b q"]) -> Float64[np.ndarray, " q"]:
+    """The standard error of each mean square relative to it: √(2/b) if normal, near 1 if one entry rules."""
+    size = np.abs(sums).max(axis=0)
+    squares = (sums / np.where(size > 0, size, 1.0)) ** 2
+    mean, spread = squares.mean(axis=0), squares.std(axis=0) / np.sqrt(len(squares))
+    return np.divide(spread, mean, out=np.zeros_like(mean), where=mean > 0)
 
 
 def tail_share(series: Series) -> Float64[np.ndarray, " q"]:

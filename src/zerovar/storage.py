@@ -34,13 +34,18 @@ _CLASSES = {
         *(families.Polynomial, families.Kernel, families.Sum, families.Translates),
         *(families.Network, families.MLP, families.ResNet, families.Ensemble, terms.LinearTerm, terms.NetworkTerm),
         *(operators.Langevin, operators.ScalarLangevin),
-        *(objectives.LeastSquares, objectives.Variance, objectives.Ridge, objectives.L2, objectives.L1, objectives.Magnitude),
+        *(objectives.LeastSquares, objectives.Variance, objectives.SpectralVariance),
+        *(objectives.Ridge, objectives.L2, objectives.L1, objectives.Magnitude),
         Standardisation,
     )
 }
 _NAMES = {cls: name for name, cls in _CLASSES.items()}
 # Fields that a constructor derives and does not take
-_DERIVED: dict[type, set[str]] = {families.Polynomial: {"penalised", "free"}, objectives.Variance: {"intercept_variance"}}
+_DERIVED: dict[type, set[str]] = {
+    families.Polynomial: {"penalised", "free"},
+    objectives.Variance: {"intercept_variance"},
+    objectives.SpectralVariance: {"intercept_variance"},
+}
 
 
 def write(path: str | os.PathLike[str], kind: str, state: dict[str, Any]) -> None:

@@ -50,7 +50,7 @@ class Family(eqx.Module):
     def __add__(self, other: Family) -> Family:
         if not isinstance(other, Family):
             return NotImplemented
-        parts = (*_parts(self), *_parts(other))
+        parts = (*parts_of(self), *parts_of(other))
         linear = tuple(part for part in parts if isinstance(part, LinearFamily))
         return Sum(linear) if len(linear) == len(parts) else Ensemble(parts)
 
@@ -175,8 +175,26 @@ class Translates(LinearFamily):
         return self.family.gram(x, s, self.points, self.scores)
 
 
-def _parts(family: Family) -> tuple[Family, ...]:
+def parts_of(family: Family) -> tuple[Family, ...]:
     return family.parts if isinstance(family, (Sum, Ensemble)) else (family,)
+
+
+def hyper_parameters(family: Any) -> list[Any]:
+    """Logarithms of all hyper-parameters: scales of kernels, weights of parts (0 for those that are absent or free)."""
+    return [np.log(np.where(is_open(leaf), leaf, 1.0)) for leaf in jax.tree.leaves(family)]
+
+
+def with_hyper_parameters(family: Any, logarithms: list[Any]) -> Any:
+    """The family (or tuple of families) with these in place of its own; traced or not."""
+    leaves, rebuild = jax.tree.flatten(family)
+    numpy = jnp if any(isinstance(new, jax.core.Tracer) for new in logarithms) else np
+    values = [numpy.where(is_open(leaf), numpy.exp(new), leaf) for leaf, new in zip(leaves, logarithms, strict=True)]
+    return jax.tree.unflatten(rebuild, values)
+
+
+def is_open(leaf: Any) -> Any:
+    """Which entries of a hyper-parameter may change: not those that say absent (0) or free (infinite)."""
+    return (leaf > 0) & (leaf < np.inf)
 
 
 def joined(parts: tuple[LinearFamily | None, ...]) -> LinearFamily | None:

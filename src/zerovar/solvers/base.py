@@ -6,10 +6,10 @@ import dataclasses
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int
 from scipy.linalg import lapack
 
 from ..families import Family, LinearFamily
@@ -46,6 +46,13 @@ class Result(enum.Enum):
     @property
     def failed(self) -> bool:
         return self in (Result.COLLINEAR, Result.SINGULAR, Result.DIVERGED)
+
+
+class ChainOrder(NamedTuple):
+    """The chain that distinct draws were merged from."""
+
+    group: Int[np.ndarray, " n"]  # the distinct draw that each draw of the chain is
+    stretch: Int[np.ndarray, " n"]  # rows of one number follow each other without a gap
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,9 +130,17 @@ class Solver(ABC):
 
     @abstractmethod
     def prepare(
-        self, family: Family, objective: Objective, x: np.ndarray, s: np.ndarray, probabilities: np.ndarray, seed: int = 0
+        self,
+        family: Family,
+        objective: Objective,
+        x: np.ndarray,
+        s: np.ndarray,
+        probabilities: np.ndarray,
+        seed: int = 0,
+        order: ChainOrder | None = None,
     ) -> Prepared:
-        """Everything that does not depend on the integrands; x, s standardised. `seed` is for whatever is random."""
+        """Everything that does not depend on the integrands; x, s standardised. `seed` is for whatever is random, `order` for
+        objectives that depend on how the draws follow each other."""
 
     def leaves_out(self, objective: Objective) -> bool:
         """Whether leave-out residuals, and so an in-sample standard error, come in closed form."""

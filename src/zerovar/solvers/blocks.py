@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
@@ -19,12 +20,19 @@ from ..families import LinearFamily, Translates
 Matrix = Float64[np.ndarray, "n d"]
 
 _TILES = (64, 192, 512)
+_SLOPE_TILES = (64, 256)  # a derivative keeps more arrays than its function
 _FEATURE_ROWS = (128, 1024)
 
 
 @eqx.filter_jit
 def _gram_tile(family, x, s, y, t):
     return family.gram(x, s, y, t)
+
+
+@eqx.filter_jit
+def _pulled_tile(family, x, s, y, t, slope):
+    leaves, rebuild = jax.tree.flatten(family)
+    return jax.grad(lambda new: jnp.sum(jax.tree.unflatten(rebuild, new).gram(x, s, y, t) * slope))(leaves)
 
 
 @eqx.filter_jit
@@ -48,6 +56,23 @@ def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarra
                 if i != j:
                     out[left, top] = part.T
     return out
+
+
+def gram_slopes(family: LinearFamily, x: Matrix, s: Matrix, slope: Float64[np.ndarray, "n n"]) -> list[np.ndarray]:
+    """The derivative of Σ slope · Gram in each of the family's leaves; `slope` is symmetric."""
+    n = len(x)
+    tile = _tile_for(n, _SLOPE_TILES)
+    xs, ss = _padded(x, tile), _padded(s, tile)
+    count = len(xs)
+    whole = np.zeros((count * tile, count * tile))
+    whole[:n, :n] = slope
+    parts = []
+    with jax.enable_x64(True):
+        for i in range(count):
+            for j in range(i + 1):
+                block = whole[i * tile : (i + 1) * tile, j * tile : (j + 1) * tile] * (1.0 if i == j else 2.0)
+                parts.append(_pulled_tile(family, xs[i], ss[i], xs[j], ss[j], block))
+    return [np.asarray(sum(np.asarray(part) for part in leaf)) for leaf in zip(*parts, strict=True)]
 
 
 def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "p n"]:

@@ -21,13 +21,12 @@ import dataclasses
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float64
 
 from ..families import Kernel, LinearFamily, Sum, Translates
-from ..families.base import joined
+from ..families.base import hyper_parameters, joined, with_hyper_parameters
 from .blocks import Matrix, feature_matrix, gram_matrix
 from .whitening import (
     Basis,
@@ -96,13 +95,10 @@ class Features(eqx.Module):
         return tuple(part.family if isinstance(part, Translates) else part for part in self.parts)
 
     def hyper(self) -> list[Any]:
-        """Logarithms of the hyper-parameters: scales of kernels, weights of parts (0 for those that are absent or free)."""
-        return [np.log(np.where(_open(leaf), leaf, 1.0)) for leaf in jax.tree.leaves(self.families())]
+        return hyper_parameters(self.families())
 
     def with_hyper(self, logarithms: list[Any]) -> Features:
-        leaves, rebuild = jax.tree.flatten(self.families())
-        values = [jnp.where(_open(leaf), jnp.exp(new), leaf) for leaf, new in zip(leaves, logarithms, strict=True)]
-        families = jax.tree.unflatten(rebuild, values)
+        families = with_hyper_parameters(self.families(), logarithms)
         parts = (
             Translates(family, part.points, part.scores) if isinstance(part, Translates) else family
             for family, part in zip(families, self.parts, strict=True)
@@ -255,11 +251,6 @@ def _by_kind(family: LinearFamily | None, x: Matrix, s: Matrix, penalties: Penal
         others = [part.on_coefficients(x, s) for part in others]
         kernels = [part.with_unit_weight() if isinstance(part, Kernel) else part for part in kernels]
     return [] if free is None else [free], others, joined(tuple(kernels))
-
-
-def _open(leaf: Any) -> Any:
-    """Which entries of a hyper-parameter may change: not those that say absent (0) or free (infinite)."""
-    return (leaf > 0) & (leaf < np.inf)
 
 
 def _width(part: LinearFamily, x: Matrix) -> int:

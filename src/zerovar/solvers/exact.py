@@ -7,10 +7,11 @@ import dataclasses
 import numpy as np
 
 from ..families import Family, LinearFamily
-from ..objectives import L1, L2, Magnitude, Objective, Ridge
+from ..objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
 from .base import Prepared, Problem, Solver, check_sparse
 from .dual import Dual, Spectral
 from .lasso import Lasso
+from .moving_sums import MovingSums
 from .primal import Primal
 
 
@@ -26,13 +27,15 @@ class Exact(Solver):
 
     spectral: bool = False
 
-    def prepare(self, family: Family, objective: Objective, x, s, probabilities, seed=0) -> Prepared:
+    def prepare(self, family: Family, objective: Objective, x, s, probabilities, seed=0, order=None) -> Prepared:
         if not isinstance(family, LinearFamily):
             raise ValueError(
                 f"Exact solves linear families; {family.describe()} is not linear in its parameters. Use solver=SGD()"
             )
         if objective.total(Magnitude):
             raise ValueError("Exact takes Ridge, L2 or L1; a Magnitude penalty needs solver=SGD()")
+        if isinstance(objective, SpectralVariance):
+            return MovingSums(family, objective, x, s, probabilities, order)
         ridge, l2, l1 = (objective.strength(kind, probabilities) for kind in (Ridge, L2, L1))
         if l2:
             if ridge:
@@ -56,7 +59,7 @@ class Exact(Solver):
         return Dual(problem, penalised, free)
 
     def leaves_out(self, objective: Objective) -> bool:
-        return not objective.total(L1)
+        return not (objective.total(L1) or isinstance(objective, SpectralVariance))
 
     @staticmethod
     def _check_sizes(family: LinearFamily, free: LinearFamily | None, m: int, d: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from ..families import Family, LinearFamily, Network
-from ..objectives import L1, L2, Objective, Ridge
+from ..objectives import L1, L2, Objective, Ridge, SpectralVariance
 from .base import Prepared, Solver, check_sparse
 from .schedules import Constant
 from .stochastic_dual import DualTraining
@@ -80,7 +80,9 @@ class SGD(Solver):
         if self.patience is not None and not self.validation and self.validation is not None:
             raise ValueError("SGD: patience needs held-out draws; give validation a positive share")
 
-    def prepare(self, family: Family, objective: Objective, x, s, probabilities, seed=0) -> Prepared:
+    def prepare(self, family: Family, objective: Objective, x, s, probabilities, seed=0, order=None) -> Prepared:
+        if isinstance(objective, SpectralVariance):
+            raise ValueError("SpectralVariance needs the whole chain in order; use solver=Exact() with it")
         linear, others = family.separated()
         networks = [part for part in others if isinstance(part, Network)]
         if len(networks) < len(others):

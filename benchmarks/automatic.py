@@ -1,0 +1,180 @@
+"""The one call: gains on real posteriors, never worse than plain Monte Carlo, Markov chains, high dimension, time."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh
+
+import zerovar as zv
+
+from .chains import banana, eight_schools, logistic, metropolis
+from .harness import Row, best, in_fresh_process
+
+# Realised gains over the first three chains: the best of ten settings of ZVCV with hindsight, and the larger of that and a
+# leave-one-out script with one kernel and a quadratic
+ZVCV = {
+    "arK": (2.2e7, 1.2e9),
+    "diamonds": (3.1e6, 5.9e6),
+    "eight_schools_noncentered": (250, 250),
+    "garch11": (440, 500),
+    "gp_regr": (2.9e4, 2.9e4),
+    "kidscore_interaction": (5.3e10, 7e9),
+    "logmesquite": (3.7e5, 3.6e6),
+    "lotka_volterra": (1.6e4, 1.1e5),
+    "low_dim_gauss_mix": (3.1e8, 3.6e9),
+}
+
+
+_THIN = 10  # steps of a chain for each draw that is kept: chains must be long enough for plain Monte Carlo to be calibrated
+
+
+class Gain(NamedTuple):
+    """Replicates of one problem: realised gain, spread of errors in standard errors (1 if right), coverage of ± 1.96."""
+
+    case: str
+    gain: float
+    spread: float
+    covered: float
+    replicates: int
+    mark: float | None = None
+    note: str = ""
+
+
+def posteriors(directory: Path, chains: int) -> list[Gain]:
+    """Every chain of 1000 draws alone is a replicate; the gain is the median over parameters."""
+    truth = json.loads((directory / "truth.json").read_text())
+    out = []
+    for name in sorted(truth):
+        stored = np.load(directory / f"{name}.npz")
+        known, known_error = np.array(truth[name]["truth"]), np.array(truth[name]["se"])
+        samples = [(stored["x"][c], stored["score"][c], stored["f"][c]) for c in range(chains)]
+        zvcv, mark = ZVCV.get(name, (float("nan"), None))
+        found = _replicates(name, samples, known, known_error)
+        out.append(found._replace(mark=mark, note=f"ZVCV, best with hindsight: {zvcv:.2g}"))
+    return out
+
+
+def never_worse(replicates: int, n: int = 1000) -> list[Gain]:
+    """Integrands that no control variate helps; t₅ by its location-scale score."""
+    rng = np.random.default_rng(0)
+    normal, student = [], []
+    for _ in range(replicates):
+        x = rng.normal(size=(n, 2))
+        values = np.stack([rng.normal(size=n), np.sin(50 * x[:, 0]), x[:, 0] > 2.5], axis=1)
+        normal.append((x, -x, values.astype(float)))
+        t = rng.standard_t(5, size=(n, 2))
+        student.append((t, -6 * t / (5 + t**2), t[:, :1]))
+    tail = 0.006209665325776132  # P(N(0, 1) > 2.5)
+    names = ("independent noise", "sin(50 x₁)", "1{x₁ > 2.5}")
+    out = _each(names, normal, np.array([0.0, 0.0, tail]))
+    return out + _each(("x₁ under t₅",), student, np.zeros(1))
+
+
+def markov_chains(replicates: int, draws: int) -> list[Gain]:
+    """Random-walk Metropolis and MALA; truths exact, or from chains a hundred times as long in all."""
+    rng = np.random.default_rng(1)
+    features = np.concatenate([np.ones((100, 1)), rng.normal(size=(100, 4))], axis=1)
+    labels = np.where(rng.uniform(size=100) < 1 / (1 + np.exp(-features @ [0.5, 1.0, -1.0, 0.0, 0.5])), 1.0, -1.0)
+    regression = logistic(features, labels, 2.0)
+    out = []
+    for name, target, d, steps, values in (
+        ("banana", banana, 2, (1.2, 0.4), lambda x: np.stack([x[..., 0], x[..., 1], x[..., 0] ** 2], axis=-1)),
+        ("eight schools", eight_schools, 10, (0.6, 0.7), lambda x: x),
+        ("logistic regression", regression, 5, (0.3, 0.4), lambda x: x),
+    ):
+        start = 0.1 * np.random.default_rng(2).normal(size=(max(replicates, 100), d))
+        if name == "banana":
+            known, error = np.array([0.0, 0.0, 1.0]), np.zeros(3)
+        else:
+            known, error = _long_run(target, start, steps[1], 20 * draws, values)
+        for kind, step, langevin in (("random walk", steps[0], False), ("MALA", steps[1], True)):
+            made = metropolis(target, start[:replicates], draws, step, langevin, seed=3, thin=_THIN)
+            samples = [(x, s, values(x)) for x, s in zip(made.draws, made.scores, strict=True)]
+            found = _replicates(f"{name}, {kind}", samples, known, error)
+            out.append(found._replace(note=f"{made.accepted:.0%} accepted"))
+    return out
+
+
+def _long_run(target, start, step, draws, values) -> tuple[np.ndarray, np.ndarray]:
+    """Means over many long chains with control variates of their own, and the scatter of the chains' answers."""
+    made = metropolis(target, start[:20], draws, step, True, seed=4, thin=_THIN)
+    family = zv.Polynomial(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        means = [zv.estimate(x, s, values(x), family=family).value for x, s in zip(made.draws, made.scores, strict=True)]
+    return np.mean(means, axis=0), np.std(means, axis=0, ddof=1) / np.sqrt(len(means))
+
+
+def _replicates(case: str, samples: Sequence[Any], known: np.ndarray, known_error: np.ndarray) -> Gain:
+    plain, ours, z = _errors(samples, known, known_error)
+    gain = float(np.median(np.mean(plain**2, axis=0) / np.mean(ours**2, axis=0)))
+    return Gain(case, gain, float(np.sqrt(np.mean(z**2))), float(np.mean(np.abs(z) < 1.96)), len(samples))
+
+
+def _each(names: Sequence[str], samples: Sequence[Any], known: np.ndarray) -> list[Gain]:
+    plain, ours, z = _errors(samples, known, np.zeros(len(known)))
+    gain = np.mean(plain**2, axis=0) / np.mean(ours**2, axis=0)
+    return [
+        Gain(
+            name,
+            float(gain[j]),
+            float(np.sqrt(np.mean(z[:, j] ** 2))),
+            float(np.mean(np.abs(z[:, j]) < 1.96)),
+            len(z),
+            1 / 1.05,
+        )
+        for j, name in enumerate(names)
+    ]
+
+
+def _errors(samples, known, known_error) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    plain, ours, z = [], [], []
+    for x, s, f in samples:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            est = zv.estimate(x, s, f)
+        plain.append(f.mean(axis=0) - known)
+        ours.append(est.value - known)
+        z.append(ours[-1] / np.hypot(est.std_error, known_error))
+    return np.array(plain), np.array(ours), np.array(z)
+
+
+def times(quick: bool) -> list[Row]:
+    """The call against one symmetric eigendecomposition of n × n, and its first run in a fresh process."""
+    n = 200 if quick else 1000
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, 10))
+    matrix = rng.normal(size=(n, n))
+    floor = best(lambda: eigh(matrix + matrix.T), 3)
+    call = _call(x)
+    call()
+    rows = [Row(f"n = {n}, d = 10, 10 integrands, warm", floor, best(call, 1 if quick else 3), 40.0)]
+    if quick:
+        return rows
+    setup = f"from benchmarks.automatic import _call; x = np.random.default_rng(0).normal(size=({n}, 10)); call = _call(x)"
+    _, first, second = in_fresh_process(setup, "call()")
+    rows.append(Row("the same in a fresh process, the second call", second, first, 20.0 / second, "bound: 20 s"))
+    large = _call(rng.normal(size=(10_000, 10)))
+    started = time.perf_counter()
+    large()
+    seconds = time.perf_counter() - started
+    rows.append(Row("n = 10 000, against a minute", 60.0, seconds, 1.0))
+    return rows
+
+
+def _call(x: np.ndarray) -> Callable[[], Any]:
+    values = np.exp(0.5 * x) + np.sin(x)[:, ::-1] + (x**2).sum(axis=1, keepdims=True) / 10
+
+    def call() -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return zv.estimate(x, -x, values)
+
+    return call

@@ -1,0 +1,328 @@
+"""The control variate chosen for each integrand, and never worse than plain Monte Carlo.
+
+Candidates run from none at all through polynomials to tuned sums of polynomials and kernels. Each gives a value and the series
+of influences on it, from fits that left the draw, or its block of the chain, out. The mean square of batch sums of that series
+estimates the asymptotic variance, autocorrelation included. Candidates are then stacked: the convex combination whose
+influences have least variance, since no one family wins everywhere and errors of good ones partly cancel. The simplest
+candidate within one standard error of the stack is taken instead of it, so that nothing rich is used without need.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time as clock
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+from scipy.optimize import nnls
+
+from . import kernels
+from .cautions import DRAWS_PER_TERM
+from .criteria import Differentiable, LeaveOneOut, MarginalLikelihood
+from .errors import NumericalError
+from .families import Family, Kernel, LinearFamily, Polynomial
+from .fitting import default_solver
+from .objectives import LeastSquares, Objective, SpectralVariance
+from .runs import Recipe, Run, in_sample_run, left_out, out_of_fold_run, plain_run
+from .sample import Sample
+from .splits import OutOfFold, cross_fit
+from .std_errors import INDEPENDENT, ROUNDING, batch_sums, mean_and_error, relative_uncertainty, tail_share
+from .tuning import Descent
+
+Influence = Float64[np.ndarray, "n q"]
+
+_TUNING_DRAWS = 400
+_POLISHED = 1500  # draws up to which hyper-parameters are polished on all of them
+_FEW_ENOUGH = 3000  # draws up to which every candidate is fitted to all of them
+_PILOT = 1000  # draws on which they are compared where there are more
+_DENSE = 10_000  # draws up to which a kernel is fitted to all of them
+_THINNED = 4000  # draws that fit a kernel where there are more
+_STEPS, _STEPS_ON_ALL = 40, 10
+_SUM_TO_ONE = 1e4
+_RARE = 0.9  # share of an integrand's own variance in a hundredth of the draws from which it is a rare event
+# Standard errors of its variance that are held against a candidate. On gp_regr, whose tails few draws have seen, stacks without
+# this are three times over-confident; on most posteriors it changes little.
+_DOUBT = 3.0
+# Effective draws from which hyper-parameters are tuned; of a slow chain twice as many, and four times as many a term, since its
+# tails are seen a few times only (cubics on 600 Metropolis draws worth 60: errors half of what they should be)
+_FEWEST = 50
+_SLOW, _LONG = 2.0, 200  # autocorrelation time and draws a chain from which the spectral variance is tried as an objective
+_NONE = "no control variate"
+
+
+@dataclasses.dataclass(frozen=True)
+class Automatic:
+    """Choose the control variate for each integrand; what `estimate` does when no family is given.
+
+    budget: seconds after which no further candidate is begun (the one under way is finished; polynomials are always tried).
+    also: families to try besides the built-in ones, such as `Network()`; they are fitted as they are.
+    progress: show the candidates on a terminal as they are tried.
+    """
+
+    budget: float = 60.0
+    also: Sequence[Family] = ()
+    progress: bool = True
+
+    def __post_init__(self):
+        if isinstance(self.budget, bool) or not isinstance(self.budget, (int, float)) or not self.budget >= 0:
+            raise ValueError(f"Automatic: budget must be a number of seconds ≥ 0; got {self.budget!r}")
+        also = (self.also,) if isinstance(self.also, Family) else tuple(self.also)
+        if not all(isinstance(family, Family) for family in also):
+            raise ValueError(f"Automatic: also must be families such as Network(); got {self.also!r}")
+        object.__setattr__(self, "also", also)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Selection:
+    """What was tried and what was taken, for k candidates and q integrands; `print` it for a table.
+
+    `std_errors` (k, q) are those of each candidate by itself, nan where it was not tried; `weights` (k, q) the convex
+    combination in the answer; `reasons` says for each integrand why; `skipped` what was not tried, and why not.
+    """
+
+    names: tuple[str, ...]
+    candidates: tuple[str, ...]
+    std_errors: Float64[np.ndarray, "k q"]
+    weights: Float64[np.ndarray, "k q"]
+    reasons: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+    @property
+    def helped(self) -> Bool[np.ndarray, " q"]:
+        """For which integrands a control variate is used at all."""
+        return self.weights[0] < 1
+
+    def describe(self, integrand: int) -> str:
+        """What was taken for one integrand, in a word or two."""
+        weights = self.weights[:, integrand]
+        order = [k for k in np.argsort(-weights) if weights[k] > 0.005]
+        if len(order) == 1:
+            return self.candidates[order[0]]
+        return ", ".join(f"{weights[k]:.0%} {self.candidates[k]}" for k in order)
+
+    def table(self) -> Table:
+        """A rich table: what was taken for each integrand, and why."""
+        table = Table("name", "taken", "why")
+        for j, name in enumerate(self.names):
+            table.add_row(*(Text(cell) for cell in (name, self.describe(j), self.reasons[j])))
+        return table
+
+    def __str__(self) -> str:
+        console = Console(width=160, no_color=True, highlight=False)
+        with console.capture() as capture:
+            console.print(self.table(), *(f"not tried: {text}" for text in self.skipped), sep="\n")
+        return capture.get().rstrip()
+
+    __repr__ = __str__
+
+
+class Candidate(NamedTuple):
+    """A family to try: tuned from where it stands by `criterion`, or as it is where that is None."""
+
+    label: str
+    family: Family
+    criterion: Differentiable | None = None
+    objective: Objective | None = None
+
+
+def candidates(sample: Sample, time: float) -> list[Candidate]:
+    """The built-in ones for draws of this size and dimension, simplest first."""
+    d, effective = sample.dim, len(sample) / max(time, 1.0)
+    fewest, a_term = (_FEWEST, DRAWS_PER_TERM) if time < INDEPENDENT else (2 * _FEWEST, 4 * DRAWS_PER_TERM)
+    found = [
+        Candidate(f"Polynomial({degree})", Polynomial(degree))
+        for degree in (1, 2, 3)
+        if a_term * Polynomial(degree).num_features(d) <= effective
+    ]
+    if time >= _SLOW and len(sample) >= _LONG * sample.num_chains:
+        found += [Candidate(f"{label}, spectral variance", family, None, SpectralVariance()) for label, family, *_ in found[:2]]
+    if effective < fewest:
+        return found
+    scale = max(3.0, np.sqrt(d))
+    weight = [55.0, 7.0, 1.0]  # a linear term must not be shrunk like hundreds of cubic ones
+    for label, base, order, criterion in (
+        ("IMQ, by leave-one-out", kernels.InverseMultiquadric(scale), 1, LeaveOneOut()),
+        ("IMQ, by likelihood", kernels.InverseMultiquadric(scale), 1, MarginalLikelihood()),
+        ("Gaussian of order 2", kernels.Gaussian(scale), 2, MarginalLikelihood()),
+    ):
+        kernel = Kernel(base, order, weight=(scale**2 / d) ** order)
+        found.append(Candidate(f"Polynomial(3) + {label}", Polynomial(3, weight=weight) + kernel, criterion))
+    return found
+
+
+def choose(
+    names: tuple[str, ...], sample: Sample, values: np.ndarray, options: Automatic, standardise: bool, seed: int, time: float
+) -> tuple[Run, Selection]:
+    """The stacked answer, its intercept and series of influences, and how it came about."""
+    started = clock.perf_counter()
+    plain = plain_run(sample, values)
+    labels, answers, skipped = [_NONE], [(plain.value, plain.influence)], []
+    moving = np.ptp(values, axis=0).any()
+    offered = candidates(sample, time) if moving else []
+    cheap = sum(candidate.criterion is None for candidate in offered)  # polynomials: always tried
+    if len(sample) > _FEW_ENOUGH:  # a full fit costs n³: all are tuned, and the best on fewer draws is fitted to all
+        offered = offered[:cheap] + _best(offered[cheap:], sample, values, standardise, seed, time)
+    offered += [Candidate(family.describe(), family) for family in options.also if moving]
+    simple = 1
+    for k, candidate in _shown(offered, options.progress):
+        if k >= cheap and clock.perf_counter() - started > options.budget:
+            skipped.append(f"{candidate.label}: the budget of {options.budget:g} s was spent")
+            continue
+        try:
+            answer = _tried(candidate, sample, values, standardise, seed, time)
+        except NumericalError as error:
+            skipped.append(str(error))
+            continue
+        labels.append(candidate.label)
+        answers.append(answer)
+        simple += k < cheap
+    influences = np.stack([influence for _, influence in answers])
+    chains = influences.reshape(len(labels), sample.num_chains, -1, values.shape[1])
+    equal = np.full(len(sample), 1 / len(sample))
+    scale = np.abs(values).max(axis=0)
+    errors = np.stack([mean_and_error(one, equal, scale)[1] for one in chains])
+    weights, reasons = _weighed(batch_sums(chains, time), errors <= ROUNDING * scale, labels, simple)
+    for j in np.flatnonzero((tail_share(sample.by_chain(values)) > _RARE) & (weights[0] < 1)):
+        weights[:, j] = np.eye(len(labels))[0]
+        reasons[j] = "its variance rests on a handful of draws: too few to learn from"
+    intercept = np.sum(weights * np.stack([value for value, _ in answers]), axis=0)
+    series = np.einsum("kq,kcdq->cdq", weights, chains)
+    stats = plain.stats | {"form": "stack", "seconds": clock.perf_counter() - started}
+    selection = Selection(names, tuple(labels), errors, weights, tuple(reasons), tuple(skipped))
+    return Run(intercept, series, equal, [], stats, None), selection
+
+
+def _best(
+    offered: Sequence[Candidate], sample: Sample, values: np.ndarray, standardise: bool, seed: int, time: float
+) -> list[Candidate]:
+    """The candidate of least error on a thinned sample, by the mean logarithm over integrands."""
+    pilot, rows = sample.thinned(_PILOT)
+    spacing = max(time * len(pilot) / len(sample), 1.0)
+    scores = []
+    for candidate in offered:
+        try:
+            influence = _tried(candidate, pilot, values[rows], standardise, seed, spacing)[1]
+        except NumericalError:
+            continue
+        scores.append((float(np.log(np.mean(influence**2, axis=0) + np.finfo(float).tiny).mean()), candidate))
+    return [min(scores, key=lambda pair: pair[0])[1]] if scores else []
+
+
+def _tried(
+    candidate: Candidate, sample: Sample, values: np.ndarray, standardise: bool, seed: int, time: float
+) -> tuple[Float64[np.ndarray, " q"], Influence]:
+    """A candidate's value and its influences at all draws."""
+    family, objective = candidate.family, candidate.objective
+    if candidate.criterion is not None:
+        family, objective = _tuned(family, candidate.criterion, sample, values, standardise, time)
+    recipe = Recipe(family, objective, None, standardise, seed)
+    solver = default_solver(family)
+    split: OutOfFold = cross_fit()
+    if candidate.criterion is not None and len(sample) > _DENSE:
+        split = _FitThinned(_THINNED)
+    elif solver.leaves_out(LeastSquares() if objective is None else objective):
+        run = in_sample_run(recipe, sample, values, left_out(sample, time))
+        return run.value, run.influence
+    run = out_of_fold_run(recipe, sample, values, split)
+    rows = np.sort(np.concatenate([held for _, held in split.folds(sample)]))
+    influence = np.zeros_like(values)
+    influence[rows] = run.influence * (len(sample) / len(rows))
+    return run.value, influence
+
+
+def _tuned(
+    family: Family, criterion: Differentiable, sample: Sample, values: np.ndarray, standardise: bool, time: float
+) -> tuple[LinearFamily, LeastSquares]:
+    """Descent on a few hundred draws, far enough apart to count as independent; then some steps on all, if those are few."""
+    apart = int(np.clip(len(sample) / time, 100, _TUNING_DRAWS))
+    few, rows = sample.thinned(apart)
+    whole = sample if standardise else None
+    descent = Descent.on(family, few, values[rows], whole)
+    every = np.arange(values.shape[1])
+    end = descent.run(every, criterion, _STEPS)
+    if isinstance(criterion, MarginalLikelihood) and len(few) < len(sample) <= _POLISHED and time < INDEPENDENT:
+        descent = Descent.on(family, sample, values, whole)
+        end = descent.run(every, criterion, _STEPS_ON_ALL, end.position)
+    found = descent.tuned(end, len(sample))
+    return found.family, found.objective
+
+
+@dataclasses.dataclass(frozen=True)
+class _FitThinned(OutOfFold):
+    """Draws that are equally spaced fit, all others estimate."""
+
+    most: int
+
+    def folds(self, sample):
+        fitting = sample.thinned(self.most)[1]
+        return [(fitting, np.setdiff1d(np.arange(len(sample)), fitting))]
+
+    def describe(self):
+        return f"fitted to {self.most} draws"
+
+
+def _weighed(
+    sums: Float64[np.ndarray, "k b q"], exact: Bool[np.ndarray, "k q"], labels: Sequence[str], simple: int
+) -> tuple[np.ndarray, list[str]]:
+    """The weights of the k candidates for each integrand, and why; the first `simple` are simpler than a stack.
+
+    `exact` are those whose error is nothing but rounding, and which cannot be told apart.
+    """
+    count, batches, q = sums.shape
+    size = np.abs(sums).max(axis=(0, 1))
+    sums = sums / np.where(size > 0, size, 1.0)  # squares of squares then neither vanish nor overflow
+    weights, reasons = np.zeros((count, q)), []
+    for j in range(q):
+        if exact[:, j].any():
+            k = int(exact[:, j].argmax())
+            weights[k, j] = 1.0
+            reasons.append("exact to rounding")
+            continue
+        stack = _convex(sums[:, :, j].T)
+        best = (stack @ sums[:, :, j]) ** 2
+        excess = sums[:simple, :, j] ** 2 - best
+        near = excess.mean(axis=1) <= excess.std(axis=1) / np.sqrt(batches)
+        if near.any():
+            k = int(near.argmax())
+            weights[k, j] = 1.0
+            within = f"{labels[k]} is within one standard error of the best"
+            reasons.append(within if k else "nothing helps by more than its uncertainty")
+        else:
+            weights[:, j] = stack
+            k = int(excess.mean(axis=1).argmin())
+            ratio = np.sqrt(np.mean(sums[k, :, j] ** 2) / best.mean())
+            reasons.append(f"its error is {ratio:.3g} times smaller than with {labels[k]}")
+    return weights, reasons
+
+
+def _convex(columns: Float64[np.ndarray, "b k"]) -> Float64[np.ndarray, " k"]:
+    """The convex combination of columns of least mean square, where one whose own rests on a few entries counts for less."""
+    squares = columns**2
+    size = np.mean(squares, axis=0)
+    if not size.min() > 0:
+        return np.eye(len(size))[size.argmin()]
+    # In units of the smallest column, so that those that matter are not lost in the rounding of those that do not
+    unit = columns / np.sqrt(size.min() * len(columns))
+    doubt = np.sqrt(_DOUBT * relative_uncertainty(columns) * size / size.min())
+    rows = np.concatenate([unit, np.diag(doubt), np.full((1, len(size)), _SUM_TO_ONE)])
+    weights, _ = nnls(rows, np.append(np.zeros(len(rows) - 1), _SUM_TO_ONE))
+    return weights / weights.sum()
+
+
+def _shown(offered: Sequence[Candidate], wanted: bool) -> Iterator[tuple[int, Candidate]]:
+    """The candidates one by one, named on a terminal while they are tried."""
+    console = Console(stderr=True)
+    columns = (TextColumn("choosing"), BarColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not (wanted and sys.stderr.isatty())) as bar:
+        task = bar.add_task("", total=len(offered))
+        for k, candidate in enumerate(offered):
+            bar.update(task, description=candidate.label)
+            yield k, candidate
+            bar.advance(task)

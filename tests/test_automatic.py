@@ -1,0 +1,264 @@
+"""The one call: it chooses, it says why, it is never worse than plain Monte Carlo, and its errors are true."""
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+from problems import ar1, gaussian, metropolis
+
+import zerovar as zv
+from zerovar.automatic import Candidate, _convex, _tried, candidates
+from zerovar.solvers.moving_sums import moving_sums
+from zerovar.std_errors import batch_sums
+
+RNG = np.random.default_rng(5)
+NORMAL = RNG.normal(size=(300, 2))
+
+
+VALUES = {
+    "line": NORMAL[:, 0],
+    "smooth": np.exp(NORMAL[:, 1]),
+    "noise": np.random.default_rng(6).normal(size=300),
+    "constant": np.ones(300),
+}
+
+
+def chosen():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.SampleWarning)
+        return zv.estimate(NORMAL, -NORMAL, VALUES)
+
+
+@pytest.fixture(scope="module")
+def answer():
+    """Integrands of every kind: exact by a line, smooth, hopeless, and constant."""
+    return chosen()
+
+
+def test_each_integrand_gets_its_own(answer):
+    taken = [answer.selection.describe(j) for j in range(4)]
+    assert taken[0] == "Polynomial(1)"
+    assert "Polynomial(3) +" in taken[1]
+    assert taken[2] == taken[3] == "no control variate"
+    assert list(answer.selection.helped) == [True, True, False, False]
+    assert np.allclose(answer.selection.weights.sum(axis=0), 1.0)
+    assert answer.family is None
+
+
+def test_the_answer_is_right(answer):
+    truth = np.array([0.0, np.exp(0.5), 0.0, 1.0])
+    assert np.all(np.abs(answer.value - truth) < 5 * answer.std_error)
+    assert answer.gain[1] > 1e3
+    assert answer.value[2] == pytest.approx(answer.plain_value[2], rel=1e-12)
+    assert answer.std_error[2] == pytest.approx(answer.plain_std_error[2], rel=1e-9)
+
+
+def test_it_says_what_was_chosen_and_why(answer, tmp_path):
+    text = str(answer.selection)
+    assert "exact to rounding" in text
+    assert "nothing helps" in text
+    assert "times smaller than with Polynomial(3)" in text
+    assert "No control variate helps noise, constant" in str(answer)
+    assert "No control variate helps" in answer._repr_html_()
+    record = answer.to_dict()["estimates"][0]
+    assert record["control_variate"] == "Polynomial(1)"
+    assert record["reason"] == "exact to rounding"
+    answer.save(tmp_path / "answer.zv")
+    again = zv.load(tmp_path / "answer.zv")
+    assert np.array_equal(again.selection.weights, answer.selection.weights)
+    assert again.selection.reasons == answer.selection.reasons
+
+
+def test_the_same_call_gives_the_same_numbers(answer):
+    again = chosen()
+    assert np.array_equal(again.value, answer.value)
+    assert np.array_equal(again.std_error, answer.std_error)
+
+
+def test_a_spent_budget_leaves_the_polynomials():
+    answer = zv.estimate(NORMAL, -NORMAL, np.sin(NORMAL), family=zv.Automatic(budget=0))
+    assert answer.selection.candidates == ("no control variate", "Polynomial(1)", "Polynomial(2)", "Polynomial(3)")
+    assert len(answer.selection.skipped) == 3
+    assert all("budget of 0 s" in text for text in answer.selection.skipped)
+
+
+def test_families_of_the_users_own_compete():
+    """A raw kernel that needs no tuning: it is tried after the others, and named as the user wrote it."""
+    own = zv.Kernel(zv.kernels.Gaussian(2.0))
+    options = zv.Automatic(also=own)
+    assert options.also == (own,)
+    skipped = zv.estimate(NORMAL, -NORMAL, np.sin(NORMAL), family=zv.Automatic(budget=0.0, also=[own])).selection.skipped
+    assert skipped[-1].startswith("Kernel(Gaussian(ℓ=2))")
+
+
+def test_a_network_competes_when_asked_for():
+    network = zv.Network(zv.MLP(width=8, depth=1)) + zv.Polynomial(1)
+    x = NORMAL[:100]
+    value, influence = _tried(Candidate("network", network), zv.Sample(x, -x), np.sin(x), True, 0, 1.0)
+    assert value.shape == (2,)
+    assert np.allclose(influence.mean(axis=0), 0.0, atol=1e-12)  # out of fold: the series about its own mean
+
+
+def test_candidates_follow_the_draws():
+    def labels(n, d, time=1.0):
+        return [candidate.label for candidate in candidates(zv.Sample(*gaussian(n, d)), time)]
+
+    assert labels(40, 2)[-1] == "Polynomial(3)"  # too few to tune
+    assert not any(label == "Polynomial(2)" for label in labels(100, 8))
+    assert sum("+" in label for label in labels(300, 2)) == 3
+    assert sum("spectral" in label for label in labels(300, 2, time=3.0)) == 2
+
+
+# Never worse: 40 replicates of the cheap candidates here, 200 of all of them in benchmarks. Squared errors are compared on the
+# same draws, so their difference has a standard error of its own that the threshold allows for.
+@pytest.mark.parametrize("case", ["noise", "fast wave", "tail"])
+def test_never_worse_than_plain(case):
+    rng = np.random.default_rng(11)
+    plain, ours, z = [], [], []
+    for _ in range(40):
+        x = rng.normal(size=(120, 1))
+        truth, f = {
+            "noise": (0.0, rng.normal(size=120)),
+            "fast wave": (0.0, np.sin(50 * x[:, 0])),
+            "tail": (0.0227501, (x[:, 0] > 2.0).astype(float)),
+        }[case]
+        if np.ptp(f) == 0:
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", zv.ZerovarWarning)
+            answer = zv.estimate(x, -x, f, family=zv.Automatic(budget=0))
+        plain.append((answer.plain_value[0] - truth) ** 2)
+        ours.append((answer.value[0] - truth) ** 2)
+        z.append((answer.value[0] - truth) / answer.std_error[0])
+    excess = np.array(ours) - 1.05 * np.array(plain)
+    assert excess.mean() < 3 * excess.std() / np.sqrt(len(excess))
+    assert np.sqrt(np.mean(np.square(z))) < 1.25 + 3 / np.sqrt(2 * len(z))
+
+
+def test_a_rich_family_without_a_choice_is_worse():
+    """The negative control of the test above."""
+    rng = np.random.default_rng(11)
+    plain, rich = [], []
+    for _ in range(40):
+        x, f = rng.normal(size=(120, 1)), rng.normal(size=120)
+        rich.append(zv.fit(zv.Polynomial(40), zv.Sample(x, -x), f, zv.LeastSquares(zv.Ridge(1e-9))).intercept[0] ** 2)
+        plain.append(f.mean() ** 2)
+    assert np.sum(np.array(rich) > plain) >= 30  # of 40: one in a thousand if they were alike
+
+
+def test_gains_hold_on_metropolis_chains():
+    """Half of the states repeat; the error is calibrated over replicates."""
+    z, gains = [], []
+    for seed in range(30):
+        x, s = metropolis(600, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", zv.ZerovarWarning)
+            answer = zv.estimate(x, s, np.exp(0.5 * x[:, 0]), family=zv.Automatic(budget=0))
+        z.append((answer.value[0] - np.exp(0.125)) / answer.std_error[0])
+        gains.append(answer.gain[0])
+    assert np.median(gains) > 10
+    assert 0.4 < np.sqrt(np.mean(np.square(z))) < 1.25 + 3 / np.sqrt(60)
+
+
+# Stacking
+
+
+def test_the_stack_is_the_best_convex_combination():
+    columns = np.random.default_rng(0).normal(size=(200, 3)) * [1.0, 1.1, 30.0]
+    weights = _convex(columns)
+    assert weights.sum() == pytest.approx(1.0)
+    assert np.all(weights >= 0)
+    assert weights[2] < 0.02
+    assert np.mean((columns @ weights) ** 2) < 0.8 * np.mean(columns[:, 0] ** 2)
+    heavy = columns.copy()
+    heavy[:, 0] = 0.0
+    heavy[0, 0] = 200**0.5  # the same mean square, in one entry
+    assert _convex(heavy)[0] < weights[0]
+
+
+def test_batches_are_of_one_autocorrelation_time():
+    series = np.arange(24.0).reshape(2, 12, 1)
+    assert batch_sums(series, 1.0).shape == (24, 1)
+    sums = batch_sums(series, 3.0)
+    assert np.array_equal(sums[:, 0], series.reshape(8, 3).sum(axis=1))
+
+
+# The spectral variance
+
+
+def test_moving_sums_are_bartletts_estimate():
+    r = np.random.default_rng(0).normal(size=(50, 1))
+    window = 7
+    lags = [np.sum(r[: 50 - k] * r[k:]) * (1 if k == 0 else 2) * (1 - k / window) for k in range(window)]
+    sums = moving_sums(r, np.zeros(50, dtype=int), window)
+    assert np.sum(sums**2) / window == pytest.approx(sum(lags), rel=1e-12)
+    two = moving_sums(r, np.repeat([0, 1], 25), window)
+    apart = [np.sum(moving_sums(r[k : k + 25], np.zeros(25, dtype=int), window) ** 2) for k in (0, 25)]
+    assert np.sum(two**2) == pytest.approx(sum(apart), rel=1e-12)
+
+
+def test_spectral_variance_is_minimal():
+    """Its fit has the least Bartlett estimate: every change of coefficients raises it, and least squares has more."""
+    x = ar1(np.random.default_rng(1), 400, 2, 0.9)
+    sample, f = zv.Sample(x, -x), np.exp(0.5 * x[:, 0])
+
+    def bartlett(fitted):
+        r = f - fitted(sample)[:, 0]
+        return np.sum(moving_sums((r - r.mean())[:, None], np.zeros(400, dtype=int), 20) ** 2)
+
+    fitted = zv.fit(zv.Polynomial(2), sample, f, zv.SpectralVariance(20))
+    squares = zv.fit(zv.Polynomial(2), sample, f)
+    assert fitted.stats["window"] == 20
+    assert bartlett(fitted) < 0.99 * bartlett(squares)
+    term = fitted.terms[0]
+    for k in range(5):
+        for step in (-1e-3, 1e-3):
+            theta = np.array(term.coefficients)
+            theta[k] += step
+            moved = dataclasses.replace(fitted, terms=(type(term)(term.family, theta),))
+            assert bartlett(moved) > bartlett(fitted)
+    plain = zv.fit(zv.Polynomial(2), sample, f, zv.SpectralVariance(1))  # a window of one draw is least squares
+    assert np.allclose(plain(sample), squares(sample), atol=1e-10)
+    assert plain.intercept == pytest.approx(squares.intercept, abs=1e-10)
+
+
+def test_spectral_variance_counts_repeated_states_in_their_order():
+    x, s = metropolis(300)
+    f = np.sin(x[:, 0])
+    fitted = zv.fit(zv.Polynomial(1), zv.Sample(x, s), f, zv.SpectralVariance(10))
+    features = np.stack([s[:, 0], s[:, 1]], axis=1)  # raw scores span the standardised ones
+    centred, target = features - features.mean(axis=0), f - f.mean()
+    sums = moving_sums(np.column_stack([centred, target]), np.zeros(300, dtype=int), 10)
+    theta = np.linalg.lstsq(sums[:, :2], sums[:, 2], rcond=None)[0]
+    g = fitted(zv.Sample(x, s))[:, 0]
+    assert np.allclose(g - g.mean(), centred @ theta, atol=1e-8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.SampleWarning)
+        answer = zv.estimate(x, s, f, family=zv.Polynomial(1), objective=zv.SpectralVariance())
+    assert "cross" in answer.split
+
+
+# Words
+
+
+def caught(*arguments, **options):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        zv.estimate(*arguments, family=zv.Polynomial(1), **options)
+    return " ".join(str(warning.message) for warning in found)
+
+
+def test_unconverged_chains_are_warned_of():
+    x = np.random.default_rng(0).normal(size=(4, 100, 2))
+    assert "R-hat" not in caught(x, -x, x[..., 0])
+    x[0] += 1.5
+    assert "have not converged: R-hat" in caught(x, -x, x[..., 0])
+
+
+def test_folds_that_disagree_are_warned_of():
+    x = np.random.default_rng(0).normal(size=(1000, 1))
+    noise = np.random.default_rng(1).normal(size=1000)
+    assert "folds disagree" not in caught(x, -x, np.cos(x[:, 0]) + noise)
+    drift = np.where(np.arange(1000) < 200, 0.5, 0.0)
+    assert "folds disagree" in caught(x, -x, drift + 0.2 * noise + x[:, 0])
