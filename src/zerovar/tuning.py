@@ -36,6 +36,7 @@ _EPS = np.finfo(np.float64).eps
 _FARTHEST = np.log(30.0)  # how far a scale may move from where it starts
 _FARTHEST_WEIGHT = 25.0
 _SMALL = 700
+_FIRST_RIDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)
 _LEAST_RIDGE, _MOST_RIDGE = np.log(1e-15), np.log(10.0)
 _FAILED = 1e10  # the loss of a Gram that cannot be factorised; the line search then turns back
 
@@ -162,6 +163,12 @@ class Descent:
                 best[:] = value, position.copy()
             return value, slope
 
+        if start is None:
+            # A family that interpolates does not feel a small ridge: the loss is flat there, so the descent begins at the best
+            # of a few
+            for ridge in _FIRST_RIDGES:
+                loss(np.concatenate([[np.log(ridge)], position[1:]]))
+            position = best[1]
         options = {"maxiter": evaluations, "maxfun": evaluations}
         # BLAS and XLA take turns, and idle threads of one get in the way of the other: on small matrices one is twice as fast
         threads = 1 if len(self.x) <= _SMALL else None
@@ -173,7 +180,7 @@ class Descent:
             raise NumericalError(
                 f"{self.family.describe()}: the Gram matrix could not be factorised at any hyper-parameters tried"
             )
-        return Ending(best[1], float(best[0]), int(done.nfev))
+        return Ending(best[1], float(best[0]), int(done.nfev) + (len(_FIRST_RIDGES) if start is None else 0))
 
     def tuned(self, end: Ending, size: int, used: int = 0) -> Tuned:
         """The family and objective of a descent, for `size` draws in place of those it was tuned on."""
