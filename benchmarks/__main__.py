@@ -39,6 +39,7 @@ def run_automatic(quick: bool, data: Path | None) -> dict[str, Any]:
     }
     if data is not None:
         parts = {"posteriors": automatic.posteriors(data, 1 if quick else 10)} | parts
+        parts["high dimension"] = automatic.regressions(data, 1 if quick else 10)
     for name, gains in parts.items():
         results[name] = [gain._asdict() for gain in gains]
         rows = [
@@ -132,7 +133,9 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out"), help="folder for the JSON (default: %(default)s)")
-    parser.add_argument("--data", type=Path, help="folder of posteriors, *.npz and truth.json, to measure gains on")
+    parser.add_argument(
+        "--data", type=Path, help="folder with posteriors/ (*.npz, truth.json), sonar.csv, madelon_train.csv.gz"
+    )
     options = parser.parse_args()
 
     def run_choice(quick: bool) -> dict[str, Any]:
