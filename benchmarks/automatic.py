@@ -73,11 +73,11 @@ def regressions(directory: Path, replicates: int) -> list[Gain]:
         draws, scores = _posterior(features, labels, scale, step, thin, 2 * replicates)
         values = 1 / (1 + np.exp(-draws @ points.T))
         # Truth from the other half of the chains, with control variates of their own
-        halves = [zv.estimate(*sample, family=zv.Polynomial(1)) for sample in zip(draws, scores, values, strict=True)]
-        means = np.array([half.value for half in halves[replicates:]])
-        error = np.std(means, axis=0, ddof=1) / np.sqrt(replicates) if replicates > 1 else halves[-1].std_error
-        samples = list(zip(draws[:replicates], scores[:replicates], values[:replicates], strict=True))
-        out.append(_replicates(name, samples, means.mean(axis=0), error))
+        samples = list(zip(draws, scores, values, strict=True))
+        others = [zv.estimate(*sample, family=zv.Polynomial(1)) for sample in samples[replicates:]]
+        means = np.array([other.value for other in others])
+        error = np.std(means, axis=0, ddof=1) / np.sqrt(replicates) if replicates > 1 else others[0].std_error
+        out.append(_replicates(name, samples[:replicates], means.mean(axis=0), error))
     return out
 
 

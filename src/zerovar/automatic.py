@@ -28,12 +28,11 @@ from .cautions import DRAWS_PER_TERM
 from .criteria import Differentiable, LeaveOneOut, MarginalLikelihood
 from .errors import NumericalError
 from .families import Family, Kernel, LinearFamily, Polynomial
-from .fitting import default_solver
 from .objectives import LeastSquares, Objective, SpectralVariance
-from .runs import Recipe, Run, in_sample_run, left_out, out_of_fold_run, plain_run
+from .runs import Recipe, Run, default_split, plain_run, run
 from .sample import Sample
-from .splits import OutOfFold, cross_fit
-from .std_errors import INDEPENDENT, ROUNDING, batch_sums, mean_and_error, relative_uncertainty, tail_share
+from .splits import OutOfFold
+from .std_errors import INDEPENDENT, ROUNDING, batch_sums, mean_and_error, relative_uncertainty, tail_share, unit_size
 from .tuning import Descent
 
 Influence = Float64[np.ndarray, "n q"]
@@ -83,7 +82,7 @@ class Automatic:
 class Selection:
     """What was tried and what was taken, for k candidates and q integrands; `print` it for a table.
 
-    `std_errors` (k, q) are those of each candidate by itself, nan where it was not tried; `weights` (k, q) the convex
+    `std_errors` (k, q) are those of each candidate by itself; `weights` (k, q) the convex
     combination in the answer; `reasons` says for each integrand why; `skipped` what was not tried, and why not.
     """
 
@@ -162,17 +161,18 @@ def choose(
 ) -> tuple[Run, Selection]:
     """The stacked answer, its intercept and series of influences, and how it came about."""
     started = clock.perf_counter()
+    deadline = started + options.budget
     plain = plain_run(sample, values)
     labels, answers, skipped = [_NONE], [(plain.value, plain.influence)], []
     moving = np.ptp(values, axis=0).any()
     offered = candidates(sample, time) if moving else []
     cheap = sum(candidate.criterion is None for candidate in offered)  # polynomials: always tried
     if len(sample) > _FEW_ENOUGH:  # a full fit costs n³: all are tuned, and the best on fewer draws is fitted to all
-        offered = offered[:cheap] + _best(offered[cheap:], sample, values, standardise, seed, time)
+        offered = offered[:cheap] + _best(offered[cheap:], sample, values, standardise, seed, time, deadline)
     offered += [Candidate(family.describe(), family) for family in options.also if moving]
     simple = 1
     for k, candidate in _shown(offered, options.progress):
-        if k >= cheap and clock.perf_counter() - started > options.budget:
+        if k >= cheap and clock.perf_counter() > deadline:
             skipped.append(f"{candidate.label}: the budget of {options.budget:g} s was spent")
             continue
         try:
@@ -200,19 +200,21 @@ def choose(
 
 
 def _best(
-    offered: Sequence[Candidate], sample: Sample, values: np.ndarray, standardise: bool, seed: int, time: float
+    offered: list[Candidate], sample: Sample, values: np.ndarray, standardise: bool, seed: int, time: float, deadline: float
 ) -> list[Candidate]:
-    """The candidate of least error on a thinned sample, by the mean logarithm over integrands."""
+    """The candidate of least error on a thinned sample, by the mean logarithm over integrands; all, if no time is left."""
     pilot, rows = sample.thinned(_PILOT)
     spacing = max(time * len(pilot) / len(sample), 1.0)
     scores = []
     for candidate in offered:
+        if clock.perf_counter() > deadline:
+            break
         try:
             influence = _tried(candidate, pilot, values[rows], standardise, seed, spacing)[1]
         except NumericalError:
             continue
         scores.append((float(np.log(np.mean(influence**2, axis=0) + np.finfo(float).tiny).mean()), candidate))
-    return [min(scores, key=lambda pair: pair[0])[1]] if scores else []
+    return [min(scores, key=lambda pair: pair[0])[1]] if scores else offered
 
 
 def _tried(
@@ -223,18 +225,15 @@ def _tried(
     if candidate.criterion is not None:
         family, objective = _tuned(family, candidate.criterion, sample, values, standardise, time)
     recipe = Recipe(family, objective, None, standardise, seed)
-    solver = default_solver(family)
-    split: OutOfFold = cross_fit()
-    if candidate.criterion is not None and len(sample) > _DENSE:
-        split = _FitThinned(_THINNED)
-    elif solver.leaves_out(LeastSquares() if objective is None else objective):
-        run = in_sample_run(recipe, sample, values, left_out(sample, time))
-        return run.value, run.influence
-    run = out_of_fold_run(recipe, sample, values, split)
+    thinned = candidate.criterion is not None and len(sample) > _DENSE
+    split = _FitThinned(_THINNED) if thinned else default_split(family, objective)
+    answer = run(recipe, sample, values, split, time)
+    if not isinstance(split, OutOfFold):
+        return answer.value, answer.influence
     rows = np.sort(np.concatenate([held for _, held in split.folds(sample)]))
     influence = np.zeros_like(values)
-    influence[rows] = run.influence * (len(sample) / len(rows))
-    return run.value, influence
+    influence[rows] = answer.influence * (len(sample) / len(rows))
+    return answer.value, influence
 
 
 def _tuned(
@@ -276,8 +275,7 @@ def _weighed(
     `exact` are those whose error is nothing but rounding, and which cannot be told apart.
     """
     count, batches, q = sums.shape
-    size = np.abs(sums).max(axis=(0, 1))
-    sums = sums / np.where(size > 0, size, 1.0)  # squares of squares then neither vanish nor overflow
+    sums = unit_size(sums)[0]
     weights, reasons = np.zeros((count, q)), []
     for j in range(q):
         if exact[:, j].any():

@@ -11,14 +11,14 @@ from .automatic import Automatic, choose
 from .cautions import DRAWS_PER_TERM, Cautions
 from .checks import check
 from .families import Family, Polynomial
-from .fitting import check_seed, default_solver
+from .fitting import check_seed
 from .integrands import as_values
-from .objectives import LeastSquares, Objective
+from .objectives import Objective
 from .result import Estimate
-from .runs import Recipe, run
+from .runs import Recipe, default_split, run
 from .sample import Sample
 from .solvers import Solver
-from .splits import Split, cross_fit, in_sample
+from .splits import Split
 from .std_errors import (
     autocorrelation_time,
     batch_sums,
@@ -73,7 +73,7 @@ def estimate(
         if spelled_out:
             raise ValueError("Automatic chooses objective, solver and split itself; leave them out, or give a family")
     else:
-        split = _default_split(family, objective, solver) if split is None else split
+        split = default_split(family, objective, solver) if split is None else split
         if not isinstance(split, Split):
             raise ValueError(f"split must be in_sample(), holdout(fraction) or cross_fit(k); got {split!r}")
     sample.rows().merged(array)  # equal draws with other scores or values are an error, before anything is judged
@@ -133,14 +133,6 @@ def estimate(
 def _polynomial(sample: Sample) -> Family:
     quadratic = Polynomial(2)
     return quadratic if DRAWS_PER_TERM * quadratic.num_features(sample.dim) <= len(sample) else Polynomial(1)
-
-
-def _default_split(family: Family, objective: Objective | None, solver: Solver | None) -> Split:
-    solver = default_solver(family) if solver is None else solver
-    objective = LeastSquares() if objective is None else objective
-    if not (isinstance(solver, Solver) and isinstance(objective, Objective)):
-        return in_sample()  # the fit will say what is wrong
-    return in_sample() if solver.leaves_out(objective) else cross_fit()
 
 
 def _slowest_time(sample: Sample, values: np.ndarray) -> float:

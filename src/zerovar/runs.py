@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float64
 
 from .families import Family
-from .fitting import fit_rows
-from .objectives import Objective
+from .fitting import default_solver, fit_rows
+from .objectives import LeastSquares, Objective
 from .sample import Sample
 from .solvers import Result, Solver
-from .splits import OutOfFold, RowNumbers, Split, blocks
+from .splits import OutOfFold, RowNumbers, Split, blocks, cross_fit, in_sample
 from .std_errors import INDEPENDENT
 
 _BLOCK_TIMES = 4  # chains are left out in blocks of this many autocorrelation times
@@ -51,6 +51,15 @@ class Run(NamedTuple):
         if self.intercept is not None:
             return flat
         return len(flat) * self.probabilities[:, None] * (flat - self.value)
+
+
+def default_split(family: Family, objective: Objective | None = None, solver: Solver | None = None) -> Split:
+    """In sample where leave-out residuals come in closed form, else cross-fitting."""
+    solver = default_solver(family) if solver is None else solver
+    objective = LeastSquares() if objective is None else objective
+    if not (isinstance(solver, Solver) and isinstance(objective, Objective)):
+        return in_sample()  # the fit will say what is wrong
+    return in_sample() if solver.leaves_out(objective) else cross_fit()
 
 
 def left_out(sample: Sample, time: float) -> list[RowNumbers] | None:
@@ -96,5 +105,6 @@ def run(recipe: Recipe, sample: Sample, values: np.ndarray, split: Split, time: 
 
 def plain_run(sample: Sample, values: np.ndarray) -> Run:
     """No control variate at all."""
-    stats = {"form": "plain", "unknowns": 0, "draws": len(sample), "distinct_draws": len(sample)}
+    distinct = len(sample.rows().merged(values)[0].draws)
+    stats = {"form": "plain", "unknowns": 0, "draws": len(sample), "distinct_draws": distinct}
     return Run(None, sample.by_chain(values), sample.probabilities, [], stats, None)

@@ -115,7 +115,8 @@ class Sample:
         return Rows(self.draws[rows], self.scores[rows], _renormalise(self.probabilities[rows]), stretch)
 
     def rows(self) -> Rows:
-        return self.take(np.arange(len(self)))
+        stretch = np.repeat(np.arange(self.num_chains), len(self) // self.num_chains)
+        return Rows(self.draws, self.scores, self.probabilities, stretch)
 
     def thinned(self, most: int) -> tuple[Sample, Int[np.ndarray, " m"]]:
         """About `most` draws, equally spaced within every chain, and their row numbers; all of them if they are fewer."""

@@ -18,7 +18,7 @@ ROUNDING = 32 * _EPS  # of a fit's arithmetic, relative to the size of the integ
 _LONG_ENOUGH = 100
 
 
-def _unit_size(series: Series) -> tuple[Series, Float64[np.ndarray, " q"]]:
+def unit_size(series: Series) -> tuple[Series, Float64[np.ndarray, " q"]]:
     """Each series divided by its largest entry, and that entry: squares then neither vanish nor overflow."""
     size = np.abs(series).max(axis=(0, 1))
     size = np.where(size > 0, size, 1.0)
@@ -30,7 +30,7 @@ def effective_size(series: Series) -> Float64[np.ndarray, " q"]:
     from arviz_stats.base import array_stats  # takes a second to import, and only this needs it
 
     chains, draws, _ = series.shape
-    series = _unit_size(series)[0]
+    series = unit_size(series)[0]
     centred = series - series.mean(axis=(0, 1))
     spread = centred.std(axis=(0, 1))
     # ArviZ compares ranges with an absolute tolerance, so a series must come at unit scale
@@ -46,7 +46,7 @@ def r_hat(series: Series) -> Float64[np.ndarray, " q"]:
     """ArviZ's rank-normalised split R-hat; 1 for a constant series."""
     from arviz_stats.base import array_stats
 
-    unit, _ = _unit_size(series)
+    unit, _ = unit_size(series)
     found = np.asarray(array_stats.rhat(unit, chain_axis=0, draw_axis=1))
     return np.where(np.isfinite(found), found, 1.0)
 
@@ -57,7 +57,7 @@ def stretches_apart(influence: Series, pieces: int = 5) -> Float64[np.ndarray, "
     if draws < _LONG_ENOUGH * pieces:
         return np.ones(q)
     means, errors = [], []
-    for piece in np.array_split(_unit_size(influence)[0], pieces, axis=1):
+    for piece in np.array_split(unit_size(influence)[0], pieces, axis=1):
         means.append(piece.mean(axis=(0, 1)))
         errors.append(piece.std(axis=(0, 1), ddof=1) / np.sqrt(effective_size(piece)))
     deviation = np.array(means) - np.mean(means, axis=0)
@@ -84,7 +84,7 @@ def mean_and_error(
     every error from below.
     """
     chains, draws, q = series.shape
-    series, size = _unit_size(series)
+    series, size = unit_size(series)
     flat = series.reshape(-1, q)
     mean = probabilities @ flat
     # A self-normalised weighted mean is, to first order, the plain mean of n p (r − mean): autocorrelation and weights at once
@@ -96,25 +96,29 @@ def mean_and_error(
 
 def batch_sums(series: Float64[np.ndarray, "*k chain draw q"], time: float) -> Float64[np.ndarray, "*k b q"]:
     """Sums over stretches of one autocorrelation time: the mean of their squares is the asymptotic variance, up to a factor."""
-    *front, chains, draws, q = series.shape
+    draws = series.shape[-2]
     length = 1 if time < INDEPENDENT else int(np.ceil(time))
     batches = max(draws // length, min(draws, 4))
-    length = draws // batches
-    cut = series[..., : batches * length, :].reshape(*front, chains * batches, length, q)
-    return cut.sum(axis=-2)
+    return _batches(series, draws // batches).sum(axis=-2)
+
+
+def _batches(series: Float64[np.ndarray, "*k chain draw q"], length: int) -> Float64[np.ndarray, "*k b length q"]:
+    """All chains cut into whole batches of `length` draws; what is left at the end of a chain falls away."""
+    *front, chains, draws, q = series.shape
+    count = draws // length
+    return series[..., : count * length, :].reshape(*front, chains * count, length, q)
 
 
 def relative_uncertainty(sums: Float64[np.ndarray, "b q"]) -> Float64[np.ndarray, " q"]:
     """The standard error of each mean square relative to it: √(2/b) if normal, near 1 if one entry rules."""
-    size = np.abs(sums).max(axis=0)
-    squares = (sums / np.where(size > 0, size, 1.0)) ** 2
+    squares = unit_size(sums[None])[0][0] ** 2
     mean, spread = squares.mean(axis=0), squares.std(axis=0) / np.sqrt(len(squares))
     return np.divide(spread, mean, out=np.zeros_like(mean), where=mean > 0)
 
 
 def tail_share(series: Series) -> Float64[np.ndarray, " q"]:
     """How much of each series' variance its largest hundredth of draws carries: near 0.09 if normal, near 1 if a few rule."""
-    flat = _unit_size(series)[0].reshape(-1, series.shape[2])
+    flat = unit_size(series)[0].reshape(-1, series.shape[2])
     squares = np.sort((flat - flat.mean(axis=0)) ** 2, axis=0)
     total = squares.sum(axis=0)
     top = squares[-max(len(squares) // 100, 1) :].sum(axis=0)
@@ -126,11 +130,10 @@ def covariance(influence: Series, errors: Float64[np.ndarray, " q"]) -> Float64[
 
     Batches are three autocorrelation times long, but leave at least twenty of them; one draw each for independent draws.
     """
-    chains, draws, q = influence.shape
+    chains, draws, _ = influence.shape
     time = autocorrelation_time(influence)
     length = 1 if time < INDEPENDENT else int(min(np.ceil(3 * time), max(chains * draws // 20, 1), draws))
-    batches = draws // length
-    means = influence[:, : batches * length].reshape(chains * batches, length, q).mean(axis=1)
+    means = _batches(influence, length).mean(axis=1)
     means = means - means.mean(axis=0)
     norm = np.linalg.norm(means, axis=0)
     unit = means / np.where(norm > 0, norm, 1.0)

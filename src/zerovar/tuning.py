@@ -8,6 +8,7 @@ factorisations.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from jaxtyping import Float64
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
-from .criteria import Criterion, CrossValidation, Differentiable, LeaveOneOut, MarginalLikelihood, SteinGp, Values
+from .criteria import Criterion, CrossValidation, Differentiable, LeaveOneOut, MarginalLikelihood, Square, SteinGp, Values
 from .errors import NumericalError
 from .families import Family, Kernel, LinearFamily
 from .families.base import hyper_parameters, parts_of, with_hyper_parameters
@@ -163,16 +164,12 @@ class Descent:
                 best[:] = value, position.copy()
             return value, slope
 
-        if start is None:
-            # A family that interpolates does not feel a small ridge: the loss is flat there, so the descent begins at the best
-            # of a few
-            for ridge in _FIRST_RIDGES:
-                loss(np.concatenate([[np.log(ridge)], position[1:]]))
-            position = best[1]
         options = {"maxiter": evaluations, "maxfun": evaluations}
         # BLAS and XLA take turns, and idle threads of one get in the way of the other: on small matrices one is twice as fast
         threads = 1 if len(self.x) <= _SMALL else None
         with threadpool_limits(threads, "blas"):
+            if start is None:
+                position[0] = np.log(self._first_ridge(position, values, criterion))
             done = minimize(
                 loss, position, jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options=options
             )
@@ -190,26 +187,41 @@ class Descent:
         strength = level * _mean_diagonal(penalised, self.x, self.s) / size
         return Tuned(family, LeastSquares(Ridge(strength)), end.loss, used + end.evaluations)
 
+    def _first_ridge(self, position: np.ndarray, values: Values, criterion: Differentiable) -> float:
+        """The best of a few: a family that interpolates does not feel a small ridge, so that no descent would leave it."""
+        gram = gram_matrix(_penalised(self._at(position[1:])), self.x, self.s)
+        losses = [self._judged(gram.copy(), ridge, values, criterion)[0] for ridge in _FIRST_RIDGES]
+        return _FIRST_RIDGES[int(np.argmin(losses))]
+
     def _measure(self, position: np.ndarray, values: Values, criterion: Differentiable) -> tuple[float, np.ndarray]:
-        family = self._at(position[1:])
+        family, ridge = self._at(position[1:]), float(np.exp(position[0]))
         penalised = _penalised(family)
         gram = gram_matrix(penalised, self.x, self.s)
-        level, ridge = gram.diagonal().mean(), np.exp(position[0])
-        # Relative to the Gram's mean diagonal and constant in the number of draws, as the noise of a GP is: what is found on
-        # a few hundred draws then serves all of them
-        shape = 1 / (self.draws * self.probabilities)
-        noise = (ridge + _floor(self.draws)) * level * shape
-        gp = SteinGp.of(gram, noise, self.border, values)
-        if gp is None:
-            return _FAILED, np.zeros_like(position)
-        loss, slope = criterion.measure(gp, self.probabilities)
-        if not np.isfinite(loss):
-            return _FAILED, np.zeros_like(position)
-        through = float(slope.diagonal() @ shape)
-        ridge_slope = through * ridge * level
+        level = gram.diagonal().mean()
+        loss, slope = self._judged(gram, ridge, values, criterion)
+        if slope is None:
+            return loss, np.zeros_like(position)
+        through = float(slope.diagonal() @ self._noise_shape)
         slope[np.diag_indices_from(slope)] += through * (ridge + _floor(self.draws)) / len(slope)
         leaves = gram_slopes(penalised, self.x, self.s, slope)
-        return loss, np.concatenate([[ridge_slope], self._gathered(family, penalised, leaves) @ self._gauge()])
+        return loss, np.concatenate([[through * ridge * level], self._gathered(family, penalised, leaves) @ self._gauge])
+
+    def _judged(self, gram: Square, ridge: float, values: Values, criterion: Differentiable) -> tuple[float, Square | None]:
+        """The loss and its derivative in A, in the memory of the Gram; None where A cannot be factorised."""
+        noise = (ridge + _floor(self.draws)) * gram.diagonal().mean() * self._noise_shape
+        gp = SteinGp.of(gram, noise, self.border, values)
+        if gp is None:
+            return _FAILED, None
+        loss, slope = criterion.measure(gp, self.probabilities)
+        return (loss, slope) if np.isfinite(loss) else (_FAILED, None)
+
+    @property
+    def _noise_shape(self) -> Float64[np.ndarray, " m"]:
+        """The noise of each draw, times its level, the ridge relative to the Gram's mean diagonal.
+
+        That is constant in the number of draws, as the noise of a GP is: what is found on a few hundred then serves all.
+        """
+        return 1 / (self.draws * self.probabilities)
 
     def _flat(self) -> tuple[np.ndarray, np.ndarray]:
         """The family's own position, and how far each entry may move."""
@@ -223,8 +235,9 @@ class Descent:
         if is_weight.any():  # only ratios matter: the ridge is relative, so one weight is held
             limits[np.flatnonzero(is_weight)[-1]] = 0.0
         flat = np.concatenate([np.ravel(log) for log in logarithms])
-        return np.linalg.solve(self._gauge(), flat), limits
+        return np.linalg.solve(self._gauge, flat), limits
 
+    @functools.cached_property
     def _gauge(self) -> Float64[np.ndarray, "h h"]:
         """From positions to logarithms: a kernel's weight is held against its size, which falls like ℓ^(−2 order) as the scale
         grows, so that a change of scale alone leaves the part's variance about where it was."""
@@ -242,7 +255,7 @@ class Descent:
         return matrix
 
     def _at(self, position: np.ndarray) -> LinearFamily:
-        flat, leaves, start = self._gauge() @ position, [], 0
+        flat, leaves, start = self._gauge @ position, [], 0
         for leaf in jax.tree.leaves(self.family):
             leaves.append(flat[start : start + np.size(leaf)].reshape(np.shape(leaf)))
             start += np.size(leaf)
@@ -292,14 +305,13 @@ class _Judged(NamedTuple):
 
 def _judge(family: Family, sample: Sample, values: Values, criterion: Criterion, ridges, standardise: bool) -> _Judged:
     none = LeastSquares(Ridge(0.0))
-    fitted = fit_rows(family, sample.rows(), values, none, Exact(spectral=True), standardise, sample=sample)
-    resolved = fitted.family
-    assert isinstance(resolved, LinearFamily)
-    x, s = fitted.standardisation(sample.draws, sample.scores)
-    level = _mean_diagonal(_penalised(resolved), x[:500], s[:500])
+    start = Descent.on(family, sample, values, sample if standardise else None)
+    resolved = start.family
+    level = _mean_diagonal(_penalised(resolved), start.x, start.s)
     strengths = np.asarray(ridges, dtype=float) * level / len(sample)
     squares = np.empty((len(strengths), values.shape[1]))
     if isinstance(criterion, LeaveOneOut):
+        fitted = fit_rows(family, sample.rows(), values, none, Exact(spectral=True), standardise, sample=sample)
         for i, strength in enumerate(strengths):
             squares[i] = sample.probabilities @ fitted.refit(ridge=strength).leave_out() ** 2
         return _Judged(resolved, strengths, squares, len(sample))

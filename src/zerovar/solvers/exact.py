@@ -32,24 +32,21 @@ class Exact(Solver):
             raise ValueError(
                 f"Exact solves linear families; {family.describe()} is not linear in its parameters. Use solver=SGD()"
             )
-        if objective.total(Magnitude):
-            raise ValueError("Exact takes Ridge, L2 or L1; a Magnitude penalty needs solver=SGD()")
-        if isinstance(objective, SpectralVariance):
-            return MovingSums(family, objective, x, s, probabilities, order)
+        _check_penalties(family, objective, x.shape[1])
         ridge, l2, l1 = (objective.strength(kind, probabilities) for kind in (Ridge, L2, L1))
         if l2:
-            if ridge:
-                raise ValueError("Exact takes Ridge or L2, not both: the two norms need different parametrisations")
             family, ridge = family.on_coefficients(x, s), l2
         problem = Problem(family, x, s, probabilities, ridge, l1, objective.intercept_variance)
         penalised, free = family.split()
         m, d = x.shape
-        self._check_sizes(family, free, m, d)
         p = family.num_features(d)
+        unpenalised = 0 if free is None else free.num_features(d)
+        if isinstance(objective, SpectralVariance):
+            _check_sizes(family, unpenalised if ridge else p, m, d)
+            assert order is not None
+            return MovingSums(problem, penalised, free, order, objective.window)
+        _check_sizes(family, unpenalised, m, d)
         if l1:
-            check_sparse(family, d)
-            if np.isfinite(objective.intercept_variance):
-                raise ValueError("L1 leaves the intercept free; intercept_variance must be inf with it")
             return Lasso(problem, family)
         if self.spectral and penalised is not None:
             return Spectral(problem, penalised, free)
@@ -61,14 +58,30 @@ class Exact(Solver):
     def leaves_out(self, objective: Objective) -> bool:
         return not (objective.total(L1) or isinstance(objective, SpectralVariance))
 
-    @staticmethod
-    def _check_sizes(family: LinearFamily, free: LinearFamily | None, m: int, d: int) -> None:
-        count = free.num_features(d) if free is not None else 0
-        if count is not None and count + 1 > m:
-            raise ValueError(
-                f"{family.describe()} has {count} unpenalised terms and an intercept in d = {d}, but there are only {m} "
-                "distinct draws to fit. Use more draws, a lower degree, or a finite weight with a Ridge penalty"
-            )
+
+def _check_penalties(family: LinearFamily, objective: Objective, d: int) -> None:
+    if objective.total(Magnitude):
+        raise ValueError("Exact takes Ridge, L2 or L1; a Magnitude penalty needs solver=SGD()")
+    if objective.total(L2) and objective.total(Ridge):
+        raise ValueError("Exact takes Ridge or L2, not both: the two norms need different parametrisations")
+    if isinstance(objective, SpectralVariance):
+        if objective.total(L1) or objective.total(L2):
+            raise ValueError("SpectralVariance takes a Ridge penalty; got L1 or L2")
+        if family.num_features(d) is None:
+            raise ValueError(f"SpectralVariance needs a family with features, such as a Polynomial; got {family.describe()}")
+    if objective.total(L1):
+        check_sparse(family, d)
+        if np.isfinite(objective.intercept_variance):
+            raise ValueError("L1 leaves the intercept free; intercept_variance must be inf with it")
+
+
+def _check_sizes(family: LinearFamily, unpenalised: int | None, m: int, d: int) -> None:
+    """That so many terms, which no penalty holds, and the intercept are determined."""
+    if unpenalised is not None and unpenalised + 1 > m:
+        raise ValueError(
+            f"{family.describe()} has {unpenalised} unpenalised terms and an intercept in d = {d}, but there are only {m} "
+            "distinct draws to fit. Use more draws, a lower degree, or a finite weight with a Ridge penalty"
+        )
 
 
 def _primal_is_smaller(p: int, m: int, ridge: float) -> bool:
