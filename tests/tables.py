@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from zerovar import Kernel, Langevin, Polynomial
+from zerovar import Along, Kernel, Langevin, Polynomial, Stretched
 from zerovar.families import LinearFamily
 from zerovar.kernels import AbstractKernel, Decaying, Gaussian, InverseMultiquadric, Matern, RationalQuadratic
 
@@ -84,6 +84,15 @@ SUMS = {
     "two polynomials": Polynomial(2, weight=2.0) + Polynomial(1, operator=Langevin()),
     "polynomial and kernel": Polynomial(2) + Kernel(RationalQuadratic(1.4), weight=0.3),
     "two kernels": Kernel(Gaussian(0.9)) + Kernel(Matern(3.5, 1.2), order=2, weight=2.0),
+}
+
+# Families that are bound to a dimension, here d = 2
+_TWO = [[1.0, 0.6], [0.3, -0.8]]
+IN_THE_PLANE: dict[str, LinearFamily] = {
+    "along": Along(Polynomial(4, weight=(0.0, 1.0, 2.0, 0.5)), _TWO),
+    "along, kernel": Along(Kernel(Gaussian(0.9)), _TWO),
+    "stretched kernel": Stretched(Kernel(Matern(3.5, 1.2)), [1.3, 0.8]),
+    "stretched sum": Stretched(Polynomial(3) + Kernel(InverseMultiquadric(1.1), order=2), [0.8, 1.2]),
 }
 
 FAMILIES: dict[str, LinearFamily] = {**POLYNOMIALS, **STEIN_KERNELS, **SUMS}

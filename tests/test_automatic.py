@@ -107,6 +107,8 @@ def test_candidates_follow_the_draws():
     assert labels(40, 2)[-1] == "Polynomial(3)"  # too few to tune
     assert not any(label == "Polynomial(2)" for label in labels(100, 8))
     assert sum("+" in label for label in labels(300, 2)) == 3
+    assert not any("Along" in label for label in labels(300, 2))
+    assert any("Along" in label for label in labels(300, 20))  # cubics are too many
     assert sum("spectral" in label for label in labels(300, 2, time=3.0)) == 2
 
 
@@ -159,6 +161,55 @@ def test_gains_hold_on_metropolis_chains():
         gains.append(answer.gain[0])
     assert np.median(gains) > 10
     assert 0.4 < np.sqrt(np.mean(np.square(z))) < 1.25 + 3 / np.sqrt(60)
+
+
+# Many dimensions
+
+
+def single_index(n: int = 400, d: int = 20, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d))
+    a = np.arange(1.0, d + 1) / np.linalg.norm(np.arange(1.0, d + 1))
+    return x, 1 / (1 + np.exp(-4 * (x @ a) + 1)), a
+
+
+def test_along_finds_the_direction_of_an_increasing_function():
+    x, f, a = single_index()
+    family = zv.Polynomial(1) + zv.Along(zv.Polynomial(4, weight=(0, 1, 1, 1)))
+    found = zv.fit(family, zv.Sample(x, -x), f, standardise=False).family.parts[1].directions
+    line = np.linalg.lstsq(x, f - f.mean(), rcond=None)[0]
+    off, plain = (1 - abs(direction @ a) / np.linalg.norm(direction) for direction in (found[:, 0], line))
+    assert off < 1e-3
+    assert plain > 4 * off, "a plain regression is further off"
+    with pytest.raises(ValueError, match="no honest standard error"):
+        zv.estimate(x, -x, f, family=family, split=zv.in_sample())
+
+
+def test_along_is_offered_where_cubics_are_too_many():
+    x, f, _ = single_index()
+    values = np.stack([f, np.zeros(400), x[:, 0]], axis=1)
+    sample = zv.Sample(x, -x)
+    offered = {candidate.label: candidate for candidate in candidates(sample, 1.0)}
+    _, line = _tried(offered["Polynomial(1)"], sample, values, True, 0, 1.0)
+    value, along = _tried(offered["Polynomial(1) + Along(Polynomial(3))"], sample, values, True, 0, 1.0)
+    assert np.mean(line[:, 0] ** 2) > 2 * np.mean(along[:, 0] ** 2)
+    assert value[1] == 0.0
+    assert np.abs(along[:, 1:]).max() < 1e-10
+
+
+def test_along_is_calibrated():
+    """40 replicates of cross-fitted directions; the truth by quadrature."""
+    node, weight = np.polynomial.hermite_e.hermegauss(80)
+    truth = weight @ (1 / (1 + np.exp(-4 * node + 1))) / np.sqrt(2 * np.pi)
+    family = zv.Polynomial(1) + zv.Along(zv.Polynomial(3, weight=(0, 1, 1)))
+    z = []
+    for seed in range(40):
+        x, f, _ = single_index(200, 10, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", zv.ZerovarWarning)
+            answer = zv.estimate(x, -x, f, family=family)
+        z.append((answer.value[0] - truth) / answer.std_error[0])
+    assert 1 - 3 / np.sqrt(80) < np.sqrt(np.mean(np.square(z))) < 1.25 + 3 / np.sqrt(80)
 
 
 # Stacking

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tables import FAMILIES, KERNELS, POLYNOMIALS, STEIN_KERNELS, SUMS, KernelRow, orders, rows
+from tables import FAMILIES, IN_THE_PLANE, KERNELS, POLYNOMIALS, STEIN_KERNELS, SUMS, KernelRow, orders, rows
 
-from zerovar import Kernel, Langevin, Polynomial, ScalarLangevin
+from zerovar import Along, Kernel, Langevin, Polynomial, ScalarLangevin, Stretched
 from zerovar.families import BasisFamily, Sum, Translates
 from zerovar.kernels import Matern
 
@@ -243,6 +243,33 @@ def test_split_parts_free_from_penalised():
     assert_close(joined, features(both, x, s), 1e-15)
 
 
+def test_along_is_its_family_of_projections():
+    (x, s), (y, t) = points(5, 3), points(5, 3, seed=1)
+    inner = Polynomial(3, weight=(0.5, 0.0, 3.0))
+    directions = np.array([[1.0, 0.0], [2.0, 1.0], [-2.0, 1.0]])
+    family = Along(inner, directions)
+    unit = directions / np.linalg.norm(directions, axis=0)
+    parts = [tuple((p @ unit[:, [k]]) for p in (x, s, y, t)) for k in range(2)]
+    assert_close(family.gram(x, s, y, t), sum(inner.gram(*part) for part in parts), 1e-14)
+    assert_close(features(family, x, s), jnp.concatenate([features(inner, *part[:2]) for part in parts], axis=1), 1e-14)
+    assert_close(features(family, x, s) @ features(family, y, t).T, family.gram(x, s, y, t), 1e-13)
+    assert family.num_features(3) == 4
+
+
+def test_stretched_is_its_family_in_other_coordinates():
+    """Against the operator in the old coordinates, by automatic differentiation."""
+    x, s = points(5, 2)
+    stretch = np.array([3.0, 0.5])
+    ratios = stretch / np.sqrt(1.5)
+    family = Stretched(Polynomial(2, operator=Langevin()), stretch)
+
+    def field(point):  # z = x r; the field in x that moves z by u is u / r
+        return family.family.basis(point * ratios) / ratios
+
+    expected = jax.vmap(lambda point, score: Langevin()(field, point, score))(x, s)
+    assert_close(features(family, x, s), expected, 1e-13)
+
+
 def test_translates_are_columns_of_the_gram():
     (x, s), (y, t) = points(5, 3), points(5, 3, seed=1)
     kernel = Kernel(Matern(2.5, 1.2))
@@ -307,6 +334,12 @@ def relative_means(evaluate, d: int, sign: float = 1.0) -> np.ndarray:
 @pytest.mark.parametrize("family", **rows(FAMILIES))
 def test_steins_identity(family, d):
     assert relative_means(family.gram, d).max() < 1e-11
+
+
+@pytest.mark.parametrize("family", **rows(IN_THE_PLANE))
+def test_steins_identity_in_the_plane(family):
+    assert relative_means(family.gram, 2).max() < 1e-11
+    assert relative_means(family.gram, 2, sign=-1.0).min() > 0.1, "the wrong sign must fail"
 
 
 @pytest.mark.parametrize("d", [1, 2])

@@ -21,6 +21,9 @@ FAMILIES = {
     "degrees": zv.Polynomial(3, weight=[20.0, 3.0, 0.5]) + zv.Kernel(InverseMultiquadric(2.0)),
     "decaying": zv.Kernel(Decaying(0.3, 1.2)) + zv.Kernel(Gaussian(3.0), weight=2.0),
     "free terms": zv.Polynomial(2, weight=[np.inf, 2.0]) + zv.Kernel(Gaussian(1.5)),
+    # the sum of the stretches' slopes is zero: only their ratios matter
+    "stretched": zv.Stretched(zv.Polynomial(2, weight=[np.inf, 2.0]) + zv.Kernel(Gaussian(1.5)), [2.0, 0.7]),
+    "along": zv.Along(zv.Polynomial(2), [[1.0], [0.5]]) + zv.Stretched(zv.Kernel(Gaussian(1.5))),
 }
 CRITERIA = {"leave-one-out": LeaveOneOut(), "marginal likelihood": MarginalLikelihood()}
 

@@ -13,10 +13,12 @@ from .errors import ScoreWarning as ScoreWarning
 from .errors import ZerovarWarning as ZerovarWarning
 from .estimate import estimate as estimate
 from .families import MLP as MLP
+from .families import Along as Along
 from .families import Kernel as Kernel
 from .families import Network as Network
 from .families import Polynomial as Polynomial
 from .families import ResNet as ResNet
+from .families import Stretched as Stretched
 from .fitting import Fitted as Fitted
 from .fitting import fit as fit
 from .loading import load as load

@@ -188,7 +188,7 @@ def fit_rows(
     family.check(d)
     standardisation = Standardisation.of(rows, mixing=not family.keeps_axes) if standardise else Standardisation.identity(d)
     x, s = standardisation(distinct.draws, distinct.scores)
-    family = family.resolve(x)
+    family = family.resolve(x, merged)
     order = ChainOrder(group, rows.stretch)
     prepared = solver.prepare(family, objective, x, s, distinct.probabilities, int(seed), order)
     solution = Solution(np.full(merged.shape[1], np.nan), ())

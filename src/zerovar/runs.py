@@ -54,12 +54,13 @@ class Run(NamedTuple):
 
 
 def default_split(family: Family, objective: Objective | None = None, solver: Solver | None = None) -> Split:
-    """In sample where leave-out residuals come in closed form, else cross-fitting."""
+    """In sample where leave-out residuals come in closed form and are honest, else cross-fitting."""
     solver = default_solver(family) if solver is None else solver
     objective = LeastSquares() if objective is None else objective
     if not (isinstance(solver, Solver) and isinstance(objective, Objective)):
         return in_sample()  # the fit will say what is wrong
-    return in_sample() if solver.leaves_out(objective) else cross_fit()
+    honest = isinstance(family, Family) and not family.sees_values
+    return in_sample() if honest and solver.leaves_out(objective) else cross_fit()
 
 
 def left_out(sample: Sample, time: float) -> list[RowNumbers] | None:
@@ -74,6 +75,11 @@ def in_sample_run(recipe: Recipe, sample: Sample, values: np.ndarray, groups: li
     a rich family gives draws in the tails far more or less than 1/n.
     """
     family, objective, solver, standardise, seed = recipe
+    if family.sees_values:
+        raise ValueError(
+            f"{family.describe()} chooses directions by the integrands at all fitting draws, so that in_sample() has no honest "
+            "standard error for it. Use split=cross_fit() or holdout()"
+        )
     fitted = fit_rows(family, sample.rows(), values, objective, solver, standardise, seed=seed, sample=sample)
     residuals = fitted.leave_out(groups)
     influence = len(sample) * fitted.intercept_weights()[:, None] * residuals

@@ -31,7 +31,7 @@ _CLASSES = {
     for cls in (
         *(getattr(kernels, name) for name in ("Sum", "Product", "Constant", "Gaussian", "InverseMultiquadric")),
         *(getattr(kernels, name) for name in ("RationalQuadratic", "Matern", "Decaying")),
-        *(families.Polynomial, families.Kernel, families.Sum, families.Translates),
+        *(families.Polynomial, families.Kernel, families.Along, families.Stretched, families.Sum, families.Translates),
         *(families.Network, families.MLP, families.ResNet, families.Ensemble, terms.LinearTerm, terms.NetworkTerm),
         *(operators.Langevin, operators.ScalarLangevin),
         *(objectives.LeastSquares, objectives.Variance, objectives.SpectralVariance),

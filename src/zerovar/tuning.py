@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from .criteria import Criterion, CrossValidation, Differentiable, LeaveOneOut, MarginalLikelihood, Square, SteinGp, Values
 from .errors import NumericalError
-from .families import Family, Kernel, LinearFamily
-from .families.base import hyper_parameters, parts_of, with_hyper_parameters
+from .families import Family, Kernel, LinearFamily, Stretched, Sum
+from .families.base import hyper_parameters, last_name, with_hyper_parameters
 from .fitting import fit_rows
 from .integrands import as_values
 from .objectives import LeastSquares, Ridge
@@ -39,6 +39,7 @@ _FARTHEST_WEIGHT = 25.0
 _SMALL = 700
 _FIRST_RIDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)
 _LEAST_RIDGE, _MOST_RIDGE = np.log(1e-15), np.log(10.0)
+_SETTLED = 1e-5  # change of the loss, a logarithm, at which a descent stops
 _FAILED = 1e10  # the loss of a Gram that cannot be factorised; the line search then turns back
 
 
@@ -134,7 +135,7 @@ class Descent:
         if standardise is not None:
             standardisation = Standardisation.of(standardise.rows(), mixing=not family.keeps_axes)
         x, s = standardisation(rows.draws, rows.scores)
-        family = family.resolve(x)
+        family = family.resolve(x, merged)
         if not isinstance(family, LinearFamily) or family.split()[0] is None:
             raise ValueError(f"{family.describe()} has nothing to tune: no penalised terms that are linear in their parameters")
         free = family.split()[1]
@@ -164,7 +165,7 @@ class Descent:
                 best[:] = value, position.copy()
             return value, slope
 
-        options = {"maxiter": evaluations, "maxfun": evaluations}
+        options = {"maxiter": evaluations, "maxfun": evaluations, "ftol": _SETTLED}
         # BLAS and XLA take turns, and idle threads of one get in the way of the other: on small matrices one is twice as fast
         threads = 1 if len(self.x) <= _SMALL else None
         with threadpool_limits(threads, "blas"):
@@ -227,9 +228,7 @@ class Descent:
         """The family's own position, and how far each entry may move."""
         paths = jax.tree_util.tree_flatten_with_path(self.family)[0]
         logarithms = hyper_parameters(self.family)
-        weights = [
-            np.full(np.size(log), _last_name(path) == "weight") for (path, _), log in zip(paths, logarithms, strict=True)
-        ]
+        weights = [np.full(np.size(log), last_name(path) == "weight") for (path, _), log in zip(paths, logarithms, strict=True)]
         is_weight = np.concatenate(weights)
         limits = np.where(is_weight, _FARTHEST_WEIGHT, _FARTHEST)
         if is_weight.any():  # only ratios matter: the ridge is relative, so one weight is held
@@ -242,13 +241,13 @@ class Descent:
         """From positions to logarithms: a kernel's weight is held against its size, which falls like ℓ^(−2 order) as the scale
         grows, so that a change of scale alone leaves the part's variance about where it was."""
         matrix, row = np.eye(sum(np.size(leaf) for leaf in jax.tree.leaves(self.family))), 0
-        for part in parts_of(self.family):
+        for part in _atoms(self.family):
             sizes = [np.size(leaf) for leaf in jax.tree.leaves(part)]
             if isinstance(part, Kernel):  # its leaves are those of the base kernel, then its weight
                 scales = [
                     row + k
                     for k, (path, _) in enumerate(jax.tree_util.tree_flatten_with_path(part)[0])
-                    if _last_name(path) == "length_scale"
+                    if last_name(path) == "length_scale"
                 ]
                 matrix[row + len(sizes) - 1, scales] = 2.0 * part.order / max(len(scales), 1)
             row += sum(sizes)
@@ -266,7 +265,7 @@ class Descent:
         """Slopes in the logarithms of all of the family's hyper-parameters, from those in the penalised part's leaves."""
         given = iter(zip(jax.tree.leaves(penalised), slopes, strict=True))
         out = []
-        for part in parts_of(family):
+        for part in _atoms(family):
             leaves = jax.tree.leaves(part)
             if isinstance(part, LinearFamily) and part.split()[0] is None:  # free terms: their scale means nothing
                 out += [np.zeros(np.size(leaf)) for leaf in leaves]
@@ -275,8 +274,13 @@ class Descent:
         return np.concatenate(out)
 
 
-def _last_name(path: Any) -> str:
-    return getattr(path[-1], "name", "") if path else ""
+def _atoms(family: LinearFamily) -> list[Any]:
+    """The families that this one is made of, and arrays of its own, in the order of its leaves; whole what is free."""
+
+    def is_atom(node: Any) -> bool:
+        return isinstance(node, LinearFamily) and (not isinstance(node, (Sum, Stretched)) or node.split()[0] is None)
+
+    return jax.tree.leaves(family, is_leaf=is_atom)
 
 
 def _floor(draws: int) -> float:

@@ -1,5 +1,6 @@
 """Families of control variates."""
 
+from .along import Along as Along
 from .base import BasisFamily as BasisFamily
 from .base import Ensemble as Ensemble
 from .base import Family as Family
@@ -11,3 +12,4 @@ from .network import MLP as MLP
 from .network import Network as Network
 from .network import ResNet as ResNet
 from .polynomial import Polynomial as Polynomial
+from .stretched import Stretched as Stretched

@@ -32,8 +32,13 @@ class Family(eqx.Module):
         """Whether single coordinates have a meaning, so that standardisation must not mix them."""
         return False
 
-    def resolve(self, x: np.ndarray) -> Family:
-        """This family with every open hyper-parameter chosen from the standardised fitting draws x (n, d)."""
+    @property
+    def sees_values(self) -> bool:
+        """Whether `resolve` looks at the integrands, so that draws left out of the fit have not quite been left out."""
+        return False
+
+    def resolve(self, x: np.ndarray, values: np.ndarray) -> Family:
+        """This family with all that is open chosen from the standardised fitting draws x (n, d) and integrands (n, q)."""
         return self
 
     def check(self, d: int) -> None:
@@ -66,7 +71,7 @@ class LinearFamily(Family):
     def features(self, x: Points, s: Points) -> Float[Array, "n p"]:
         """φ(x, s), scaled by the square roots of the weights, so that features · featuresᵀ is the Gram."""
 
-    def resolve(self, x: np.ndarray) -> LinearFamily:
+    def resolve(self, x: np.ndarray, values: np.ndarray) -> LinearFamily:
         return self
 
     def gram(self, x: Points, s: Points, y: Others, t: Others) -> Float[Array, "n m"]:
@@ -107,6 +112,10 @@ class _OfParts(Family):
     def keeps_axes(self):
         return any(part.keeps_axes for part in self.parts)
 
+    @property
+    def sees_values(self):
+        return any(part.sees_values for part in self.parts)
+
     def check(self, d):
         for part in self.parts:
             part.check(d)
@@ -120,8 +129,8 @@ class Sum(_OfParts, LinearFamily):
 
     parts: tuple[LinearFamily, ...]
 
-    def resolve(self, x):
-        return Sum(tuple(part.resolve(x) for part in self.parts))
+    def resolve(self, x, values):
+        return Sum(tuple(part.resolve(x, values) for part in self.parts))
 
     def on_coefficients(self, x, s):
         return Sum(tuple(part.on_coefficients(x, s) for part in self.parts))
@@ -146,8 +155,8 @@ class Ensemble(_OfParts):
 
     parts: tuple[Family, ...]
 
-    def resolve(self, x):
-        return Ensemble(tuple(part.resolve(x) for part in self.parts))
+    def resolve(self, x, values):
+        return Ensemble(tuple(part.resolve(x, values) for part in self.parts))
 
     def separated(self):
         linear = tuple(part for part in self.parts if isinstance(part, LinearFamily))
@@ -181,20 +190,28 @@ def parts_of(family: Family) -> tuple[Family, ...]:
 
 def hyper_parameters(family: Any) -> list[Any]:
     """Logarithms of all hyper-parameters: scales of kernels, weights of parts (0 for those that are absent or free)."""
-    return [np.log(np.where(is_open(leaf), leaf, 1.0)) for leaf in jax.tree.leaves(family)]
+    leaves = jax.tree.leaves(family)
+    return [np.log(np.where(may_change, leaf, 1.0)) for leaf, may_change in zip(leaves, are_open(family), strict=True)]
 
 
 def with_hyper_parameters(family: Any, logarithms: list[Any]) -> Any:
     """The family (or tuple of families) with these in place of its own; traced or not."""
     leaves, rebuild = jax.tree.flatten(family)
     numpy = jnp if any(isinstance(new, jax.core.Tracer) for new in logarithms) else np
-    values = [numpy.where(is_open(leaf), numpy.exp(new), leaf) for leaf, new in zip(leaves, logarithms, strict=True)]
+    given = zip(leaves, are_open(family), logarithms, strict=True)
+    values = [numpy.where(may_change, numpy.exp(new), leaf) for leaf, may_change, new in given]
     return jax.tree.unflatten(rebuild, values)
 
 
-def is_open(leaf: Any) -> Any:
-    """Which entries of a hyper-parameter may change: not those that say absent (0) or free (infinite)."""
-    return (leaf > 0) & (leaf < np.inf)
+def are_open(family: Any) -> list[Any]:
+    """Which entries of each leaf may change: not weights that say absent (0) or free (infinite), and not directions."""
+    paths = jax.tree_util.tree_flatten_with_path(family)[0]
+    return [(leaf > 0) & (leaf < np.inf) & (last_name(path) != "directions") for path, leaf in paths]
+
+
+def last_name(path: Any) -> str:
+    """The field that a leaf is kept in."""
+    return getattr(path[-1], "name", "") if path else ""
 
 
 def joined(parts: tuple[LinearFamily | None, ...]) -> LinearFamily | None:

@@ -45,7 +45,7 @@ class Kernel(LinearFamily):
         self.base, self.order = base, int(order)
         self.weight = positive("weight", weight)
 
-    def resolve(self, x):
+    def resolve(self, x, values):
         if not self.base.needs_length_scale:
             return self
         return Kernel(self.base.resolve(median_heuristic(x)), self.order, self.weight)
