@@ -68,15 +68,17 @@ def regressions(directory: Path, replicates: int) -> list[Gain]:
     Sonar with coefficients N(0, 1) and the common N(0, 5²) on predictors of sd ½; Madelon, standardised, N(0, 1).
     """
     out = []
+    family = zv.Polynomial(1) + zv.Along(zv.Polynomial(4, weight=(0.0, 1.0, 1.0, 1.0)))
     for name, features, labels, scale, step, thin in _regression_data(directory):
         points, features, labels = features[:10], features[10:], labels[10:]
-        draws, scores = _posterior(features, labels, scale, step, thin, 2 * replicates)
+        count = 20 if features.shape[1] < 100 else replicates
+        draws, scores = _posterior(features, labels, scale, step, thin, replicates + count)
         values = 1 / (1 + np.exp(-draws @ points.T))
-        # Truth from the other half of the chains, with control variates of their own
+        # Truth from other chains, with control variates of their own
         samples = list(zip(draws, scores, values, strict=True))
-        others = [zv.estimate(*sample, family=zv.Polynomial(1)) for sample in samples[replicates:]]
+        others = [zv.estimate(*sample, family=family) for sample in samples[replicates:]]
         means = np.array([other.value for other in others])
-        error = np.std(means, axis=0, ddof=1) / np.sqrt(replicates) if replicates > 1 else others[0].std_error
+        error = np.std(means, axis=0, ddof=1) / np.sqrt(count) if count > 1 else others[0].std_error
         out.append(_replicates(name, samples[:replicates], means.mean(axis=0), error))
     return out
 

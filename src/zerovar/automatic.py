@@ -27,7 +27,7 @@ from . import kernels
 from .cautions import DRAWS_PER_TERM
 from .criteria import Differentiable, MarginalLikelihood
 from .errors import NumericalError
-from .families import Along, Family, Kernel, LinearFamily, Polynomial, Stretched
+from .families import Along, Family, Kernel, LinearFamily, Polynomial, Stretched, Sum
 from .objectives import LeastSquares, Objective, SpectralVariance
 from .runs import Recipe, Run, default_split, plain_run, run
 from .sample import Sample
@@ -164,7 +164,7 @@ def candidates(sample: Sample, time: float) -> list[Candidate]:
         for label, family in (
             ("Polynomial(3) + Gaussian", cubic + smooth),
             ("Polynomial(3) + stretched IMQ", cubic + Stretched(rough)),
-            ("stretched Polynomial(3) + IMQ", Stretched(cubic + rough, mixing=True)),
+            ("stretched Polynomial(3) + IMQ", Stretched(Sum((cubic, rough)), mixing=True)),
         )
     ]
 
