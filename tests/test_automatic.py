@@ -79,7 +79,7 @@ def test_the_same_call_gives_the_same_numbers(answer):
 def test_a_spent_budget_leaves_the_polynomials():
     answer = zv.estimate(NORMAL, -NORMAL, np.sin(NORMAL), family=zv.Automatic(budget=0))
     assert answer.selection.candidates == ("no control variate", "Polynomial(1)", "Polynomial(2)", "Polynomial(3)")
-    assert len(answer.selection.skipped) == 3
+    assert len(answer.selection.skipped) == 4
     assert all("budget of 0 s" in text for text in answer.selection.skipped)
 
 
@@ -106,7 +106,8 @@ def test_candidates_follow_the_draws():
 
     assert labels(40, 2)[-1] == "Polynomial(3)"  # too few to tune
     assert not any(label == "Polynomial(2)" for label in labels(100, 8))
-    assert sum("+" in label for label in labels(300, 2)) == 3
+    assert sum("+" in label for label in labels(300, 2)) == 4
+    assert not any("Matérn" in label for label in labels(300, 4))
     assert not any("Along" in label for label in labels(300, 2))
     assert any("Along" in label for label in labels(300, 20))  # cubics are too many
     assert sum("spectral" in label for label in labels(300, 2, time=3.0)) == 2
@@ -161,6 +162,20 @@ def test_gains_hold_on_metropolis_chains():
         gains.append(answer.gain[0])
     assert np.median(gains) > 10
     assert 0.4 < np.sqrt(np.mean(np.square(z))) < 1.25 + 3 / np.sqrt(60)
+
+
+def test_kinks_get_a_rough_kernel():
+    """Tuned for the kink alone: the smooth integrand, which the others serve, would have it smooth."""
+    x = np.random.default_rng(3).normal(size=(400, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.ZerovarWarning)
+        answer = zv.estimate(x, -x, {"smooth": np.exp(0.5 * x[:, 0]), "kink": np.abs(x[:, 0] - 0.5)})
+    smooth, kink = (answer.selection.describe(j) for j in range(2))
+    assert "Matérn" in kink
+    assert "Matérn" not in smooth
+    truth = 2 * np.exp(-0.125) / np.sqrt(2 * np.pi) + 0.5 * (1 - 2 * 0.3085375387259869)
+    assert abs(answer.value[1] - truth) < 4 * answer.std_error[1]
+    assert answer.gain[1] > 1e4
 
 
 # Many dimensions

@@ -57,6 +57,10 @@ _NONE = "no control variate"
 # In many dimensions, where cubics are too many, what a line leaves of an integrand is learned along its own direction: on 200
 # draws of a sigmoid quartics there have errors 1.6 times too small, on 1000 they are right and have the smaller ones
 _QUARTIC = 800
+_KINKS = 3  # dimensions in which draws are dense enough to see kinks and jumps
+_MUCH = 1e5  # gain from which an integrand counts as smooth
+_DONE = 1e12  # and from which there is nothing left to learn
+_APART = 1e3  # ratio of gains from which integrands are too unlike to be tuned for together
 _AT_A_TIME = 10  # integrands that share their directions
 
 
@@ -129,13 +133,15 @@ class Selection:
 class Candidate(NamedTuple):
     """A family to try: tuned from where it stands by `criterion`, or as it is where that is None.
 
-    One that sees the integrands is tried on a few of them at a time, with a ridge that suits its linear part.
+    One that sees the integrands is tried on a few of them at a time, with a ridge that suits its linear part; one for `rough`
+    integrands on those for which nothing before it did much, since smooth ones would have it smooth.
     """
 
     label: str
     family: Family
     criterion: Differentiable | None = None
     objective: Objective | None = None
+    rough: bool = False
 
 
 def candidates(sample: Sample, time: float) -> list[Candidate]:
@@ -158,15 +164,19 @@ def candidates(sample: Sample, time: float) -> list[Candidate]:
     cubic = Polynomial(3, weight=[55.0, 7.0, 1.0])  # a linear term must not be shrunk like hundreds of cubic ones
     scale = max(3.0, np.sqrt(d))
     smooth = Kernel(kernels.Gaussian(scale), 2, weight=(scale**2 / d) ** 2)
-    rough = Kernel(kernels.InverseMultiquadric(scale), weight=scale**2 / d)
-    return found + [
+    slow = Kernel(kernels.InverseMultiquadric(scale), weight=scale**2 / d)
+    found += [
         Candidate(label, family, MarginalLikelihood())
         for label, family in (
             ("Polynomial(3) + Gaussian", cubic + smooth),
-            ("Polynomial(3) + stretched IMQ", cubic + Stretched(rough)),
-            ("stretched Polynomial(3) + IMQ", Stretched(Sum((cubic, rough)), mixing=True)),
+            ("Polynomial(3) + stretched IMQ", cubic + Stretched(slow)),
+            ("stretched Polynomial(3) + IMQ", Stretched(Sum((cubic, slow)), mixing=True)),
         )
     ]
+    if d <= _KINKS:
+        rough = cubic + Kernel(kernels.Matern(2.5, 1.0))
+        found.append(Candidate("Polynomial(3) + Matérn", rough, MarginalLikelihood(), rough=True))
+    return found
 
 
 def choose(
@@ -180,21 +190,29 @@ def choose(
     moving = np.ptp(values, axis=0).any()
     offered = candidates(sample, time) if moving else []
     cheap = sum(candidate.criterion is None and not candidate.family.sees_values for candidate in offered)  # always tried
-    tuned = [candidate for candidate in offered if candidate.criterion is not None]
     if len(sample) > _FEW_ENOUGH:  # a full fit costs n³: all are tuned, and the best on fewer draws is fitted to all
-        tuned = _best(tuned, sample, values, standardise, seed, time, deadline)
-    offered = [candidate for candidate in offered if candidate.criterion is None] + tuned
+        tuned = [candidate for candidate in offered if candidate.criterion is not None and not candidate.rough]
+        taken = _best(tuned, sample, values, standardise, seed, time, deadline)
+        offered = [candidate for candidate in offered if candidate in taken or candidate not in tuned]
     offered += [Candidate(family.describe(), family) for family in options.also if moving]
+    dear = next((k for k, candidate in enumerate(offered) if candidate.criterion is not None), len(offered))
     simple = 1
     for k, candidate in _shown(offered, options.progress):
         if k >= cheap and clock.perf_counter() > deadline:
             skipped.append(f"{candidate.label}: the budget of {options.budget:g} s was spent")
             continue
+        gains = _gains(answers)
+        columns = gains < _MUCH if candidate.rough else np.full(values.shape[1], True)
+        if not columns.any():
+            continue
+        guides = _alike(gains) if sample.dim <= _KINKS and k > dear and not candidate.rough else None
         try:
-            answer = _tried(candidate, sample, values, standardise, seed, time)
+            some = _tried(candidate, sample, values[:, columns], standardise, seed, time, guides)
         except NumericalError as error:
             skipped.append(str(error))
             continue
+        answer = (plain.value.copy(), plain.influence.copy())
+        answer[0][columns], answer[1][:, columns] = some
         labels.append(candidate.label)
         answers.append(answer)
         simple += k < cheap
@@ -217,6 +235,21 @@ def choose(
     return Run(intercept, series, equal, [], stats, None), selection
 
 
+def _gains(answers: Sequence[tuple[np.ndarray, Influence]]) -> Float64[np.ndarray, " q"]:
+    """By how much the best answer so far has less variance than the first, the plain one; infinite for constants."""
+    squares = np.stack([np.mean(influence**2, axis=0) for _, influence in answers])
+    best = squares.min(axis=0)
+    return np.divide(squares[0], best, out=np.full(len(best), np.inf), where=best > 0)
+
+
+def _alike(gains: Float64[np.ndarray, " q"]) -> Bool[np.ndarray, " q"] | None:
+    """The integrands to tune for together, once a kernel was tried: not those that lag far behind, nor those with nothing
+    left to learn; None for all."""
+    learning = gains < _DONE
+    found = learning & (gains > np.max(gains, where=learning, initial=0.0) / _APART)
+    return found if found.any() else None
+
+
 def _best(
     offered: list[Candidate], sample: Sample, values: np.ndarray, standardise: bool, seed: int, time: float, deadline: float
 ) -> list[Candidate]:
@@ -236,14 +269,21 @@ def _best(
 
 
 def _tried(
-    candidate: Candidate, sample: Sample, values: np.ndarray, standardise: bool, seed: int, time: float
+    candidate: Candidate,
+    sample: Sample,
+    values: np.ndarray,
+    standardise: bool,
+    seed: int,
+    time: float,
+    guides: Bool[np.ndarray, " q"] | None = None,
 ) -> tuple[Float64[np.ndarray, " q"], Influence]:
-    """A candidate's value and its influences at all draws."""
+    """A candidate's value and its influences at all draws; `guides` are the integrands that it is tuned for, if not all."""
     family, objective = candidate.family, candidate.objective
     if family.sees_values:
         return _along(family, sample, values, standardise, seed, time)
     if candidate.criterion is not None:
-        family, objective = _tuned(family, candidate.criterion, sample, values, standardise, time)
+        tuned_for = values if guides is None else values[:, guides]
+        family, objective = _tuned(family, candidate.criterion, sample, tuned_for, standardise, time)
     recipe = Recipe(family, objective, None, standardise, seed)
     thinned = candidate.criterion is not None and len(sample) > _DENSE
     split = _FitThinned(_THINNED) if thinned else default_split(family, objective)

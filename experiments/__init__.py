@@ -1,0 +1,1 @@
+"""Long studies, each with a quick mode that the tests run."""

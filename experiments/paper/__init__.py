@@ -1,0 +1,1 @@
+"""The experiments of Si, Oates, Duncan, Carin and Briol, through zerovar's public interface."""
