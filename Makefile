@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint bench paper clean
 
 setup: $(STAMP)
 
@@ -28,6 +28,10 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# The paper's experiments in a few minutes; the committed results are those of `python -m experiments.paper`
+paper: setup
+	$(BIN)/python -m experiments.paper --quick --out build/paper
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -26,6 +26,7 @@ ORDER = [
     "tuning",
     "checks",
     "cautions",
+    "candidates",
     "automatic",
     "result",
     "estimate",

@@ -8,7 +8,8 @@ import pytest
 from problems import ar1, gaussian, metropolis
 
 import zerovar as zv
-from zerovar.automatic import Candidate, _convex, _tried, candidates
+from zerovar.automatic import _convex
+from zerovar.candidates import Candidate, candidates, tried
 from zerovar.solvers.moving_sums import moving_sums
 from zerovar.std_errors import batch_sums
 
@@ -95,7 +96,7 @@ def test_families_of_the_users_own_compete():
 def test_a_network_competes_when_asked_for():
     network = zv.Network(zv.MLP(width=8, depth=1)) + zv.Polynomial(1)
     x = NORMAL[:100]
-    value, influence = _tried(Candidate("network", network), zv.Sample(x, -x), np.sin(x), True, 0, 1.0)
+    value, influence = tried(Candidate("network", network), zv.Sample(x, -x), np.sin(x), True, 0, 1.0)
     assert value.shape == (2,)
     assert np.allclose(influence.mean(axis=0), 0.0, atol=1e-12)  # out of fold: the series about its own mean
 
@@ -164,6 +165,18 @@ def test_gains_hold_on_metropolis_chains():
     assert 0.4 < np.sqrt(np.mean(np.square(z))) < 1.25 + 3 / np.sqrt(60)
 
 
+def test_candidates_far_from_the_plain_mean_are_not_believed():
+    """Scores of a shifted target: a line then says, exactly to rounding, that the mean is 1. The plain mean knows better."""
+    x = np.random.default_rng(7).normal(size=(300, 1))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        answer = zv.estimate(x, 1 - x, x, family=zv.Automatic(budget=0))
+    assert any("scores do not agree" in str(warning.message) for warning in caught)
+    assert abs(zv.estimate(x, -x, x, family=zv.Automatic(budget=0)).value[0]) < 1e-12
+    assert abs(answer.value[0]) < 4 * answer.std_error[0]
+    assert answer.std_error[0] > 0.5 * answer.plain_std_error[0]
+
+
 def test_kinks_get_a_rough_kernel():
     """Tuned for the kink alone: the smooth integrand, which the others serve, would have it smooth."""
     x = np.random.default_rng(3).normal(size=(400, 1))
@@ -205,8 +218,8 @@ def test_along_is_offered_where_cubics_are_too_many():
     values = np.stack([f, np.zeros(400), x[:, 0]], axis=1)
     sample = zv.Sample(x, -x)
     offered = {candidate.label: candidate for candidate in candidates(sample, 1.0)}
-    _, line = _tried(offered["Polynomial(1)"], sample, values, True, 0, 1.0)
-    value, along = _tried(offered["Polynomial(1) + Along(Polynomial(3))"], sample, values, True, 0, 1.0)
+    _, line = tried(offered["Polynomial(1)"], sample, values, True, 0, 1.0)
+    value, along = tried(offered["Polynomial(1) + Along(Polynomial(3))"], sample, values, True, 0, 1.0)
     assert np.mean(line[:, 0] ** 2) > 2 * np.mean(along[:, 0] ** 2)
     assert value[1] == 0.0
     assert np.abs(along[:, 1:]).max() < 1e-10

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from experiments.paper import genz, harness, polynomials
 from experiments.paper.integrands import GENZ, Polynomial, sum_of_complements, sum_of_coordinates
+from experiments.paper.mixtures import Mixture, SquaredExponential
 
 
 def cube_rule(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -95,3 +97,20 @@ def test_the_product_peak_in_five_dimensions():
     assert off["automatic"] < printed[1]
     assert off["kernel, exact"] < 3 * printed[1]
     assert off["kernel, SGD 5 epochs"] < 3 * printed[3]
+
+
+def test_gaussian_processes_integrate_against_mixtures():
+    """Integrals of the covariance by quadrature, scores by differences, and draws that agree with their own integrals."""
+    rng = np.random.default_rng(0)
+    mixture = Mixture(np.array([0.3, 0.7]), np.array([[-1.0], [0.8]]), np.array([[[0.5]], [[0.2]]]))
+    grid = np.linspace(-8, 8, 4001)[:, None]
+    sd, place = np.sqrt(mixture.covariances[:, 0]), mixture.means
+    density = (mixture.weights[:, None] * norm.pdf(grid.T, place, sd)).sum(axis=0)
+    weight = density * (grid[1, 0] - grid[0, 0])
+    kernel = SquaredExponential(1.3, 0.7)
+    x = np.array([[-2.0], [0.1], [1.5]])
+    assert kernel.integrated(x, mixture) == pytest.approx(kernel.matrix(x, grid) @ weight, rel=1e-10)
+    assert kernel.twice_integrated(mixture) == pytest.approx(weight @ kernel.integrated(grid, mixture), rel=1e-10)
+    assert mixture.scores(grid)[1:-1, 0] == pytest.approx(np.gradient(np.log(density), grid[:, 0])[1:-1], abs=1e-3)
+    f, integral = kernel.draw(rng, grid[::20], mixture)
+    assert integral == pytest.approx(weight[::20] @ f * 20, abs=1e-6)

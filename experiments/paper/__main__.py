@@ -10,10 +10,10 @@ from pathlib import Path
 
 from zerovar.files import atomic
 
-from . import genz, lidar, polynomials
+from . import gaussian_processes, genz, lidar, polynomials
 from .harness import FULL, QUICK, MissingData, Size, Study, collect
 
-STUDIES: dict[str, Study] = {study.NAME: study for study in (polynomials, genz, lidar)}
+STUDIES: dict[str, Study] = {study.NAME: study for study in (polynomials, genz, gaussian_processes, lidar)}
 HERE = Path(__file__).parent
 
 

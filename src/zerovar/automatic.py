@@ -13,7 +13,6 @@ import dataclasses
 import sys
 import time as clock
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64
@@ -23,45 +22,28 @@ from rich.table import Table
 from rich.text import Text
 from scipy.optimize import nnls
 
-from . import kernels
-from .cautions import DRAWS_PER_TERM
-from .criteria import Differentiable, MarginalLikelihood
+from .candidates import KINKS, Answer, Candidate, candidates, tried
 from .errors import NumericalError
-from .families import Along, Family, Kernel, LinearFamily, Polynomial, Stretched, Sum
-from .objectives import LeastSquares, Objective, SpectralVariance
-from .runs import Recipe, Run, default_split, plain_run, run
+from .families import Family
+from .runs import Run, plain_run
 from .sample import Sample
-from .splits import OutOfFold, cross_fit
-from .std_errors import INDEPENDENT, ROUNDING, batch_sums, mean_and_error, relative_uncertainty, tail_share, unit_size
-from .tuning import RIDGES, Descent, Tuned, tune
+from .std_errors import ROUNDING, batch_sums, mean_and_error, relative_uncertainty, tail_share, unit_size
 
-Influence = Float64[np.ndarray, "n q"]
-
-_TUNING_DRAWS = 400
-_POLISHED = 1500  # draws up to which hyper-parameters are polished on all of them
 _FEW_ENOUGH = 3000  # draws up to which every candidate is fitted to all of them
 _PILOT = 1000  # draws on which they are compared where there are more
-_DENSE = 10_000  # draws up to which a kernel is fitted to all of them
-_THINNED = 4000  # draws that fit a kernel where there are more
-_STEPS, _STEPS_ON_ALL = 40, 10
 _SUM_TO_ONE = 1e4
 _RARE = 0.9  # share of an integrand's own variance in a hundredth of the draws from which it is a rare event
 # Standard errors of its variance that are held against a candidate. On gp_regr, whose tails few draws have seen, stacks without
 # this are three times over-confident; on most posteriors it changes little.
 _DOUBT = 3.0
-# Effective draws from which hyper-parameters are tuned; of a slow chain twice as many, and four times as many a term, since its
-# tails are seen a few times only (cubics on 600 Metropolis draws worth 60: errors half of what they should be)
-_FEWEST = 50
-_SLOW, _LONG = 2.0, 200  # autocorrelation time and draws a chain from which the spectral variance is tried as an objective
 _NONE = "no control variate"
-# In many dimensions, where cubics are too many, what a line leaves of an integrand is learned along its own direction: on 200
-# draws of a sigmoid quartics there have errors 1.6 times too small, on 1000 they are right and have the smaller ones
-_QUARTIC = 800
-_KINKS = 3  # dimensions in which draws are dense enough to see kinks and jumps
+# Joint standard errors from the plain mean beyond which a candidate is not believed, and beyond which the error of an answer is
+# raised to half the distance. Where modes are of very different width and draws are few, a kernel can fit all draws of every
+# mode and still be wrong about the constant, and no draw left out can tell.
+_FAR, _SUSPECT = 4.5, 3.0
 _MUCH = 1e5  # gain from which an integrand counts as smooth
 _DONE = 1e12  # and from which there is nothing left to learn
 _APART = 1e3  # ratio of gains from which integrands are too unlike to be tuned for together
-_AT_A_TIME = 10  # integrands that share their directions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,55 +112,6 @@ class Selection:
     __repr__ = __str__
 
 
-class Candidate(NamedTuple):
-    """A family to try: tuned from where it stands by `criterion`, or as it is where that is None.
-
-    One that sees the integrands is tried on a few of them at a time, with a ridge that suits its linear part; one for `rough`
-    integrands on those for which nothing before it did much, since smooth ones would have it smooth.
-    """
-
-    label: str
-    family: Family
-    criterion: Differentiable | None = None
-    objective: Objective | None = None
-    rough: bool = False
-
-
-def candidates(sample: Sample, time: float) -> list[Candidate]:
-    """The built-in ones for draws of this size and dimension, simplest first."""
-    d, effective = sample.dim, len(sample) / max(time, 1.0)
-    fewest, a_term = (_FEWEST, DRAWS_PER_TERM) if time < INDEPENDENT else (2 * _FEWEST, 4 * DRAWS_PER_TERM)
-    found = [
-        Candidate(f"Polynomial({degree})", Polynomial(degree))
-        for degree in (1, 2, 3)
-        if a_term * Polynomial(degree).num_features(d) <= effective
-    ]
-    if time >= _SLOW and len(sample) >= _LONG * sample.num_chains:
-        found += [Candidate(f"{label}, spectral variance", family, None, SpectralVariance()) for label, family, *_ in found[:2]]
-    if a_term * Polynomial(3).num_features(d) > effective and a_term * _AT_A_TIME < effective:
-        degree = 4 if effective >= _QUARTIC else 3
-        along = Along(Polynomial(degree, weight=(0.0, *(degree - 1) * (np.inf,))))
-        found.append(Candidate(f"Polynomial(1) + Along(Polynomial({degree}))", Polynomial(1) + along))
-    if effective < fewest:
-        return found
-    cubic = Polynomial(3, weight=[55.0, 7.0, 1.0])  # a linear term must not be shrunk like hundreds of cubic ones
-    scale = max(3.0, np.sqrt(d))
-    smooth = Kernel(kernels.Gaussian(scale), 2, weight=(scale**2 / d) ** 2)
-    slow = Kernel(kernels.InverseMultiquadric(scale), weight=scale**2 / d)
-    found += [
-        Candidate(label, family, MarginalLikelihood())
-        for label, family in (
-            ("Polynomial(3) + Gaussian", cubic + smooth),
-            ("Polynomial(3) + stretched IMQ", cubic + Stretched(slow)),
-            ("stretched Polynomial(3) + IMQ", Stretched(Sum((cubic, slow)), mixing=True)),
-        )
-    ]
-    if d <= _KINKS:
-        rough = cubic + Kernel(kernels.Matern(2.5, 1.0))
-        found.append(Candidate("Polynomial(3) + Matérn", rough, MarginalLikelihood(), rough=True))
-    return found
-
-
 def choose(
     names: tuple[str, ...], sample: Sample, values: np.ndarray, options: Automatic, standardise: bool, seed: int, time: float
 ) -> tuple[Run, Selection]:
@@ -186,14 +119,15 @@ def choose(
     started = clock.perf_counter()
     deadline = started + options.budget
     plain = plain_run(sample, values)
-    labels, answers, skipped = [_NONE], [(plain.value, plain.influence)], []
+    labels, answers, skipped = [_NONE], [Answer(plain.value, plain.influence)], []
     moving = np.ptp(values, axis=0).any()
     offered = candidates(sample, time) if moving else []
-    cheap = sum(candidate.criterion is None and not candidate.family.sees_values for candidate in offered)  # always tried
     if len(sample) > _FEW_ENOUGH:  # a full fit costs n³: all are tuned, and the best on fewer draws is fitted to all
         tuned = [candidate for candidate in offered if candidate.criterion is not None and not candidate.rough]
-        taken = _best(tuned, sample, values, standardise, seed, time, deadline)
-        offered = [candidate for candidate in offered if candidate in taken or candidate not in tuned]
+        better = _best(tuned, sample, values, standardise, seed, time, deadline)
+        beaten = {candidate.label for candidate in tuned} - {candidate.label for candidate in better}
+        offered = [candidate for candidate in offered if candidate.label not in beaten]
+    cheap = sum(candidate.criterion is None and not candidate.family.sees_values for candidate in offered)  # always tried
     offered += [Candidate(family.describe(), family) for family in options.also if moving]
     dear = next((k for k, candidate in enumerate(offered) if candidate.criterion is not None), len(offered))
     simple = 1
@@ -205,22 +139,25 @@ def choose(
         columns = gains < _MUCH if candidate.rough else np.full(values.shape[1], True)
         if not columns.any():
             continue
-        guides = _alike(gains) if sample.dim <= _KINKS and k > dear and not candidate.rough else None
+        guides = _alike(gains) if sample.dim <= KINKS and k > dear and not candidate.rough else None
         try:
-            some = _tried(candidate, sample, values[:, columns], standardise, seed, time, guides)
+            some = tried(candidate, sample, values[:, columns], standardise, seed, time, guides)
         except NumericalError as error:
             skipped.append(str(error))
             continue
-        answer = (plain.value.copy(), plain.influence.copy())
-        answer[0][columns], answer[1][:, columns] = some
+        answer = Answer(plain.value.copy(), plain.influence.copy())
+        answer.value[columns], answer.influence[:, columns] = some
         labels.append(candidate.label)
         answers.append(answer)
         simple += k < cheap
-    influences = np.stack([influence for _, influence in answers])
-    chains = influences.reshape(len(labels), sample.num_chains, -1, values.shape[1])
+    found = np.stack([answer.value for answer in answers])
+    chains = np.stack([sample.by_chain(answer.influence) for answer in answers])
     equal = np.full(len(sample), 1 / len(sample))
     scale = np.abs(values).max(axis=0)
     errors = np.stack([mean_and_error(one, equal, scale)[1] for one in chains])
+    far = np.abs(found - found[0]) > _FAR * np.hypot(errors, errors[0])
+    for k, j in np.argwhere(far):  # no draw says what is wrong with it, but the plain mean does
+        found[k, j], errors[k, j], chains[k, :, :, j] = found[0, j], errors[0, j], chains[0, :, :, j]
     weights, reasons = _weighed(batch_sums(chains, time), errors <= ROUNDING * scale, labels, simple)
     rare = tail_share(sample.by_chain(values)) > _RARE
     worse = mean_and_error(np.einsum("kq,kcdq->cdq", weights, chains), equal, scale)[1] > errors[0]
@@ -228,16 +165,19 @@ def choose(
         weights[:, j] = np.eye(len(labels))[0]
         few = "its variance rests on a handful of draws: too few to learn from"
         reasons[j] = few if rare[j] else "nothing helps once autocorrelation is counted"
-    intercept = np.sum(weights * np.stack([value for value, _ in answers]), axis=0)
+    intercept = np.sum(weights * found, axis=0)
     series = np.einsum("kq,kcdq->cdq", weights, chains)
+    gap = np.abs(intercept - found[0])
+    doubtful = gap > _SUSPECT * np.hypot(mean_and_error(series, equal, scale)[1], errors[0])
+    series += np.where(doubtful, gap / 2, 0.0)  # an error is never below the mean of its influences
     stats = plain.stats | {"form": "stack", "seconds": clock.perf_counter() - started}
     selection = Selection(names, tuple(labels), errors, weights, tuple(reasons), tuple(skipped))
     return Run(intercept, series, equal, [], stats, None), selection
 
 
-def _gains(answers: Sequence[tuple[np.ndarray, Influence]]) -> Float64[np.ndarray, " q"]:
+def _gains(answers: Sequence[Answer]) -> Float64[np.ndarray, " q"]:
     """By how much the best answer so far has less variance than the first, the plain one; infinite for constants."""
-    squares = np.stack([np.mean(influence**2, axis=0) for _, influence in answers])
+    squares = np.stack([np.mean(answer.influence**2, axis=0) for answer in answers])
     best = squares.min(axis=0)
     return np.divide(squares[0], best, out=np.full(len(best), np.inf), where=best > 0)
 
@@ -261,88 +201,11 @@ def _best(
         if clock.perf_counter() > deadline:
             break
         try:
-            influence = _tried(candidate, pilot, values[rows], standardise, seed, spacing)[1]
+            influence = tried(candidate, pilot, values[rows], standardise, seed, spacing)[1]
         except NumericalError:
             continue
         scores.append((float(np.log(np.mean(influence**2, axis=0) + np.finfo(float).tiny).mean()), candidate))
     return [min(scores, key=lambda pair: pair[0])[1]] if scores else offered
-
-
-def _tried(
-    candidate: Candidate,
-    sample: Sample,
-    values: np.ndarray,
-    standardise: bool,
-    seed: int,
-    time: float,
-    guides: Bool[np.ndarray, " q"] | None = None,
-) -> tuple[Float64[np.ndarray, " q"], Influence]:
-    """A candidate's value and its influences at all draws; `guides` are the integrands that it is tuned for, if not all."""
-    family, objective = candidate.family, candidate.objective
-    if family.sees_values:
-        return _along(family, sample, values, standardise, seed, time)
-    if candidate.criterion is not None:
-        tuned_for = values if guides is None else values[:, guides]
-        family, objective = _tuned(family, candidate.criterion, sample, tuned_for, standardise, time)
-    recipe = Recipe(family, objective, None, standardise, seed)
-    thinned = candidate.criterion is not None and len(sample) > _DENSE
-    split = _FitThinned(_THINNED) if thinned else default_split(family, objective)
-    answer = run(recipe, sample, values, split, time)
-    if not isinstance(split, OutOfFold):
-        return answer.value, answer.influence
-    rows = np.sort(np.concatenate([held for _, held in split.folds(sample)]))
-    influence = np.zeros_like(values)
-    influence[rows] = answer.influence * (len(sample) / len(rows))
-    return answer.value, influence
-
-
-def _along(
-    family: Family, sample: Sample, values: np.ndarray, standardise: bool, seed: int, time: float
-) -> tuple[Float64[np.ndarray, " q"], Influence]:
-    """A few integrands at a time share their directions."""
-    apart = min(int(len(sample) / time), _POLISHED)
-    answers = []
-    for first in range(0, values.shape[1], _AT_A_TIME):
-        some = values[:, first : first + _AT_A_TIME]
-        if np.ptp(some, axis=0).any():
-            tuned = tune(Polynomial(1), sample, some, ridges=RIDGES, draws=apart, standardise=standardise)
-            assert isinstance(tuned, Tuned)
-            answers.append(run(Recipe(family, tuned.objective, None, standardise, seed), sample, some, cross_fit(10), time))
-        else:
-            answers.append(plain_run(sample, some))
-    value, influence = zip(*((answer.value, answer.influence) for answer in answers), strict=True)
-    return np.concatenate(value), np.concatenate(influence, axis=1)
-
-
-def _tuned(
-    family: Family, criterion: Differentiable, sample: Sample, values: np.ndarray, standardise: bool, time: float
-) -> tuple[LinearFamily, LeastSquares]:
-    """Descent on a few hundred draws, far enough apart to count as independent; then some steps on all, if those are few."""
-    apart = int(np.clip(len(sample) / time, 100, _TUNING_DRAWS))
-    few, rows = sample.thinned(apart)
-    whole = sample if standardise else None
-    descent = Descent.on(family, few, values[rows], whole)
-    every = np.arange(values.shape[1])
-    end = descent.run(every, criterion, _STEPS)
-    if isinstance(criterion, MarginalLikelihood) and len(few) < len(sample) <= _POLISHED and time < INDEPENDENT:
-        descent = Descent.on(family, sample, values, whole)
-        end = descent.run(every, criterion, _STEPS_ON_ALL, end.position)
-    found = descent.tuned(end, len(sample))
-    return found.family, found.objective
-
-
-@dataclasses.dataclass(frozen=True)
-class _FitThinned(OutOfFold):
-    """Draws that are equally spaced fit, all others estimate."""
-
-    most: int
-
-    def folds(self, sample):
-        fitting = sample.thinned(self.most)[1]
-        return [(fitting, np.setdiff1d(np.arange(len(sample)), fitting))]
-
-    def describe(self):
-        return f"fitted to {self.most} draws"
 
 
 def _weighed(
