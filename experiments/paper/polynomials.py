@@ -30,7 +30,7 @@ def jobs(size: Size) -> list[Job]:
     dimensions = (1, 5) if size.quick else (1, 5, 10, 20, 50)
     cases = [("sum", 1000, 0.5, "polynomial", d) for d in dimensions]
     if not size.quick:
-        cases += [("complements", 10_000, 0.9, "polynomial", d) for d in (1, 10, 50)]
+        cases += [("complements", 10_000, 0.9, "polynomial", d) for d in (1, 10, 20)]
         cases += [("sum", 1000, 0.5, "kernel", d) for d in (1, 5, 20)]
     names = ("integrand_family", "draws", "share", "family", "d")
     return [dict(zip(names, case, strict=True)) | {"repetition": r} for case in cases for r in range(size.repetitions)]
@@ -87,7 +87,8 @@ def section(rows: list[Row]) -> str:
     ]
     text = (
         "The integrand lies in the span of the quadratic family, so that the exact solve leaves rounding only, and SGD goes "
-        "there at a geometric rate: its coordinates are whitened.\n\n"
+        "there at a geometric rate: its coordinates are whitened. In d = 50 there are 1325 terms for 500 fitting draws: "
+        "neither is determined; weights that favour the linear terms are what would help.\n\n"
     )
     return text + markdown(header, table)
 
