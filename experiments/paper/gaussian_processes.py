@@ -15,7 +15,7 @@ import numpy as np
 
 import zerovar as zv
 
-from .harness import Job, Row, Size, absolute_error, distinct, estimates, markdown, select
+from .harness import Job, Row, Size, absolute_error, distinct, estimates, markdown, plain, select
 from .mixtures import Mixture, SquaredExponential
 
 NAME = "gaussian_processes"
@@ -42,10 +42,6 @@ def run(job: Job, data: Path | None) -> list[Row]:
     sample = zv.Sample(x, scores)
     rows: list[Row] = []
 
-    def add(method: str, value: float, seconds: float, error: float | None = None) -> None:
-        row = {"method": method, "integrand": "f", "value": value, "truth": truth, "std_error": error, "seconds": seconds}
-        rows.append(row)
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
         tuned = zv.tune(zv.Kernel(zv.kernels.Decaying(0.1, np.sqrt(d))), sample, f, evaluations=40)
@@ -55,12 +51,12 @@ def run(job: Job, data: Path | None) -> list[Row]:
                 fitted = zv.fit(family, sample, f, objective(penalties), solver)
                 seconds = time.perf_counter() - started
                 value = fitted.intercept[0] if label == "LS" else np.mean(f - fitted(sample)[:, 0])
-                add(f"{method}, J^{label}", float(value), seconds)
+                row = {"method": f"{method}, J^{label}", "integrand": "f", "value": float(value), "truth": truth}
+                rows.append(row | {"std_error": None, "seconds": seconds})
         started = time.perf_counter()
         answer = zv.estimate(x, scores, {"f": f}, family=zv.Automatic(progress=False))
         rows += estimates("automatic", answer, np.array([truth]), time.perf_counter() - started)
-    add("MC", float(answer.plain_value[0]), 0.0, float(answer.plain_std_error[0]))
-    return rows
+    return rows + plain(answer, np.array([truth]))
 
 
 def _methods(tuned: Any, epochs: int) -> list[tuple[str, Any, Any, Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 import zerovar as zv
 
-from .harness import Job, Row, Size, absolute_error, estimates, markdown, select
+from .harness import Job, Row, Size, absolute_error, estimates, markdown, plain, select
 from .integrands import GENZ, SMOOTH
 
 NAME = "genz"
@@ -83,7 +83,6 @@ class _Work:
         self.rows: list[Row] = []
 
     def on_the_line(self) -> list[Row]:
-        self.plain()
         self.estimate("polynomial, SGD 25 epochs", 0.5, tuple(GENZ), zv.Polynomial(2), None, zv.SGD(8, 25, progress=False))
         self.estimate("polynomial, exact", 0.5, tuple(GENZ), zv.Polynomial(2), None, None)
         for label, share in SPLITS.items():
@@ -104,7 +103,6 @@ class _Work:
 
     def in_dimensions(self) -> list[Row]:
         group = ("Product Peak",)
-        self.plain()
         family, objective = self.tuned(_kernel(self.x.shape[1]), 0.5, group)
         self.estimate("kernel, exact", 0.5, group, family, objective, None)
         for epochs in (2, 5):
@@ -143,17 +141,12 @@ class _Work:
                 for name, c in zip(group, fitted.intercept, strict=True)
             ]
 
-    def plain(self) -> None:
-        for name, f in self.values.items():
-            error = float(f.std(ddof=1) / np.sqrt(N))
-            row = {"split": "50/50", "method": "MC", "integrand": name, "value": float(f.mean()), "truth": self.truth[name]}
-            self.rows.append(row | {"std_error": error, "seconds": 0.0})
-
     def automatic(self) -> None:
         started = time.perf_counter()
         answer = zv.estimate(self.x, -self.x, self.values, family=zv.Automatic(progress=False))
         truth = np.array([self.truth[name] for name in self.values])
         self.rows += estimates("automatic", answer, truth, time.perf_counter() - started, split="50/50")
+        self.rows += plain(answer, truth, split="50/50")
 
 
 def _kernel(d: int) -> zv.Kernel:

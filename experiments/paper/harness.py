@@ -153,6 +153,13 @@ def estimates(method: str, answer: Any, truth: np.ndarray, seconds: float, **mor
     ]
 
 
+def plain(answer: Any, truth: np.ndarray, **more: Any) -> list[Row]:
+    """Rows of the plain mean, which every answer of `zv.estimate` carries."""
+    rows = estimates("MC", answer, truth, 0.0, **more)
+    numbers = zip(answer.plain_value, answer.plain_std_error, strict=True)
+    return [row | {"value": float(v), "std_error": float(e)} for row, (v, e) in zip(rows, numbers, strict=True)]
+
+
 class Error(NamedTuple):
     """Mean absolute error over repetitions, its own standard error, and how often ± 2 standard errors held the truth."""
 

@@ -19,7 +19,7 @@ import numpy as np
 import zerovar as zv
 from benchmarks.chains import metropolis
 
-from .harness import Job, MissingData, Row, Size, absolute_error, distinct, estimates, markdown, select
+from .harness import Job, MissingData, Row, Size, absolute_error, distinct, estimates, markdown, plain, select
 
 NAME = "lidar"
 TITLE = "LIDAR: moments of a Gaussian process' hyper-parameters and its log likelihood (supplement)"
@@ -82,11 +82,7 @@ def run(job: Job, data: Path | None) -> list[Row]:
             started = time.perf_counter()
             answer = zv.estimate(phi, scores, values, **options)
             rows += estimates(method, answer, truth, time.perf_counter() - started)
-    plain = [
-        row | {"method": "MC", "value": float(v), "std_error": float(e), "seconds": 0.0}
-        for row, v, e in zip(rows[-len(NAMES) :], answer.plain_value, answer.plain_std_error, strict=True)
-    ]
-    return plain + rows
+    return plain(answer, truth) + rows
 
 
 def _methods() -> dict[str, dict[str, Any]]:
@@ -130,15 +126,15 @@ def figure(rows: list[Row], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     methods = distinct(rows, "method")
-    figure, panels = plt.subplots(1, len(NAMES), figsize=(13, 3.2), layout="constrained")
+    figure, panels = plt.subplots(1, len(NAMES), figsize=(13, 3), sharey=True, layout="constrained")
     for axes, name in zip(panels, NAMES, strict=True):
         for k, method in enumerate(methods):
             off = [abs(row["value"] - row["truth"]) for row in select(rows, integrand=name, method=method)]
-            axes.plot(np.full(len(off), k), off, ".", color=f"C{k}", alpha=0.4)
-            axes.plot([k - 0.3, k + 0.3], 2 * [np.mean(off)], color=f"C{k}", lw=2)
-        axes.set(yscale="log", title=name, xticks=range(len(methods)))
-        axes.set_xticklabels(methods, rotation=90, fontsize=8)
-        axes.grid(axis="y", alpha=0.3)
-    panels[0].set_ylabel("absolute error; line: mean")
+            axes.plot(off, np.full(len(off), k), ".", color=f"C{k}", alpha=0.4)
+            axes.plot(2 * [np.mean(off)], [k - 0.35, k + 0.35], color=f"C{k}", lw=2)
+        axes.set(xscale="log", title=name, yticks=range(len(methods)), yticklabels=methods)
+        axes.grid(axis="x", alpha=0.3)
+    panels[0].invert_yaxis()
+    figure.supxlabel("absolute error of each repetition; bar: their mean", fontsize=9)
     figure.savefig(path, dpi=150)
     plt.close(figure)

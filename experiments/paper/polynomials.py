@@ -15,7 +15,7 @@ import numpy as np
 
 import zerovar as zv
 
-from .harness import Job, Row, Size, absolute_error, distinct, estimates, markdown, select
+from .harness import Job, Row, Size, absolute_error, distinct, estimates, markdown, plain, select
 from .integrands import sum_of_complements, sum_of_coordinates
 
 NAME = "polynomials"
@@ -54,15 +54,7 @@ def run(job: Job, data: Path | None) -> list[Row]:
             answer = zv.estimate(x, -x, values, solver=solver, **common)
             method = "SGD" if epochs else "exact"
             rows += estimates(method, answer, truth, time.perf_counter() - started, epochs=epochs)
-    error = float(answer.plain_std_error[0])
-    plain = {
-        "epochs": 0,
-        "method": "MC",
-        "integrand": rows[0]["integrand"],
-        "value": float(values.mean()),
-        "truth": float(truth[0]),
-    }
-    return [plain | {"std_error": error, "seconds": 0.0}, *rows]
+    return plain(answer, truth, epochs=0) + rows
 
 
 def section(rows: list[Row]) -> str:
@@ -70,10 +62,10 @@ def section(rows: list[Row]) -> str:
     for case, family in dict.fromkeys((row["integrand_family"], row["family"]) for row in rows):
         for d in distinct(select(rows, integrand_family=case, family=family), "d"):
             here = select(rows, integrand_family=case, family=family, d=d)
-            plain, exact = (absolute_error(select(here, method=method)) for method in ("MC", "exact"))
+            mean, exact = (absolute_error(select(here, method=method)) for method in ("MC", "exact"))
             trained = {e: absolute_error(select(here, method="SGD", epochs=e)) for e in EPOCHS}
             printed = f"{PRINTED[d]:.1e}" if d in PRINTED and case == "sum" and family == "polynomial" else ""
-            cells = [{"sum": "Σ x_i", "complements": "Σ (1 − x_j)"}[case], family, d, plain, exact, *trained.values(), printed]
+            cells = [{"sum": "Σ x_i", "complements": "Σ (1 − x_j)"}[case], family, d, mean, exact, *trained.values(), printed]
             table.append([*cells, f"{exact.seconds:.2f} / {trained[25].seconds:.2f} s"])
     header = [
         "f",

@@ -13,6 +13,7 @@ import dataclasses
 import sys
 import time as clock
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64
@@ -72,8 +73,8 @@ class Automatic:
 class Selection:
     """What was tried and what was taken, for k candidates and q integrands; `print` it for a table.
 
-    `std_errors` (k, q) are those of each candidate by itself; `weights` (k, q) the convex
-    combination in the answer; `reasons` says for each integrand why; `skipped` what was not tried, and why not.
+    `std_errors` (k, q) are those of each candidate by itself; `weights` (k, q) the convex combination in the answer; `reasons`
+    says for each integrand why; `skipped` what was not tried, and why not.
     """
 
     names: tuple[str, ...]
@@ -120,16 +121,10 @@ def choose(
     deadline = started + options.budget
     plain = plain_run(sample, values)
     labels, answers, skipped = [_NONE], [Answer(plain.value, plain.influence)], []
-    moving = np.ptp(values, axis=0).any()
-    offered = candidates(sample, time) if moving else []
-    if len(sample) > _FEW_ENOUGH:  # a full fit costs n³: all are tuned, and the best on fewer draws is fitted to all
-        tuned = [candidate for candidate in offered if candidate.criterion is not None and not candidate.rough]
-        better = _best(tuned, sample, values, standardise, seed, time, deadline)
-        beaten = {candidate.label for candidate in tuned} - {candidate.label for candidate in better}
-        offered = [candidate for candidate in offered if candidate.label not in beaten]
-    cheap = sum(candidate.criterion is None and not candidate.family.sees_values for candidate in offered)  # always tried
-    offered += [Candidate(family.describe(), family) for family in options.also if moving]
-    dear = next((k for k, candidate in enumerate(offered) if candidate.criterion is not None), len(offered))
+    offered = _offered(sample, values, standardise, seed, time, deadline)
+    cheap = sum(candidate.cheap for candidate in offered)  # always tried
+    offered += [Candidate(family.describe(), family) for family in options.also if np.ptp(values, axis=0).any()]
+    tuned = next((k for k, candidate in enumerate(offered) if candidate.criterion is not None), len(offered))
     simple = 1
     for k, candidate in _shown(offered, options.progress):
         if k >= cheap and clock.perf_counter() > deadline:
@@ -139,7 +134,7 @@ def choose(
         columns = gains < _MUCH if candidate.rough else np.full(values.shape[1], True)
         if not columns.any():
             continue
-        guides = _alike(gains) if sample.dim <= KINKS and k > dear and not candidate.rough else None
+        guides = _alike(gains) if sample.dim <= KINKS and k > tuned and not candidate.rough else None
         try:
             some = tried(candidate, sample, values[:, columns], standardise, seed, time, guides)
         except NumericalError as error:
@@ -150,29 +145,60 @@ def choose(
         labels.append(candidate.label)
         answers.append(answer)
         simple += k < cheap
+    stack = _stacked(sample, values, time, labels, answers, simple)
+    stats = plain.stats | {"form": "stack", "seconds": clock.perf_counter() - started}
+    selection = Selection(names, tuple(labels), stack.errors, stack.weights, tuple(stack.reasons), tuple(skipped))
+    return Run(stack.value, stack.series, np.full(len(sample), 1 / len(sample)), [], stats, None), selection
+
+
+def _offered(sample: Sample, values: np.ndarray, standardise: bool, seed: int, time: float, deadline: float) -> list[Candidate]:
+    """The built-in candidates; where draws are many, of those that cost n³ only the one that did best on fewer."""
+    if not np.ptp(values, axis=0).any():
+        return []
+    offered = candidates(sample, time)
+    if len(sample) <= _FEW_ENOUGH:
+        return offered
+    tuned = [candidate for candidate in offered if candidate.criterion is not None and not candidate.rough]
+    better = _best(tuned, sample, values, standardise, seed, time, deadline)
+    beaten = {candidate.label for candidate in tuned} - {candidate.label for candidate in better}
+    return [candidate for candidate in offered if candidate.label not in beaten]
+
+
+class _Stack(NamedTuple):
+    """The combined value (q,) and its influences, how much of each candidate is in it, and why."""
+
+    value: Float64[np.ndarray, " q"]
+    series: Float64[np.ndarray, "chain draw q"]
+    weights: Float64[np.ndarray, "k q"]
+    errors: Float64[np.ndarray, "k q"]
+    reasons: list[str]
+
+
+def _stacked(
+    sample: Sample, values: np.ndarray, time: float, labels: Sequence[str], answers: Sequence[Answer], simple: int
+) -> _Stack:
+    """The first answer is the plain one, and the others are held against it."""
+    equal, scale = np.full(len(sample), 1 / len(sample)), np.abs(values).max(axis=0)
     found = np.stack([answer.value for answer in answers])
     chains = np.stack([sample.by_chain(answer.influence) for answer in answers])
-    equal = np.full(len(sample), 1 / len(sample))
-    scale = np.abs(values).max(axis=0)
     errors = np.stack([mean_and_error(one, equal, scale)[1] for one in chains])
     far = np.abs(found - found[0]) > _FAR * np.hypot(errors, errors[0])
     for k, j in np.argwhere(far):  # no draw says what is wrong with it, but the plain mean does
         found[k, j], errors[k, j], chains[k, :, :, j] = found[0, j], errors[0, j], chains[0, :, :, j]
     weights, reasons = _weighed(batch_sums(chains, time), errors <= ROUNDING * scale, labels, simple)
+    series = np.einsum("kq,kcdq->cdq", weights, chains)
+    error = mean_and_error(series, equal, scale)[1]
     rare = tail_share(sample.by_chain(values)) > _RARE
-    worse = mean_and_error(np.einsum("kq,kcdq->cdq", weights, chains), equal, scale)[1] > errors[0]
-    for j in np.flatnonzero((rare | worse) & (weights[0] < 1)):
+    for j in np.flatnonzero((rare | (error > errors[0])) & (weights[0] < 1)):
         weights[:, j] = np.eye(len(labels))[0]
+        series[:, :, j], error[j] = chains[0, :, :, j], errors[0, j]
         few = "its variance rests on a handful of draws: too few to learn from"
         reasons[j] = few if rare[j] else "nothing helps once autocorrelation is counted"
-    intercept = np.sum(weights * found, axis=0)
-    series = np.einsum("kq,kcdq->cdq", weights, chains)
-    gap = np.abs(intercept - found[0])
-    doubtful = gap > _SUSPECT * np.hypot(mean_and_error(series, equal, scale)[1], errors[0])
+    value = np.sum(weights * found, axis=0)
+    gap = np.abs(value - found[0])
+    doubtful = gap > _SUSPECT * np.hypot(error, errors[0])
     series += np.where(doubtful, gap / 2, 0.0)  # an error is never below the mean of its influences
-    stats = plain.stats | {"form": "stack", "seconds": clock.perf_counter() - started}
-    selection = Selection(names, tuple(labels), errors, weights, tuple(reasons), tuple(skipped))
-    return Run(intercept, series, equal, [], stats, None), selection
+    return _Stack(value, series, weights, errors, reasons)
 
 
 def _gains(answers: Sequence[Answer]) -> Float64[np.ndarray, " q"]:
@@ -201,7 +227,7 @@ def _best(
         if clock.perf_counter() > deadline:
             break
         try:
-            influence = tried(candidate, pilot, values[rows], standardise, seed, spacing)[1]
+            influence = tried(candidate, pilot, values[rows], standardise, seed, spacing).influence
         except NumericalError:
             continue
         scores.append((float(np.log(np.mean(influence**2, axis=0) + np.finfo(float).tiny).mean()), candidate))

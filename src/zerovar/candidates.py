@@ -45,8 +45,9 @@ class Answer(NamedTuple):
 class Candidate(NamedTuple):
     """A family to try: tuned from where it stands by `criterion`, or as it is where that is None.
 
-    One that sees the integrands is tried on a few of them at a time, with a ridge that suits its linear part; one for `rough`
-    integrands on those for which nothing before it did much, since smooth ones would have it smooth.
+    One with `at_a_time` is tried on so many integrands at a time, whose directions they share, with a ridge that suits its
+    linear part; one for `rough` integrands on those for which nothing before it did much, since smooth ones would have it
+    smooth.
     """
 
     label: str
@@ -54,6 +55,12 @@ class Candidate(NamedTuple):
     criterion: Differentiable | None = None
     objective: Objective | None = None
     rough: bool = False
+    at_a_time: int | None = None
+
+    @property
+    def cheap(self) -> bool:
+        """Whether there is nothing to tune."""
+        return self.criterion is None and self.at_a_time is None
 
 
 def candidates(sample: Sample, time: float) -> list[Candidate]:
@@ -70,7 +77,7 @@ def candidates(sample: Sample, time: float) -> list[Candidate]:
     if a_term * Polynomial(3).num_features(d) > effective and a_term * _AT_A_TIME < effective:
         degree = 4 if effective >= _QUARTIC else 3
         along = Along(Polynomial(degree, weight=(0.0, *(degree - 1) * (np.inf,))))
-        found.append(Candidate(f"Polynomial(1) + Along(Polynomial({degree}))", Polynomial(1) + along))
+        found.append(Candidate(f"Polynomial(1) + Along(Polynomial({degree}))", Polynomial(1) + along, at_a_time=_AT_A_TIME))
     if effective < fewest:
         return found
     cubic = Polynomial(3, weight=[55.0, 7.0, 1.0])  # a linear term must not be shrunk like hundreds of cubic ones
@@ -102,8 +109,8 @@ def tried(
 ) -> Answer:
     """A candidate's value and its influences at all draws; `guides` are the integrands that it is tuned for, if not all."""
     family, objective = candidate.family, candidate.objective
-    if family.sees_values:
-        return _along(family, sample, values, standardise, seed, time)
+    if candidate.at_a_time is not None:
+        return _along(family, candidate.at_a_time, sample, values, standardise, seed, time)
     if candidate.criterion is not None:
         tuned_for = values if guides is None else values[:, guides]
         family, objective = _tuned(family, candidate.criterion, sample, tuned_for, standardise, time)
@@ -119,12 +126,14 @@ def tried(
     return Answer(answer.value, influence)
 
 
-def _along(family: Family, sample: Sample, values: np.ndarray, standardise: bool, seed: int, time: float) -> Answer:
+def _along(
+    family: Family, at_a_time: int, sample: Sample, values: np.ndarray, standardise: bool, seed: int, time: float
+) -> Answer:
     """A few integrands at a time share their directions."""
     apart = min(int(len(sample) / time), _POLISHED)
     answers = []
-    for first in range(0, values.shape[1], _AT_A_TIME):
-        some = values[:, first : first + _AT_A_TIME]
+    for first in range(0, values.shape[1], at_a_time):
+        some = values[:, first : first + at_a_time]
         if np.ptp(some, axis=0).any():
             tuned = tune(Polynomial(1), sample, some, ridges=RIDGES, draws=apart, standardise=standardise)
             assert isinstance(tuned, Tuned)
