@@ -160,3 +160,12 @@ def test_the_default_solver_of_a_network_is_sgd():
     assert answer.stats["form"] == "sgd"
     with pytest.raises(ValueError, match="SGD"):
         zv.fit(zv.Network(), zv.Sample(x, s), x, solver=zv.Exact())
+
+
+@pytest.mark.parametrize("architecture", [zv.MLP(8, 2), zv.ResNet(8, 1)])
+def test_divergence_in_more_dimensions_than_hidden_units(architecture, x64):
+    rng, d = np.random.default_rng(0), 40
+    network = zv.Network(architecture).built(d, 2, rng).stirred(rng)
+    x, s = jnp.asarray(rng.normal(size=(2, d)))
+    expected = zv.Langevin()(lambda point: network.module(point).reshape(2, d), x, s)
+    assert np.asarray(network(x[None], s[None]))[0] == pytest.approx(np.asarray(expected), rel=1e-12)

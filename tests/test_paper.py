@@ -1,10 +1,13 @@
 """The paper's experiments: integrals against quadrature, results that survive interruption, and numbers of quick runs."""
 
+import jax
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 from scipy.stats import norm
 
-from experiments.paper import genz, harness, polynomials
+from experiments.paper import __main__ as program
+from experiments.paper import costs, genz, harness, lidar, logistic, lotka_volterra
 from experiments.paper.integrands import GENZ, Polynomial, sum_of_complements, sum_of_coordinates
 from experiments.paper.mixtures import Mixture, SquaredExponential
 
@@ -80,23 +83,120 @@ def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path):
     assert (tmp_path / "counted.csv").read_text().count("\n") == 5
 
 
-def test_sgd_reaches_the_exact_answer_on_polynomial_integrands():
-    job = {"integrand_family": "sum", "draws": 1000, "share": 0.5, "family": "polynomial", "d": 5, "repetition": 0}
-    rows = polynomials.run(job, None)
-    off = {(row["method"], row["epochs"]): abs(row["value"] - row["truth"]) for row in rows}
-    assert off["MC", 0] > 1e-3
-    assert off["exact", 0] < 1e-13
-    assert off["SGD", 25] < 1e-13
-    assert off["SGD", 1] > off["SGD", 25]
+# ---- Quick runs, as `make paper` does them: what must come out of each
 
 
-def test_the_product_peak_in_five_dimensions():
-    rows = genz.run({"d": 5, "repetition": 0}, None)
-    off = {row["method"]: abs(row["value"] - row["truth"]) for row in rows}
-    printed = genz.TABLE_4[5]
-    assert off["automatic"] < printed[1]
-    assert off["kernel, exact"] < 3 * printed[1]
-    assert off["kernel, SGD 5 epochs"] < 3 * printed[3]
+def off(rows, **wanted):
+    """Absolute errors."""
+    found = [abs(row["value"] - row["truth"]) for row in harness.select(rows, **wanted)]
+    assert found, wanted
+    return np.array(found)
+
+
+def _polynomials(rows):
+    here = harness.select(rows, d=5)
+    assert off(here, method="MC").max() > 1e-3
+    assert off(here, method="exact").max() < 1e-13
+    assert off(here, method="SGD", epochs=25).max() < 1e-13
+    assert off(here, method="SGD", epochs=1).min() > off(here, method="SGD", epochs=25).max()
+
+
+def _genz(rows):
+    line, five = harness.select(rows, d=1), harness.select(rows, d=5)
+    for name, printed in genz.TABLE_1.items():
+        for method in ("kernel, exact", "polynomial + kernel, exact"):
+            assert off(line, integrand=name, method=method).max() < 5 * printed[2], (name, method)
+    assert off(five, method="kernel, exact").max() < 3 * genz.TABLE_4[5][1]
+    assert off(five, method="kernel, SGD 5 epochs").max() < 3 * genz.TABLE_4[5][3]
+
+
+def _gaussian_processes(rows):
+    """The constant of an exact fit is the same with either objective, and nearly that of a trained one; networks are sane."""
+    found = {method: np.array([r["value"] for r in harness.select(rows, method=method)]) for method in METHODS}
+    error = np.array([r["std_error"] for r in harness.select(rows, method="MC")])
+    assert found["polynomial, exact, J^LS"] == pytest.approx(found["polynomial, exact, J^V"], rel=1e-4)
+    assert np.max(np.abs(found["polynomial, SGD, J^LS"] - found["polynomial, exact, J^LS"]) / error) < 0.5
+    assert np.max(off(rows, method="network, J^LS") / error) < 5
+
+
+METHODS = ("polynomial, exact, J^LS", "polynomial, exact, J^V", "polynomial, SGD, J^LS")
+
+
+def _costs(rows):
+    """Times are not tested; that what is timed does its work is, and so is the arithmetic of slopes and crossings."""
+    assert off(rows, method="exact", family="kernel").max() < 0.05
+    places = np.array([1.0, 2.0, 4.0, 8.0])
+    assert costs.slope(places, places**1.5) == pytest.approx(1.5)
+    assert costs.crossing(places, places**2, 3 * places) == "3"
+    assert costs.crossing(places, 0.01 * places**2, places) == "about 1e+02 (extrapolated)"
+
+
+def _lidar(rows):
+    for chain in lidar.CHAINS:
+        here = harness.select(rows, chain=chain)
+        z = [(r["value"] - r["truth"]) / r["std_error"] for r in harness.select(here, method="polynomial, exact")]
+        assert np.max(np.abs(z)) < 4
+    own = harness.select(rows, chain="own")
+    for name in lidar.NAMES[:2]:
+        assert off(own, integrand=name, method="polynomial + kernel, exact").max() < 0.005
+        assert 1e-3 < off(own, integrand=name, method="MC").max() < 0.1
+
+
+def _lotka_volterra(rows):
+    """A quadratic in the log rates has ten thousand times less error than the plain mean, by either solver."""
+    for method in ("polynomial, exact", "polynomial, SGD"):
+        assert off(rows, method=method).max() < 1e-4 * off(rows, method="MC").max() * 20
+        z = [(r["value"] - r["truth"]) / r["std_error"] for r in harness.select(rows, method=method)]
+        assert np.max(np.abs(z)) < 5
+
+
+def _logistic(rows):
+    """Answers are within their errors, and training lands where the exact solve does."""
+    z = [(r["value"] - r["truth"]) / r["std_error"] for r in harness.select(rows, method="automatic")]
+    assert np.mean(np.abs(z) < 3) >= 0.8
+    exact, trained = (harness.select(rows, method=f"polynomial, {solver}") for solver in ("exact", "SGD"))
+    apart = [abs(one["value"] - other["value"]) for one, other in zip(exact, trained, strict=True)]
+    assert np.mean(apart) < 0.5 * np.mean([r["std_error"] for r in harness.select(rows, method="MC")])
+
+
+QUICK = {
+    "polynomials": _polynomials,
+    "genz": _genz,
+    "gaussian_processes": _gaussian_processes,
+    "costs": _costs,
+    "lidar": _lidar,
+    "lotka_volterra": _lotka_volterra,
+    "logistic": _logistic,
+}
+
+
+@pytest.mark.parametrize("name", program.STUDIES)
+def test_quick_run(name, tmp_path, request):
+    study, folder = program.STUDIES[name], None
+    if study in (lidar, lotka_volterra, logistic):
+        with pytest.raises(harness.MissingData, match="--data DIR"):
+            study.run(study.jobs(harness.QUICK)[0], tmp_path)
+        folder = request.getfixturevalue("data") / "data"
+    program.run(study, tmp_path, harness.QUICK, folder, workers=1)
+    QUICK[name](harness.collect(study, tmp_path / "results", harness.QUICK, folder, workers=1))
+    program.page(tmp_path)
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert study.TITLE in page
+    assert "nan" not in page
+    assert (tmp_path / "results" / f"{name}.png").stat().st_size > 10_000
+
+
+def test_the_solution_of_the_differential_equation():
+    """Against an adaptive solver; chains, truth and scores all belong to the same scheme, so that 1e-5 is plenty."""
+    times = np.linspace(0, 25, 101)
+    with jax.enable_x64(True):
+        found = np.asarray(lotka_volterra.solution(np.log([0.67, 1.33, 1.0, 1.0]), times))
+
+    def slope(t, u):
+        return [0.67 * u[0] - 1.33 * u[0] * u[1], u[0] * u[1] - u[1]]
+
+    expected = solve_ivp(slope, (0, 25), [1, 1], t_eval=times, rtol=1e-10, atol=1e-12).y.T
+    assert found == pytest.approx(expected, abs=2e-5)
 
 
 def test_gaussian_processes_integrate_against_mixtures():

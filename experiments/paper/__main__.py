@@ -1,4 +1,4 @@
-"""python -m experiments.paper [NAME ...] --out DIR [--quick | --full] [--data DIR] [--workers N]."""
+"""python -m experiments.paper [NAME ...] --out DIR [--quick | --full] [--data DIR] [--workers N] [--reference]."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from pathlib import Path
 
 from zerovar.files import atomic
 
-from . import gaussian_processes, genz, lidar, polynomials
+from . import costs, gaussian_processes, genz, lidar, logistic, lotka_volterra, polynomials
 from .harness import FULL, QUICK, MissingData, Size, Study, collect
+from .references import keep
 
-STUDIES: dict[str, Study] = {study.NAME: study for study in (polynomials, genz, gaussian_processes, lidar)}
+STUDIES: dict[str, Study] = {
+    study.NAME: study for study in (polynomials, genz, gaussian_processes, costs, lidar, lotka_volterra, logistic)
+}
+REFERENCES = {lotka_volterra.NAME: lotka_volterra.reference, logistic.NAME: logistic.reference}
 HERE = Path(__file__).parent
 
 
@@ -27,21 +31,32 @@ def main() -> int:
     parser.add_argument(
         "--full", action="store_true", help="20 repetitions, as printed (the default); resumes where it stopped"
     )
+    parser.add_argument("--repetitions", type=int, default=FULL.repetitions, help="of the full size (default 20, as printed)")
     parser.add_argument("--data", type=Path, default=_data_folder(), help="folder with lidar.csv and the like")
     parser.add_argument("--workers", type=int, help="processes; default one a core")
+    parser.add_argument(
+        "--reference", action="store_true", help=f"only compute again what {' and '.join(REFERENCES)} are compared with"
+    )
     arguments = parser.parse_args()
     if arguments.quick and arguments.full:
         parser.error("--quick or --full, not both")
     if arguments.quick and arguments.out.resolve() == HERE:
         parser.error("--quick needs --out DIR: the committed results are those of --full")
-    size = QUICK if arguments.quick else FULL
+    if arguments.reference and not set(arguments.names) <= set(REFERENCES):
+        parser.error(f"only {' and '.join(REFERENCES)} have references")
+    size = QUICK if arguments.quick else FULL._replace(repetitions=arguments.repetitions)
     missing = 0
-    for name in arguments.names or STUDIES:
+    for name in arguments.names or (REFERENCES if arguments.reference else STUDIES):
         try:
+            if arguments.reference:
+                keep(REFERENCES[name](arguments.data, arguments.workers))
+                continue
             run(STUDIES[name], arguments.out, size, arguments.data, arguments.workers)
         except MissingData as error:
             print(f"{name}: not run. {error}", file=sys.stderr)
             missing += 1
+    if arguments.reference:
+        return missing
     page(arguments.out)
     print(f"{arguments.out / 'RESULTS.md'}")
     return 1 if missing and arguments.names else 0

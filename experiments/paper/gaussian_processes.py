@@ -15,7 +15,7 @@ import numpy as np
 
 import zerovar as zv
 
-from .harness import Job, Row, Size, absolute_error, distinct, estimates, markdown, plain, select
+from .harness import Job, Row, Size, absolute_error, automatic, distinct, estimates, markdown, plain, select
 from .mixtures import Mixture, SquaredExponential
 
 NAME = "gaussian_processes"
@@ -25,11 +25,9 @@ _COMPONENTS = 5
 
 
 def jobs(size: Size) -> list[Job]:
-    if size.quick:
-        cases = [(1, 100), (2, 100)]
-    else:
-        cases = [*((1, m) for m in (100, 250, 500, 1000)), *((d, 1000) for d in (2, 5, 10, 20))]
-    return [{"d": d, "m": m, "repetition": r, "epochs": 25} for d, m in cases for r in range(size.repetitions)]
+    cases = [(1, 500)] if size.quick else [*((1, m) for m in (100, 250, 500, 1000)), *((d, 1000) for d in (2, 5, 10, 20))]
+    less = {"quick": True} if size.quick else {}
+    return [{"d": d, "m": m, "repetition": r, "epochs": 25, **less} for d, m in cases for r in range(size.repetitions)]
 
 
 def run(job: Job, data: Path | None) -> list[Row]:
@@ -54,7 +52,7 @@ def run(job: Job, data: Path | None) -> list[Row]:
                 row = {"method": f"{method}, J^{label}", "integrand": "f", "value": float(value), "truth": truth}
                 rows.append(row | {"std_error": None, "seconds": seconds})
         started = time.perf_counter()
-        answer = zv.estimate(x, scores, {"f": f}, family=zv.Automatic(progress=False))
+        answer = zv.estimate(x, scores, {"f": f}, family=automatic(job.get("quick", False)))
         rows += estimates("automatic", answer, np.array([truth]), time.perf_counter() - started)
     return rows + plain(answer, np.array([truth]))
 
@@ -86,6 +84,13 @@ def section(rows: list[Row]) -> str:
             markdown(["d", "m", *methods], table),
             "Seconds of a fit, in a process that has compiled it before or not:\n",
             markdown(["d", "m", *methods], seconds),
+            "In d = 1 networks follow these integrands best and quadratics hardly at all, as in the paper. Kernels do not: a "
+            "random mixture has components a thousand times narrower than others, on which a kernel of one length-scale fits "
+            "every draw and still misses the constant: a few repetitions are far off and make the mean. In d ≥ 5 a process of "
+            "length-scale 1 is white noise to 1000 draws several units apart: no method helps, none is said to, and so nothing "
+            "is to be seen of networks that degrade least. Where the length-scale is the median distance, they do "
+            "(`benchmarks/README.md`: gains of 1.6 to 2.0 in d = 5 to 20, quadratics 1.2 to 1.3). J^LS and J^V agree where the "
+            "solve is exact, and differ by about their standard errors elsewhere.\n",
             f"{within:.0%} of the automatic answers are within two standard errors.\n",
         ]
     )
@@ -96,7 +101,15 @@ def figure(rows: list[Row], path: Path) -> None:
 
     styles = {"polynomial, SGD": "C0", "kernel, SGD": "C1", "network": "C2"}
     largest = max(row["m"] for row in rows)
-    figure, panels = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True, layout="constrained")
+    figure, (first, *panels) = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+    grid = np.linspace(-5, 5, 200)[:, None]
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        f, integral = SquaredExponential().draw(rng, grid, Mixture.random(rng, 1, _COMPONENTS))
+        first.plot(grid[:, 0], f, color=f"C{seed}")
+        first.axhline(integral, color=f"C{seed}", ls=":", lw=1)
+    first.set(title="three realisations, and their means", xlabel="x", ylabel="f")
+    panels[1].sharey(panels[0])
     for axes, name, here in (
         (panels[0], "m", select(rows, d=1)),
         (panels[1], "d", select(rows, m=largest)),

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 import zerovar as zv
+from zerovar.families import Sum
 
-from .harness import Job, Row, Size, absolute_error, estimates, markdown, plain, select
+from .harness import Job, Row, Size, absolute_error, automatic, estimates, markdown, plain, select
 from .integrands import GENZ, SMOOTH
 
 NAME = "genz"
@@ -57,9 +58,9 @@ TABLE_5 = {
 
 
 def jobs(size: Size) -> list[Job]:
-    line = [{"d": 1, "repetition": r} for r in range(size.repetitions)]
-    dimensions = DIMENSIONS[:1] if size.quick else DIMENSIONS
-    return line + [{"d": d, "repetition": r} for d in dimensions for r in range(size.repetitions)]
+    dimensions = (1, *DIMENSIONS[:1]) if size.quick else (1, *DIMENSIONS)
+    less = {"quick": True} if size.quick else {}
+    return [{"d": d, "repetition": r, **less} for d in dimensions for r in range(size.repetitions)]
 
 
 def run(job: Job, data: Path | None) -> list[Row]:
@@ -69,7 +70,7 @@ def run(job: Job, data: Path | None) -> list[Row]:
     names = tuple(GENZ) if d == 1 else ("Product Peak",)
     values = {name: GENZ[name].under_normal(x, a, u) for name in names}
     truth = {name: GENZ[name].integral(a, u) for name in names}
-    work = _Work(x, values, truth)
+    work = _Work(x, values, truth, job.get("quick", False))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
         return work.on_the_line() if d == 1 else work.in_dimensions()
@@ -78,24 +79,24 @@ def run(job: Job, data: Path | None) -> list[Row]:
 class _Work:
     """One repetition: the same draws for every method. Each group of integrands is tuned, and fitted, by itself."""
 
-    def __init__(self, x: np.ndarray, values: dict[str, np.ndarray], truth: dict[str, float]):
-        self.x, self.values, self.truth = x, values, truth
+    def __init__(self, x: np.ndarray, values: dict[str, np.ndarray], truth: dict[str, float], quick: bool):
+        self.x, self.values, self.truth, self.quick = x, values, truth, quick
         self.rows: list[Row] = []
 
     def on_the_line(self) -> list[Row]:
         self.estimate("polynomial, SGD 25 epochs", 0.5, tuple(GENZ), zv.Polynomial(2), None, zv.SGD(8, 25, progress=False))
         self.estimate("polynomial, exact", 0.5, tuple(GENZ), zv.Polynomial(2), None, None)
-        for label, share in SPLITS.items():
+        for label, share in list(SPLITS.items())[: 1 if self.quick else None]:
             for group in GROUPS:
-                family, objective = self.tuned(_kernel(1), share, group)
+                family, objective = self.tuned(_kernel(group), share, group)
                 for name, solver in (("exact", None), ("SGD 5 epochs", zv.SGD(8, 5, progress=False))):
                     self.estimate(f"kernel, {name}", share, group, family, objective, solver, label)
                 if label == "50/50":
-                    for epochs in (2, 25):
+                    for epochs in (25,) if self.quick else (2, 25):
                         solver = zv.SGD(8, epochs, progress=False)
                         self.estimate(f"kernel, SGD {epochs} epochs", share, group, family, objective, solver)
         for group in GROUPS:
-            family, objective = self.tuned(zv.Polynomial(2, weight=(5.0, 1.0)) + _kernel(1), 0.5, group)
+            family, objective = self.tuned(zv.Polynomial(2, weight=(5.0, 1.0)) + _kernel(group), 0.5, group)
             for name, solver in (("exact", None), ("SGD 25 epochs", zv.SGD(8, 25, progress=False))):
                 self.estimate(f"polynomial + kernel, {name}", 0.5, group, family, objective, solver)
         self.automatic()
@@ -103,19 +104,20 @@ class _Work:
 
     def in_dimensions(self) -> list[Row]:
         group = ("Product Peak",)
-        family, objective = self.tuned(_kernel(self.x.shape[1]), 0.5, group)
+        family, objective = self.tuned(_additive(self.x.shape[1]), 0.5, group)
         self.estimate("kernel, exact", 0.5, group, family, objective, None)
-        for epochs in (2, 5):
+        for epochs in (5,) if self.quick else (2, 5):
             self.estimate(f"kernel, SGD {epochs} epochs", 0.5, group, family, objective, zv.SGD(8, epochs, progress=False))
         self.automatic()
         return self.rows
 
     def tuned(self, family: Any, share: float, group: tuple[str, ...]) -> tuple[Any, Any]:
-        """Hyper-parameters and ridge by leave-one-out on the draws that fit; not timed, as in the paper."""
+        """Hyper-parameters and ridge from the draws that fit; not timed, as in the paper."""
         fitting = slice(0, round(share * N))
         sample = zv.Sample(self.x[fitting], -self.x[fitting])
         values = np.stack([self.values[name][fitting] for name in group], axis=1)
-        found = zv.tune(family, sample, values, evaluations=40)
+        criterion = zv.LeaveOneOut() if group == SMOOTH else zv.MarginalLikelihood()  # which is safer where fits are poor
+        found = zv.tune(family, sample, values, criterion=criterion, evaluations=40)
         return found.family, found.objective
 
     def estimate(self, method, share, group, family, objective, solver, split="50/50") -> None:
@@ -143,14 +145,22 @@ class _Work:
 
     def automatic(self) -> None:
         started = time.perf_counter()
-        answer = zv.estimate(self.x, -self.x, self.values, family=zv.Automatic(progress=False))
+        answer = zv.estimate(self.x, -self.x, self.values, family=automatic(self.quick))
         truth = np.array([self.truth[name] for name in self.values])
         self.rows += estimates("automatic", answer, truth, time.perf_counter() - started, split="50/50")
         self.rows += plain(answer, truth, split="50/50")
 
 
-def _kernel(d: int) -> zv.Kernel:
-    return zv.Kernel(zv.kernels.Decaying(0.1, np.sqrt(d)))
+def _kernel(group: tuple[str, ...]) -> zv.Kernel:
+    """The paper's for smooth integrands; for the others one that is as rough as they are."""
+    return zv.Kernel(zv.kernels.Decaying(0.1, 1.0) if group == SMOOTH else zv.kernels.Matern(1.5, 1.0))
+
+
+def _additive(d: int) -> zv.Stretched:
+    """A kernel of each coordinate by itself, and one of them all: 500 draws in d = 10 say little about more."""
+    each = zv.Along(zv.Kernel(zv.kernels.Gaussian(1.0)), np.eye(d))
+    together = zv.Kernel(zv.kernels.InverseMultiquadric(np.sqrt(d)))
+    return zv.Stretched(Sum((each, together)))
 
 
 # ---- What came out
@@ -202,8 +212,9 @@ def section(rows: list[Row]) -> str:
         table_5.append(cells)
     parts = [
         "Mean absolute errors over the repetitions ± their standard errors; printed values beside them. Kernels are the "
-        "paper's (decaying Gaussian), with hyper-parameters and ridge tuned by leave-one-out on the fitting draws, for the "
-        "smooth integrands together and for each rough one alone. SGD is zerovar's: whitened coordinates, averaged iterates.\n",
+        "paper's (decaying Gaussian) for the four smooth functions, Matérn 3/2 for the two rough ones, and in d dimensions the "
+        "sum of kernels of single coordinates and one of all; their hyper-parameters and ridge are tuned on the fitting draws, "
+        "for the smooth functions together. SGD is zerovar's: whitened coordinates, averaged iterates.\n",
         "**Table 1** (d = 1, half of 1000 draws fit)\n",
         markdown([*header, "automatic"], table_1),
         "**Table 3** (kernels)\n",
@@ -222,27 +233,68 @@ def section(rows: list[Row]) -> str:
             ["method", "smooth", "rough"],
             [(m, *(f"{absolute_error(_of(line, group, m)).within:.0%}" for group in (SMOOTH, ROUGH))) for m in _SHOWN],
         ),
+        "Held-out errors of kernels that nearly interpolate smooth functions are too small: few held-out draws, in the tails, "
+        "carry most of the error, and half of the repetitions have none of them.\n",
         verdict(rows) + "\n",
     ]
     return "\n".join(parts)
 
 
+# Of a mean of 20 absolute errors that are half-normal, relative to it. Printed means have none of their own, and the scatter of
+# ours may be huge where a mean is bad, which must not excuse it
+_SAMPLING = np.sqrt((np.pi / 2 - 1) / 20)
+
+
 def verdict(rows: list[Row]) -> str:
     """Which cells meet the print, three standard errors of the difference of two such means allowed; and which do not."""
-    missed, automatic = [], []
     line = [row for row in rows if row["d"] == 1]
+    missed, count = [], 0
+
+    def hold(place: str, printed: float, cells: list[list[Row]]) -> None:
+        nonlocal count
+        best = min((absolute_error(cell) for cell in cells if cell), key=lambda error: error.mean, default=None)
+        if best is None:
+            return
+        count += 1
+        if best.mean > printed + 3 * _SAMPLING * np.hypot(best.mean, printed):
+            missed.append(f"{place} ({best} against {printed:.2e})")
+
     for name, printed in TABLE_1.items():
         for (kind, methods), print_ in list(zip(_KINDS.items(), printed, strict=True))[1:]:
-            best = min((absolute_error(_of(line, (name,), method)) for method in methods), key=lambda e: e.mean)
-            if best.mean > print_ + 3 * np.sqrt(2) * best.error:
-                missed.append(f"{name}, {kind} ({best} against {print_:.2e})")
-        ours = absolute_error(_of(line, (name,), "automatic"))
-        bar = min(printed[1:]) / (3 if name in SMOOTH else 1)
+            hold(f"Table 1, {name}, {kind}", print_, [_of(line, (name,), method) for method in methods])
+    solvers = ("kernel, exact", "kernel, SGD 2 epochs", "kernel, SGD 5 epochs")
+    for name, printed in TABLE_3.items():
+        for method, print_ in zip(solvers, printed, strict=True):
+            hold(f"Table 3, {name}, {method}", print_, [_of(line, (name,), method)])
+    for d, printed in TABLE_4.items():
+        for method, print_ in zip(solvers, printed[1:], strict=True):
+            hold(f"Table 4, d = {d}, {method}", print_, [_of(select(rows, d=d), ("Product Peak",), method)])
+    for name, printed in TABLE_5.items():
+        for split, print_ in zip(SPLITS, printed, strict=True):
+            cells = [_of(line, (name,), method, split) for method in ("kernel, SGD 5 epochs", "kernel, exact")]
+            hold(f"Table 5, {name}, {split}", print_, cells)
+    behind = []
+    for name, printed in TABLE_1.items():
+        ours, bar = absolute_error(_of(line, (name,), "automatic")), min(printed[1:]) / (3 if name in SMOOTH else 1)
         if ours.mean > bar:
-            automatic.append(f"{name} ({ours} against {bar:.2e})")
-    words = f"Table 1, above the print: {'; '.join(missed)}." if missed else "Table 1: no cell of ours is above the print."
-    bars = "the best printed cell of each row, on smooth functions by a factor of 3"
-    return words + f" The automatic estimator beats {bars}" + (f", but for: {'; '.join(automatic)}." if automatic else ".")
+            behind.append(f"{name} ({ours} against {bar:.2e})")
+    ten = select(rows, d=10, method="automatic")
+    if ten:
+        missed_why = (
+            " In d = 10 half of the draws determine functions of single coordinates and little of how these interact, and "
+            "that is what their error is made of: with all 1000 draws the automatic estimator, the same kernels among its "
+            f"candidates, is at {absolute_error(ten)}."
+        )
+    else:
+        missed_why = ""
+    words = f"Of {count} printed cells, ours are above {len(missed)}, three standard errors of the difference allowed"
+    bars = "the best printed cell of each row of Table 1, on smooth functions by a factor of 3"
+    return (
+        words
+        + (f": {'; '.join(missed)}.{missed_why}" if missed else ".")
+        + f" The automatic estimator beats {bars}"
+        + (f", but for: {'; '.join(behind)}." if behind else ".")
+    )
 
 
 def _of(rows: list[Row], integrands: tuple[str, ...], method: str, split: str = "50/50") -> list[Row]:
@@ -268,7 +320,7 @@ def figure(rows: list[Row], path: Path) -> None:
             found = absolute_error(_of(line, (name,), method))
             axes.errorbar(
                 *(k + 0.1 * (j - 2.5), found.mean),
-                yerr=2 * found.error,
+                yerr=[[min(2 * found.error, 0.7 * found.mean)], [2 * found.error]],
                 fmt=marks[method],
                 color=f"C{j}",
                 label=method if not k else None,
@@ -276,8 +328,8 @@ def figure(rows: list[Row], path: Path) -> None:
         axes.hlines(
             min(TABLE_1[name][1:]), k - 0.35, k + 0.35, color="0.5", lw=1, ls="--", label=None if k else "best in print"
         )
-    axes.set(yscale="log", xticks=range(len(GENZ)), xticklabels=list(GENZ), ylabel="mean absolute error", ylim=(1e-9, 0.1))
-    axes.legend(ncols=3, loc="lower center", fontsize=8, frameon=False)
+    axes.set(yscale="log", xticks=range(len(GENZ)), xticklabels=list(GENZ), ylabel="mean absolute error")
+    figure.legend(ncols=4, loc="outside lower center", fontsize=8, frameon=False)
     axes.grid(axis="y", alpha=0.3)
     figure.savefig(path, dpi=150)
     plt.close(figure)

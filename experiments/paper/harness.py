@@ -9,6 +9,7 @@ interrupted.
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import multiprocessing
 import os
@@ -21,7 +22,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from scipy.spatial.distance import pdist
 
+import zerovar as zv
 from zerovar.files import atomic
 
 Row = dict[str, Any]
@@ -59,35 +62,40 @@ def collect(study: Study, out: Path, size: Size, data: Path | None, workers: int
     wanted = [_key(job) for job in study.jobs(size)]
     done = _read(journal)
     left = [json.loads(key) for key in wanted if key not in done]
-    workers = min(workers or os.cpu_count() or 1, max(len(left), 1))
     columns = (TextColumn(study.NAME), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with open(journal, "a") as file, Progress(*columns) as bar:
         task = bar.add_task("", total=len(wanted), completed=len(wanted) - len(left))
-        for job, rows in _finished(study.run, left, data, workers):
-            file.write(json.dumps({"job": job, "rows": rows}) + "\n")
+        for job, rows in in_parallel(functools.partial(study.run, data=data), left, workers):
+            entry = {"job": job, "rows": rows, "versions": versions()}
+            file.write(json.dumps(entry) + "\n")
             file.flush()
-            done[_key(job)] = rows
+            done[_key(job)] = entry
             bar.advance(task)
-    rows = [{**json.loads(key), **row} for key in wanted for row in done[key]]
+    rows = [{**json.loads(key), **row} for key in wanted for row in done[key]["rows"]]
     _write_csv(out / f"{study.NAME}.csv", rows)
-    about = {"study": study.TITLE, "repetitions": size.repetitions, "jobs": len(wanted), "versions": versions()}
+    machines: list[dict[str, str]] = []
+    for key in wanted:
+        if done[key]["versions"] not in machines:
+            machines.append(done[key]["versions"])
+    about = {"study": study.TITLE, "repetitions": size.repetitions, "jobs": len(wanted), "versions": machines}
     with atomic(out / f"{study.NAME}.json") as temporary:
         temporary.write_text(json.dumps(about, indent=2) + "\n")
     return rows
 
 
-def _finished(
-    run: Callable[..., list[Row]], jobs: Sequence[Job], data: Path | None, workers: int
-) -> Iterable[tuple[Job, list[Row]]]:
+def in_parallel(
+    function: Callable[..., Any], arguments: Sequence[Any], workers: int | None = None
+) -> Iterable[tuple[Any, Any]]:
+    """(argument, result) as they come, in processes of one thread each: two pools that share cores are slower than none."""
+    workers = min(workers or os.cpu_count() or 1, max(len(arguments), 1))
     if workers == 1:
-        for job in jobs:
-            yield job, run(job, data)
+        for argument in arguments:
+            yield argument, function(argument)
         return
-    # One thread a worker: two pools of threads that share cores are slower than none
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(run, job, data): job for job in jobs}
+        futures = {pool.submit(function, argument): argument for argument in arguments}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -100,15 +108,15 @@ def _key(job: Job) -> str:
     return json.dumps(job, sort_keys=True)
 
 
-def _read(journal: Path) -> dict[str, list[Row]]:
-    done: dict[str, list[Row]] = {}
+def _read(journal: Path) -> dict[str, dict[str, Any]]:
+    done: dict[str, dict[str, Any]] = {}
     if journal.exists():
         for line in journal.read_text().splitlines():
             try:
                 entry = json.loads(line)
             except json.JSONDecodeError:
                 continue  # cut short by an interruption: that job runs again
-            done[_key(entry["job"])] = entry["rows"]
+            done[_key(entry["job"])] = entry
     return done
 
 
@@ -153,6 +161,11 @@ def estimates(method: str, answer: Any, truth: np.ndarray, seconds: float, **mor
     ]
 
 
+def automatic(quick: bool) -> zv.Automatic:
+    """The automatic choice; in quick runs, of what needs no tuning."""
+    return zv.Automatic(progress=False, budget=0.0 if quick else 60.0)
+
+
 def plain(answer: Any, truth: np.ndarray, **more: Any) -> list[Row]:
     """Rows of the plain mean, which every answer of `zv.estimate` carries."""
     rows = estimates("MC", answer, truth, 0.0, **more)
@@ -169,10 +182,12 @@ class Error(NamedTuple):
     seconds: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.2e} ± {self.error:.0e}"
+        return "" if np.isnan(self.mean) else f"{self.mean:.2e} ± {self.error:.0e}"
 
 
 def absolute_error(rows: Sequence[Row]) -> Error:
+    if not rows:
+        return Error(*4 * [float("nan")])
     off = np.array([row["value"] - row["truth"] for row in rows])
     errors = np.array([row["std_error"] if row["std_error"] is not None else np.nan for row in rows], dtype=float)
     inside = np.abs(off) <= 2 * errors + 1e-13 * np.abs([row["truth"] for row in rows])
@@ -180,6 +195,11 @@ def absolute_error(rows: Sequence[Row]) -> Error:
     size = np.abs(off)
     spread = size.std(ddof=1) / np.sqrt(len(size)) if len(size) > 1 else float("nan")
     return Error(float(size.mean()), float(spread), within, float(np.mean([row["seconds"] for row in rows])))
+
+
+def median_distance(x: np.ndarray) -> float:
+    """√(½ median ‖x_i − x_j‖²), the length-scale that the paper gives its kernels; x is (n, d)."""
+    return float(np.sqrt(0.5 * np.median(pdist(x, "sqeuclidean"))))
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 import zerovar as zv
 
-from .harness import Job, Row, Size, absolute_error, distinct, estimates, markdown, plain, select
+from .harness import Job, Row, Size, absolute_error, automatic, distinct, estimates, markdown, plain, select
 from .integrands import sum_of_complements, sum_of_coordinates
 
 NAME = "polynomials"
@@ -26,6 +26,10 @@ EPOCHS = (1, 2, 5, 10, 25)
 PRINTED = {1: 5.6e-8, 5: 1.4e-7, 20: 2.8e-3}
 
 
+# Where terms outnumber draws, a ridge that shrinks linear terms a million times less than quadratic ones
+_LINES_FIRST = {"family": zv.Polynomial(2, weight=(1e6, 1.0)), "objective": zv.LeastSquares(zv.Ridge(1e-6))}
+
+
 def jobs(size: Size) -> list[Job]:
     dimensions = (1, 5) if size.quick else (1, 5, 10, 20, 50)
     cases = [("sum", 1000, 0.5, "polynomial", d) for d in dimensions]
@@ -33,7 +37,8 @@ def jobs(size: Size) -> list[Job]:
         cases += [("complements", 10_000, 0.9, "polynomial", d) for d in (1, 10, 20)]
         cases += [("sum", 1000, 0.5, "kernel", d) for d in (1, 5, 20)]
     names = ("integrand_family", "draws", "share", "family", "d")
-    return [dict(zip(names, case, strict=True)) | {"repetition": r} for case in cases for r in range(size.repetitions)]
+    less = {"quick": True} if size.quick else {}
+    return [dict(zip(names, case, strict=True)) | {"repetition": r, **less} for case in cases for r in range(size.repetitions)]
 
 
 def run(job: Job, data: Path | None) -> list[Row]:
@@ -54,6 +59,12 @@ def run(job: Job, data: Path | None) -> list[Row]:
             answer = zv.estimate(x, -x, values, solver=solver, **common)
             method = "SGD" if epochs else "exact"
             rows += estimates(method, answer, truth, time.perf_counter() - started, epochs=epochs)
+        if job["family"] == "polynomial" and job["integrand_family"] == "sum":
+            more = {"lines first": {**common, **_LINES_FIRST}, "automatic": {"family": automatic(job.get("quick", False))}}
+            for method, options in more.items():
+                started = time.perf_counter()
+                answer = zv.estimate(x, -x, values, **options)
+                rows += estimates(method, answer, truth, time.perf_counter() - started, epochs=0)
     return plain(answer, truth, epochs=0) + rows
 
 
@@ -65,7 +76,9 @@ def section(rows: list[Row]) -> str:
             mean, exact = (absolute_error(select(here, method=method)) for method in ("MC", "exact"))
             trained = {e: absolute_error(select(here, method="SGD", epochs=e)) for e in EPOCHS}
             printed = f"{PRINTED[d]:.1e}" if d in PRINTED and case == "sum" and family == "polynomial" else ""
-            cells = [{"sum": "Σ x_i", "complements": "Σ (1 − x_j)"}[case], family, d, mean, exact, *trained.values(), printed]
+            more = [absolute_error(select(here, method=method)) for method in ("lines first", "automatic")]
+            label = {"sum": "Σ x_i", "complements": "Σ (1 − x_j)"}[case]
+            cells = [label, family, d, mean, exact, *more, *trained.values(), printed]
             table.append([*cells, f"{exact.seconds:.2f} / {trained[25].seconds:.2f} s"])
     header = [
         "f",
@@ -73,6 +86,8 @@ def section(rows: list[Row]) -> str:
         "d",
         "MC",
         "exact",
+        "exact, lines first",
+        "automatic",
         *(f"SGD, {e} epochs" for e in EPOCHS),
         "authors' program, 25 epochs",
         "time exact / 25 epochs",
@@ -80,7 +95,8 @@ def section(rows: list[Row]) -> str:
     text = (
         "The integrand lies in the span of the quadratic family, so that the exact solve leaves rounding only, and SGD goes "
         "there at a geometric rate: its coordinates are whitened. In d = 50 there are 1325 terms for 500 fitting draws: "
-        "neither is determined; weights that favour the linear terms are what would help.\n\n"
+        "neither is determined, unless the ridge shrinks linear terms less (lines first); the automatic choice "
+        "finds that a line is enough.\n\n"
     )
     return text + markdown(header, table)
 

@@ -42,8 +42,7 @@ _NONE = "no control variate"
 # raised to half the distance. Where modes are of very different width and draws are few, a kernel can fit all draws of every
 # mode and still be wrong about the constant, and no draw left out can tell.
 _FAR, _SUSPECT = 4.5, 3.0
-_MUCH = 1e5  # gain from which an integrand counts as smooth
-_DONE = 1e12  # and from which there is nothing left to learn
+_DONE = 1e12  # gain from which there is nothing left to learn
 _APART = 1e3  # ratio of gains from which integrands are too unlike to be tuned for together
 
 
@@ -131,10 +130,10 @@ def choose(
             skipped.append(f"{candidate.label}: the budget of {options.budget:g} s was spent")
             continue
         gains = _gains(answers)
-        columns = gains < _MUCH if candidate.rough else np.full(values.shape[1], True)
+        columns = (gains < candidate.below) | np.isinf(candidate.below)
         if not columns.any():
             continue
-        guides = _alike(gains) if sample.dim <= KINKS and k > tuned and not candidate.rough else None
+        guides = _alike(gains) if sample.dim <= KINKS and k > tuned and np.isinf(candidate.below) else None
         try:
             some = tried(candidate, sample, values[:, columns], standardise, seed, time, guides)
         except NumericalError as error:
@@ -158,7 +157,7 @@ def _offered(sample: Sample, values: np.ndarray, standardise: bool, seed: int, t
     offered = candidates(sample, time)
     if len(sample) <= _FEW_ENOUGH:
         return offered
-    tuned = [candidate for candidate in offered if candidate.criterion is not None and not candidate.rough]
+    tuned = [candidate for candidate in offered if candidate.criterion is not None and np.isinf(candidate.below)]
     better = _best(tuned, sample, values, standardise, seed, time, deadline)
     beaten = {candidate.label for candidate in tuned} - {candidate.label for candidate in better}
     return [candidate for candidate in offered if candidate.label not in beaten]

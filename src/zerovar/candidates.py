@@ -32,6 +32,10 @@ _SLOW, _LONG = 2.0, 200  # autocorrelation time and draws a chain from which the
 # In many dimensions, where cubics are too many, what a line leaves of an integrand is learned along its own direction: on 200
 # draws of a sigmoid quartics there have errors 1.6 times too small, on 1000 they are right and have the smaller ones
 _QUARTIC = 800
+_SMOOTH = 1e5  # gain from which an integrand needs no rough kernel
+# Sums of functions of single coordinates see more of an integrand than isotropic kernels do where draws are few for so many
+# dimensions: on products of ten bumps they have a gain of 60 where the others have 3
+_LITTLE, _SEPARATE = 100.0, 50  # gain up to which they are tried, and dimensions: they cost as much a pair
 _AT_A_TIME = 10  # integrands that share their directions
 
 
@@ -46,15 +50,16 @@ class Candidate(NamedTuple):
     """A family to try: tuned from where it stands by `criterion`, or as it is where that is None.
 
     One with `at_a_time` is tried on so many integrands at a time, whose directions they share, with a ridge that suits its
-    linear part; one for `rough` integrands on those for which nothing before it did much, since smooth ones would have it
-    smooth.
+    linear part. One with `below` is tried on the integrands for which nothing before it had such a gain: the others need it
+    not, and would have it tuned for them.
     """
 
     label: str
     family: Family
     criterion: Differentiable | None = None
     objective: Objective | None = None
-    rough: bool = False
+    below: float = np.inf
+    polished: bool = True  # on all draws, once tuned on some
     at_a_time: int | None = None
 
     @property
@@ -94,7 +99,12 @@ def candidates(sample: Sample, time: float) -> list[Candidate]:
     ]
     if d <= KINKS:
         rough = cubic + Kernel(kernels.Matern(2.5, 1.0))
-        found.append(Candidate("Polynomial(3) + Matérn", rough, MarginalLikelihood(), rough=True))
+        found.append(Candidate("Polynomial(3) + Matérn", rough, MarginalLikelihood(), below=_SMOOTH))
+    elif d <= _SEPARATE:
+        each = Along(Kernel(kernels.Gaussian(1.0)), np.eye(d))
+        found.append(
+            Candidate("additive + IMQ", Stretched(Sum((each, slow))), MarginalLikelihood(), below=_LITTLE, polished=False)
+        )
     return found
 
 
@@ -113,7 +123,7 @@ def tried(
         return _along(family, candidate.at_a_time, sample, values, standardise, seed, time)
     if candidate.criterion is not None:
         tuned_for = values if guides is None else values[:, guides]
-        family, objective = _tuned(family, candidate.criterion, sample, tuned_for, standardise, time)
+        family, objective = _tuned(candidate, sample, tuned_for, standardise, time)
     recipe = Recipe(family, objective, None, standardise, seed)
     thinned = candidate.criterion is not None and len(sample) > _DENSE
     split = _FitThinned(_THINNED) if thinned else default_split(family, objective)
@@ -145,16 +155,18 @@ def _along(
 
 
 def _tuned(
-    family: Family, criterion: Differentiable, sample: Sample, values: np.ndarray, standardise: bool, time: float
+    candidate: Candidate, sample: Sample, values: np.ndarray, standardise: bool, time: float
 ) -> tuple[LinearFamily, LeastSquares]:
     """Descent on a few hundred draws, far enough apart to count as independent; then some steps on all, if those are few."""
+    family, criterion = candidate.family, candidate.criterion
+    assert criterion is not None
     apart = int(np.clip(len(sample) / time, 100, _TUNING_DRAWS))
     few, rows = sample.thinned(apart)
     whole = sample if standardise else None
     descent = Descent.on(family, few, values[rows], whole)
     every = np.arange(values.shape[1])
     end = descent.run(every, criterion, _STEPS)
-    if isinstance(criterion, MarginalLikelihood) and len(few) < len(sample) <= _POLISHED and time < INDEPENDENT:
+    if candidate.polished and len(few) < len(sample) <= _POLISHED and time < INDEPENDENT:
         descent = Descent.on(family, sample, values, whole)
         end = descent.run(every, criterion, _STEPS_ON_ALL, end.position)
     found = descent.tuned(end, len(sample))

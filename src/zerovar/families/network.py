@@ -54,12 +54,24 @@ class Architecture(eqx.Module):
         """The same with these layers."""
 
     @abstractmethod
-    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
-        """Its outputs at one point."""
+    def hidden(self, x: Float[Array, " d"]) -> Float[Array, " width"]:
+        """The last hidden layer at one point."""
 
     @abstractmethod
     def sizes(self, d: int, outputs: int) -> list[tuple[int, int]]:
         """(in, out) of each layer."""
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
+        weight, bias = self.layers[-1]
+        return self.hidden(x) @ weight + bias
+
+    def divergence(self, x: Float[Array, " d"]) -> Float[Array, " q"]:
+        """Of each of the q vector fields that the outputs are, (q, d) when reshaped.
+
+        Outputs are linear in the hidden units, so that slopes of those, (width, d), are enough: nothing of size q d² is made.
+        """
+        slopes = (jax.jacrev if self.width < len(x) else jax.jacfwd)(self.hidden)(x)
+        return jnp.einsum("kqi,ki->q", self.layers[-1][0].reshape(self.width, -1, len(x)), slopes)
 
     def built(self, d: int, outputs: int, rng: np.random.Generator) -> Architecture:
         """Unit-variance layers with spread-out biases, and an output layer of zeros: g starts at 0."""
@@ -93,11 +105,10 @@ class MLP(Architecture):
         inner = [d, *[self.width] * self.depth, outputs]
         return list(itertools.pairwise(inner))
 
-    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
+    def hidden(self, x):
         for weight, bias in self.layers[:-1]:
             x = self.activation(x @ weight + bias)
-        weight, bias = self.layers[-1]
-        return x @ weight + bias
+        return x
 
 
 class ResNet(Architecture):
@@ -119,13 +130,12 @@ class ResNet(Architecture):
     def sizes(self, d, outputs):
         return [(d, self.width), *[(self.width, self.width)] * (2 * self.depth), (self.width, outputs)]
 
-    def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
+    def hidden(self, x):
         weight, bias = self.layers[0]
         x = self.activation(x @ weight + bias)
         for (into, inner), (back, outer) in zip(self.layers[1:-1:2], self.layers[2:-1:2], strict=True):
             x = x + (self.activation(x @ into + inner) @ back + outer) / math.sqrt(self.depth)
-        weight, bias = self.layers[-1]
-        return x @ weight + bias
+        return x
 
 
 class Network(Family):
@@ -198,6 +208,12 @@ class Network(Family):
         """g at points x with scores s, exact."""
         return jax.vmap(self._one)(x, s)
 
+    def floats(self, d: int) -> int:
+        """About how many numbers g at one point holds in memory at once."""
+        outputs = math.prod(jax.eval_shape(self.module, jax.ShapeDtypeStruct((d,), jnp.zeros(()).dtype)).shape)
+        closed = isinstance(self.module, Architecture) and isinstance(self.operator, Langevin)
+        return outputs + self.module.width * d if closed else outputs * d
+
     def probed(self, x: Points, s: Points, key: PRNGKeyArray) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
         """Two independent unbiased estimates of g."""
 
@@ -217,7 +233,10 @@ class Network(Family):
 
     def _one(self, x, s):
         if isinstance(self.operator, Langevin):
-            return self.operator(self._field(len(x)), x, s)
+            field = self._field(len(x))
+            if isinstance(self.module, Architecture):
+                return self.module.divergence(x) + field(x) @ s
+            return self.operator(field, x, s)
         # imported here because it is only needed here, and takes a while
         from folx import forward_laplacian
 

@@ -22,6 +22,7 @@ Matrix = Float64[np.ndarray, "n d"]
 _TILES = (64, 192, 512)
 _SLOPE_TILES = (64, 256)  # a derivative keeps more arrays than its function
 _FEATURE_ROWS = (128, 1024)
+_FLOATS = 2**25  # numbers that a tile may hold, where that is known: 256 MB
 
 
 @eqx.filter_jit
@@ -117,9 +118,11 @@ def evaluate(family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix,
     return out
 
 
-def in_tiles(values: Callable[[np.ndarray, np.ndarray], jax.Array], x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
-    """A compiled function of points and scores, in double precision, by tiles of one shape."""
-    tile = _FEATURE_ROWS[-1]
+def in_tiles(
+    values: Callable[[np.ndarray, np.ndarray], jax.Array], x: Matrix, s: Matrix, floats: int
+) -> Float64[np.ndarray, "n q"]:
+    """A compiled function of points and scores, which holds `floats` numbers a row, by tiles of one shape."""
+    tile = int(np.clip(_FLOATS // floats, 8, _FEATURE_ROWS[-1]))
     with jax.enable_x64(True):
         blocks = [np.asarray(values(a, b)) for a, b in zip(_padded(x, tile), _padded(s, tile), strict=True)]
     return np.concatenate(blocks)[: len(x)]

@@ -42,7 +42,8 @@ class NetworkTerm(Term):
     scale: Any
 
     def __call__(self, x, s):
-        return in_tiles(lambda a, b: _values(self.network, a, b), x, s) * self.scale
+        values = in_tiles(lambda a, b: _values(self.network, a, b), x, s, self.network.floats(x.shape[1]))
+        return values * self.scale
 
 
 @eqx.filter_jit
