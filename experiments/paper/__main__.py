@@ -80,7 +80,8 @@ def page(out: Path) -> None:
         section = out / "results" / f"{name}.md"
         if section.exists():
             about = json.loads((out / "results" / f"{name}.json").read_text())
-            parts.append(f"## {study.TITLE}\n\n{about['repetitions']} repetitions. ![{name}](results/{name}.png)\n")
+            count = f"{about['repetitions']} repetition{'s' if about['repetitions'] > 1 else ''}"
+            parts.append(f"## {study.TITLE}\n\n{count}. ![{name}](results/{name}.png)\n")
             parts.append(section.read_text())
     with atomic(out / "RESULTS.md") as temporary:
         temporary.write_text("\n".join(parts))

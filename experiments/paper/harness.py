@@ -77,7 +77,8 @@ def collect(study: Study, out: Path, size: Size, data: Path | None, workers: int
     for key in wanted:
         if done[key]["versions"] not in machines:
             machines.append(done[key]["versions"])
-    about = {"study": study.TITLE, "repetitions": size.repetitions, "jobs": len(wanted), "versions": machines}
+    repetitions = len({json.loads(key).get("repetition") for key in wanted})
+    about = {"study": study.TITLE, "repetitions": repetitions, "jobs": len(wanted), "versions": machines}
     with atomic(out / f"{study.NAME}.json") as temporary:
         temporary.write_text(json.dumps(about, indent=2) + "\n")
     return rows
