@@ -15,7 +15,7 @@ import numpy as np
 
 import zerovar as zv
 
-from .harness import Job, Row, Size, absolute_error, automatic, distinct, estimates, markdown, plain, select
+from .harness import Job, Row, Size, absolute_error, automatic, compared, constants, distinct, markdown, select
 from .mixtures import Mixture, SquaredExponential
 
 NAME = "gaussian_processes"
@@ -26,8 +26,7 @@ _COMPONENTS = 5
 
 def jobs(size: Size) -> list[Job]:
     cases = [(1, 500)] if size.quick else [*((1, m) for m in (100, 250, 500, 1000)), *((d, 1000) for d in (2, 5, 10, 20))]
-    less = {"quick": True} if size.quick else {}
-    return [{"d": d, "m": m, "repetition": r, "epochs": 25, **less} for d, m in cases for r in range(size.repetitions)]
+    return [{"d": d, "m": m, "repetition": r, "epochs": 25, **size.marks} for d, m in cases for r in range(size.repetitions)]
 
 
 def run(job: Job, data: Path | None) -> list[Row]:
@@ -49,12 +48,9 @@ def run(job: Job, data: Path | None) -> list[Row]:
                 fitted = zv.fit(family, sample, f, objective(penalties), solver)
                 seconds = time.perf_counter() - started
                 value = fitted.intercept[0] if label == "LS" else np.mean(f - fitted(sample)[:, 0])
-                row = {"method": f"{method}, J^{label}", "integrand": "f", "value": float(value), "truth": truth}
-                rows.append(row | {"std_error": None, "seconds": seconds})
-        started = time.perf_counter()
-        answer = zv.estimate(x, scores, {"f": f}, family=automatic(job.get("quick", False)))
-        rows += estimates("automatic", answer, np.array([truth]), time.perf_counter() - started)
-    return rows + plain(answer, np.array([truth]))
+                rows += constants(f"{method}, J^{label}", ["f"], [value], [truth], seconds)
+    chosen = {"automatic": {"family": automatic(job.get("quick", False))}}
+    return rows + compared(chosen, x, scores, {"f": f}, np.array([truth]))
 
 
 def _methods(tuned: Any, epochs: int) -> list[tuple[str, Any, Any, Any]]:

@@ -14,6 +14,8 @@ import json
 import multiprocessing
 import os
 import platform
+import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib.metadata import version
@@ -22,7 +24,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from scipy.spatial.distance import pdist
 
 import zerovar as zv
 from zerovar.files import atomic
@@ -32,10 +33,14 @@ Job = dict[str, Any]
 
 
 class Size(NamedTuple):
-    """How much of a study to do."""
+    """How much of a study to do; `marks` are what the jobs of a quick run carry."""
 
     repetitions: int
     quick: bool
+
+    @property
+    def marks(self) -> Job:
+        return {"quick": True} if self.quick else {}
 
 
 QUICK, FULL = Size(2, True), Size(20, False)
@@ -162,6 +167,29 @@ def estimates(method: str, answer: Any, truth: np.ndarray, seconds: float, **mor
     ]
 
 
+def constants(method: str, names: Iterable[str], values: Iterable[float], truth: Any, seconds: float, **more: Any) -> list[Row]:
+    """Rows of a fit to all draws: its constants, which have no errors of their own."""
+    common = {**more, "method": method, "std_error": None, "seconds": seconds}
+    return [
+        {**common, "integrand": name, "value": float(value), "truth": float(true)}
+        for name, value, true in zip(names, values, truth, strict=True)
+    ]
+
+
+def compared(
+    methods: dict[str, dict[str, Any]], draws: np.ndarray, scores: np.ndarray, values: Any, truth: np.ndarray, **more: Any
+) -> list[Row]:
+    """Rows of the plain mean, and of `zv.estimate` with each method's options."""
+    rows: list[Row] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.ZerovarWarning)
+        for method, options in methods.items():
+            started = time.perf_counter()
+            answer = zv.estimate(draws, scores, values, **options)
+            rows += estimates(method, answer, truth, time.perf_counter() - started, **more)
+    return plain(answer, truth, **more) + rows
+
+
 def automatic(quick: bool) -> zv.Automatic:
     """The automatic choice; in quick runs, of what needs no tuning."""
     return zv.Automatic(progress=False, budget=0.0 if quick else 60.0)
@@ -196,11 +224,6 @@ def absolute_error(rows: Sequence[Row]) -> Error:
     size = np.abs(off)
     spread = size.std(ddof=1) / np.sqrt(len(size)) if len(size) > 1 else float("nan")
     return Error(float(size.mean()), float(spread), within, float(np.mean([row["seconds"] for row in rows])))
-
-
-def median_distance(x: np.ndarray) -> float:
-    """√(½ median ‖x_i − x_j‖²), the length-scale that the paper gives its kernels; x is (n, d)."""
-    return float(np.sqrt(0.5 * np.median(pdist(x, "sqeuclidean"))))
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

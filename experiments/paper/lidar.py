@@ -9,8 +9,6 @@ on those, so that the posterior is another one; they come without scores, which 
 from __future__ import annotations
 
 import json
-import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ import zerovar as zv
 from benchmarks.chains import metropolis
 
 from .comparisons import error_table
-from .harness import Job, MissingData, Row, Size, automatic, distinct, estimates, plain, select
+from .harness import Job, MissingData, Row, Size, automatic, compared, distinct, select
 
 NAME = "lidar"
 TITLE = "LIDAR: moments of a Gaussian process' hyper-parameters and its log likelihood (supplement)"
@@ -37,7 +35,7 @@ _CENTRE, _SPREAD = np.array([-0.73, -4.65]), np.array([0.45, 0.29])
 
 
 def jobs(size: Size) -> list[Job]:
-    less = {"draws": 200, "quick": True} if size.quick else {"draws": 1000}
+    less = {"draws": 200 if size.quick else 1000, **size.marks}
     return [{"chain": chain, "repetition": r, **less} for chain in CHAINS for r in range(size.repetitions)]
 
 
@@ -71,14 +69,7 @@ def run(job: Job, data: Path | None) -> list[Row]:
     likelihood = log_likelihood(ranges, ratios)
     phi, scores, log_p = (_own if job["chain"] == "own" else _stored)(job, likelihood, data)
     values = dict(zip(NAMES, (*phi.T, *(phi**2).T, log_p), strict=True))
-    rows: list[Row] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", zv.ZerovarWarning)
-        for method, options in _methods(job.get("quick", False)).items():
-            started = time.perf_counter()
-            answer = zv.estimate(phi, scores, values, **options)
-            rows += estimates(method, answer, truth, time.perf_counter() - started)
-    return plain(answer, truth) + rows
+    return compared(_methods(job.get("quick", False)), phi, scores, values, truth)
 
 
 def _own(job: Job, likelihood: Any, data: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -17,9 +17,10 @@ import numpy as np
 
 import zerovar as zv
 from zerovar.families import LinearFamily
+from zerovar.kernels import median_heuristic
 
 from .comparisons import curves, error_table, gain_table, ranking
-from .harness import Job, MissingData, Row, Size, automatic, distinct, estimates, in_parallel, median_distance, plain, select
+from .harness import Job, MissingData, Row, Size, automatic, compared, constants, distinct, in_parallel, select
 from .references import truths
 
 NAME = "logistic"
@@ -34,7 +35,7 @@ POINTS = tuple(f"point {k}" for k in range(_HELD_OUT))
 
 def jobs(size: Size) -> list[Job]:
     if size.quick:
-        return [{"set": "sonar", "repetition": r, "sizes": [300], "quick": True} for r in range(size.repetitions)]
+        return [{"set": "sonar", "repetition": r, "sizes": [300], **size.marks} for r in range(size.repetitions)]
     return [{"set": name, "repetition": r, "sizes": list(SIZES)} for name in SETS for r in range(size.repetitions)]
 
 
@@ -135,16 +136,12 @@ def run(job: Job, data: Path | None) -> list[Row]:
     x, scores = regression.sample(max(job["sizes"]), job["repetition"])
     quick = job.get("quick", False)
     rows: list[Row] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", zv.ZerovarWarning)
-        for m in job["sizes"]:
-            part, part_scores = x[:m], scores[:m]
-            values = regression.probabilities(part)
-            rows += _fits(zv.Sample(part, part_scores), values, truth, m, quick)
-            started = time.perf_counter()
-            answer = zv.estimate(part, part_scores, values, family=automatic(quick))
-            rows += estimates("automatic", answer, truth, time.perf_counter() - started, m=m)
-            rows += plain(answer, truth, m=m)
+    for m in job["sizes"]:
+        values = regression.probabilities(x[:m])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", zv.ZerovarWarning)
+            rows += _fits(zv.Sample(x[:m], scores[:m]), values, truth, m, quick)
+        rows += compared({"automatic": {"family": automatic(quick)}}, x[:m], scores[:m], values, truth, m=m)
     return rows
 
 
@@ -159,13 +156,8 @@ def _fits(sample: zv.Sample, values: dict[str, np.ndarray], truth: np.ndarray, m
         for solver in ("exact", "SGD") if objective is not None else ("SGD",):
             started = time.perf_counter()
             solver_ = zv.Exact() if solver == "exact" else zv.SGD(8, 25, progress=False)
-            constant = zv.fit(family, sample, array, objective, solver_).intercept
-            seconds = time.perf_counter() - started
-            common = {"m": m, "method": f"{label}, {solver}", "std_error": None, "seconds": seconds}
-            rows += [
-                {**common, "integrand": name, "value": float(value), "truth": float(exact)}
-                for name, value, exact in zip(values, constant, truth, strict=True)
-            ]
+            found = zv.fit(family, sample, array, objective, solver_).intercept
+            rows += constants(f"{label}, {solver}", values, found, truth, time.perf_counter() - started, m=m)
     return rows
 
 
@@ -173,7 +165,7 @@ def _families(x: np.ndarray) -> dict[str, Any]:
     d = x.shape[1]
     # A degree of 2 in d = 500 has 125 750 terms: nothing for steps on batches of 8
     polynomial = zv.Polynomial(2 if d < 100 else 1)
-    scale = median_distance(x / x.std(axis=0))
+    scale = median_heuristic(x / x.std(axis=0))
     one, two = (zv.Kernel(zv.kernels.Decaying(0.1 / d, factor * scale)) for factor in (1.0, np.sqrt(2.0)))
     return {
         "polynomial": polynomial,

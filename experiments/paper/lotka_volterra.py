@@ -8,8 +8,6 @@ each thinned MALA chain fits and the other half estimates.
 
 from __future__ import annotations
 
-import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,9 +19,10 @@ from jaxtyping import Array, Float
 
 import zerovar as zv
 from benchmarks.chains import metropolis
+from zerovar.kernels import median_heuristic
 
 from .comparisons import curves, error_table, gain_table, ranking
-from .harness import Job, MissingData, Row, Size, automatic, distinct, estimates, median_distance, plain, select
+from .harness import Job, MissingData, Row, Size, automatic, compared, distinct, select
 from .references import truths
 
 NAME = "lotka_volterra"
@@ -37,7 +36,7 @@ _THIN = 10
 
 
 def jobs(size: Size) -> list[Job]:
-    less = {"sizes": [100], "quick": True} if size.quick else {"sizes": list(SIZES)}
+    less = {"sizes": [100] if size.quick else list(SIZES), **size.marks}
     return [{"repetition": r, **less} for r in range(size.repetitions)]
 
 
@@ -148,22 +147,16 @@ def run(job: Job, data: Path | None) -> list[Row]:
     truth = truths(NAME, RATES)
     x, scores = chain(data, max(job["sizes"]), job["repetition"])
     rows: list[Row] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", zv.ZerovarWarning)
-        for n in job["sizes"]:
-            part = slice(None, None, max(job["sizes"]) // n)
-            values = dict(zip(RATES, np.exp(x[part]).T, strict=True))
-            for method, options in _methods(x[part], job.get("quick", False)).items():
-                started = time.perf_counter()
-                answer = zv.estimate(x[part], scores[part], values, **options)
-                rows += estimates(method, answer, truth, time.perf_counter() - started, n=n)
-            rows += plain(answer, truth, n=n)
+    for n in job["sizes"]:
+        part = slice(None, None, max(job["sizes"]) // n)
+        values = dict(zip(RATES, np.exp(x[part]).T, strict=True))
+        rows += compared(_methods(x[part], job.get("quick", False)), x[part], scores[part], values, truth, n=n)
     return rows
 
 
 def _methods(x: np.ndarray, quick: bool) -> dict[str, dict[str, Any]]:
     # In the draws' own standardised coordinates, as the fit sees them
-    scale = median_distance(np.linalg.solve(np.linalg.cholesky(np.cov(x.T)), (x - x.mean(axis=0)).T).T)
+    scale = median_heuristic(np.linalg.solve(np.linalg.cholesky(np.cov(x.T)), (x - x.mean(axis=0)).T).T)
     one, two = (zv.Kernel(zv.kernels.Decaying(0.1, factor * scale)) for factor in (1.0, np.sqrt(2.0)))
     common = {"split": zv.holdout(0.5), "objective": zv.LeastSquares(zv.Ridge(1e-8))}
     trained = common | {"solver": zv.SGD(8, 25, progress=False)}

@@ -37,8 +37,8 @@ def jobs(size: Size) -> list[Job]:
         cases += [("complements", 10_000, 0.9, "polynomial", d) for d in (1, 10, 20)]
         cases += [("sum", 1000, 0.5, "kernel", d) for d in (1, 5, 20)]
     names = ("integrand_family", "draws", "share", "family", "d")
-    less = {"quick": True} if size.quick else {}
-    return [dict(zip(names, case, strict=True)) | {"repetition": r, **less} for case in cases for r in range(size.repetitions)]
+    settings = [dict(zip(names, case, strict=True)) for case in cases]
+    return [{**setting, "repetition": r, **size.marks} for setting in settings for r in range(size.repetitions)]
 
 
 def run(job: Job, data: Path | None) -> list[Row]:

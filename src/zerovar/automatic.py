@@ -130,10 +130,10 @@ def choose(
             skipped.append(f"{candidate.label}: the budget of {options.budget:g} s was spent")
             continue
         gains = _gains(answers)
-        columns = (gains < candidate.below) | np.isinf(candidate.below)
+        columns = candidate.for_all | (gains < candidate.below)
         if not columns.any():
             continue
-        guides = _alike(gains) if sample.dim <= KINKS and k > tuned and np.isinf(candidate.below) else None
+        guides = _alike(gains) if sample.dim <= KINKS and k > tuned and candidate.for_all else None
         try:
             some = tried(candidate, sample, values[:, columns], standardise, seed, time, guides)
         except NumericalError as error:
@@ -157,7 +157,7 @@ def _offered(sample: Sample, values: np.ndarray, standardise: bool, seed: int, t
     offered = candidates(sample, time)
     if len(sample) <= _FEW_ENOUGH:
         return offered
-    tuned = [candidate for candidate in offered if candidate.criterion is not None and np.isinf(candidate.below)]
+    tuned = [candidate for candidate in offered if candidate.criterion is not None and candidate.for_all]
     better = _best(tuned, sample, values, standardise, seed, time, deadline)
     beaten = {candidate.label for candidate in tuned} - {candidate.label for candidate in better}
     return [candidate for candidate in offered if candidate.label not in beaten]

@@ -67,6 +67,11 @@ class Candidate(NamedTuple):
         """Whether there is nothing to tune."""
         return self.criterion is None and self.at_a_time is None
 
+    @property
+    def for_all(self) -> bool:
+        """Whether it is tried on every integrand."""
+        return np.isinf(self.below)
+
 
 def candidates(sample: Sample, time: float) -> list[Candidate]:
     """The built-in ones for draws of this size and dimension, simplest first."""

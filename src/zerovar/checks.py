@@ -75,7 +75,7 @@ class _Data(NamedTuple):
     @staticmethod
     def of(sample: Sample) -> _Data:
         rows = sample.rows()
-        z, t = _standardised(sample)
+        z, t = _standardised(sample, rows)
         mean = rows.probabilities @ rows.draws
         shape = sample.by_chain
         draws = len(sample) // sample.num_chains
@@ -100,23 +100,21 @@ class _Data(NamedTuple):
         return _Data(x, s, z, t, weights, min(self.batch, x.shape[1]))
 
 
-def _standardised(sample: Sample) -> tuple[np.ndarray, np.ndarray]:
+def _standardised(sample: Sample, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     """Draws and scores in standardised coordinates, (n, d).
 
     Standardising draws by their own covariance moves the diagonal of mean ztᵀ by up to d / n, which n draws can see where d is
     more than a fraction of √n. There each half of a chain is standardised by the other halves.
     """
-    rows = sample.rows()
-    whole = Standardisation.of(rows)
+    whole = Standardisation.of(rows)  # refuses draws without a density, however they are standardised
     if 16 * sample.dim**2 < len(sample):
         return whole(rows.draws, rows.scores)
     draws = len(sample) // sample.num_chains
     late = np.tile(np.arange(draws) >= draws // 2, sample.num_chains)
     z, t = np.empty_like(rows.draws), np.empty_like(rows.scores)
     for part in (late, ~late):
-        p = rows.probabilities[~part]
-        others = Rows(rows.draws[~part], rows.scores[~part], p / p.sum(), rows.stretch[~part])
-        z[part], t[part] = Standardisation.of(others)(rows.draws[part], rows.scores[part])
+        others = Standardisation.of(sample.take(np.flatnonzero(~part)))
+        z[part], t[part] = others(rows.draws[part], rows.scores[part])
     return z, t
 
 

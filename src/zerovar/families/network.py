@@ -138,6 +138,10 @@ class ResNet(Architecture):
         return x
 
 
+def _output_shape(module: Any, d: int) -> tuple[int, ...]:
+    return jax.eval_shape(module, jax.ShapeDtypeStruct((d,), jnp.zeros(()).dtype)).shape
+
+
 class Network(Family):
     """Control variates L u with u a neural network on standardised coordinates, trained by `SGD`.
 
@@ -180,7 +184,7 @@ class Network(Family):
             module = module.built(d, math.prod(wanted), rng)
         module = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64) if eqx.is_inexact_array(leaf) else leaf, module)
         try:
-            shape = jax.eval_shape(module, jax.ShapeDtypeStruct((d,), jnp.zeros(()).dtype)).shape
+            shape = _output_shape(module, d)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{self.describe()}: the module cannot be called on a point of shape ({d},): {error}") from error
         if math.prod(shape) != math.prod(wanted):
@@ -210,7 +214,7 @@ class Network(Family):
 
     def floats(self, d: int) -> int:
         """About how many numbers g at one point holds in memory at once."""
-        outputs = math.prod(jax.eval_shape(self.module, jax.ShapeDtypeStruct((d,), jnp.zeros(()).dtype)).shape)
+        outputs = math.prod(_output_shape(self.module, d))
         closed = isinstance(self.module, Architecture) and isinstance(self.operator, Langevin)
         return outputs + self.module.width * d if closed else outputs * d
 
