@@ -61,6 +61,12 @@ def test_many_correlated_coordinates_are_no_alarm():
     assert not zv.check(zv.Sample(x, 1.2 * scores)).ok
 
 
+def test_a_chain_that_sticks_can_be_checked():
+    x = np.random.default_rng(0).normal(size=(200, 15))
+    x[100:] = x[100]
+    assert zv.check(zv.Sample(x, -x)).ok
+
+
 def _positive(rng, n=1000):
     """τ ~ Gamma(4) drawn as x₁ = log τ next to a Gaussian x₀: draws, right scores, and τ."""
     tau = rng.gamma(4.0, size=n)

@@ -104,15 +104,16 @@ def _standardised(sample: Sample, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     """Draws and scores in standardised coordinates, (n, d).
 
     Standardising draws by their own covariance moves the diagonal of mean ztᵀ by up to d / n, which n draws can see where d is
-    more than a fraction of √n. There each half of a chain is standardised by the other halves.
+    more than a fraction of √n. There every other tenth of a chain is standardised by the tenths between them: long enough to be
+    nearly independent, and short enough that a chain which is stuck for a while moves in both.
     """
     whole = Standardisation.of(rows)  # refuses draws without a density, however they are standardised
     if 16 * sample.dim**2 < len(sample):
         return whole(rows.draws, rows.scores)
     draws = len(sample) // sample.num_chains
-    late = np.tile(np.arange(draws) >= draws // 2, sample.num_chains)
+    odd = np.tile(min(10, draws) * np.arange(draws) // draws % 2 == 1, sample.num_chains)
     z, t = np.empty_like(rows.draws), np.empty_like(rows.scores)
-    for part in (late, ~late):
+    for part in (odd, ~odd):
         others = Standardisation.of(sample.take(np.flatnonzero(~part)))
         z[part], t[part] = others(rows.draws[part], rows.scores[part])
     return z, t
