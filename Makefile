@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test lint bench paper clean
+.PHONY: setup demo test lint docs bench paper clean
 
 setup: $(STAMP)
 
@@ -21,12 +21,16 @@ demo: setup
 # compiling, and workers share what they have compiled.
 test: setup
 	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(VENV)/compiled JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2 \
-	OPENBLAS_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8
+	OPENBLAS_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadgroup
 
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: setup
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
+	@echo "build/docs/index.html"
 
 bench: setup
 	$(BIN)/python -m benchmarks

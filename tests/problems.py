@@ -39,3 +39,38 @@ def metropolis(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
         accept = np.log(rng.uniform()) < 0.5 * (x[i - 1] @ x[i - 1] - proposal @ proposal)
         x[i] = proposal if accept else x[i - 1]
     return x, -x
+
+
+# Eight schools: observed effects of coaching and their standard errors
+SCHOOLS = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+
+
+def eight_schools_means() -> np.ndarray:
+    """Exact posterior means of μ, τ, θ₁ … θ₈ by one-dimensional quadrature over log τ (μ and θ integrate in closed form)."""
+    y, sigma = SCHOOLS
+    log_tau = np.linspace(-20, 8, 20001)[:, None]
+    tau = np.exp(log_tau)
+    variance = sigma**2 + tau**2
+    precision = np.sum(1 / variance, axis=1) + 1 / 25
+    mu = np.sum(y / variance, axis=1) / precision
+    log_density = (
+        -0.5 * np.sum(np.log(variance) + y**2 / variance, axis=1)
+        + 0.5 * mu**2 * precision
+        - 0.5 * np.log(precision)
+        - np.log1p((tau[:, 0] / 5) ** 2)
+        + log_tau[:, 0]
+    )
+    weight = np.exp(log_density - log_density.max())
+    weight /= weight.sum()
+    shrink = sigma**2 / variance
+    theta = (1 - shrink) * y + shrink * mu[:, None]
+    return np.concatenate([[weight @ mu, weight @ tau[:, 0]], weight @ theta])
+
+
+def eight_schools_log_density(x: np.ndarray) -> np.ndarray:
+    """Of (μ, log τ, z₁ … z₈), θ = μ + τ z, up to a constant; x is (…, 10)."""
+    y, sigma = SCHOOLS
+    mu, log_tau, z = x[..., :1], x[..., 1:2], x[..., 2:]
+    theta = mu + np.exp(log_tau) * z
+    prior = -0.5 * (mu[..., 0] / 5) ** 2 - np.log1p((np.exp(log_tau[..., 0]) / 5) ** 2) + log_tau[..., 0]
+    return prior - 0.5 * np.sum(z**2 + ((y - theta) / sigma) ** 2, axis=-1)

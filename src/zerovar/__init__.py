@@ -1,6 +1,15 @@
 """Control variates by Stein's method: draws and scores in, means with far smaller standard errors out."""
 
 from . import kernels as kernels
+from . import plots as plots
+from .adapters import Posterior as Posterior
+from .adapters import from_arviz as from_arviz
+from .adapters import from_blackjax as from_blackjax
+from .adapters import from_bridgestan as from_bridgestan
+from .adapters import from_cmdstan as from_cmdstan
+from .adapters import from_log_density as from_log_density
+from .adapters import from_numpyro as from_numpyro
+from .adapters import from_pymc as from_pymc
 from .automatic import Automatic as Automatic
 from .checks import check as check
 from .criteria import CrossValidation as CrossValidation
@@ -39,4 +48,5 @@ from .solvers import schedules as schedules
 from .splits import cross_fit as cross_fit
 from .splits import holdout as holdout
 from .splits import in_sample as in_sample
+from .summary import summary as summary
 from .tuning import tune as tune

@@ -95,7 +95,7 @@ class Cautions:
                 SampleWarning,
                 f"Heavy tails: one draw in a hundred carries {share.max():.0%} of the error's variance ({listed(heavy)}), so "
                 "the standard error is itself uncertain and probably too small. "
-                "A smaller family, such as Polynomial(2), has lighter tails and a larger error: compare.",
+                "A smaller family, of lower degree or without a kernel, has lighter tails and a larger error: compare.",
             )
 
     def convergence(self, names: Sequence[str], draws: int, of_values: np.ndarray, of_draws: np.ndarray) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import io
 import json
+import os
+import signal
 import sys
 import warnings
-import zipfile
 from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from rich.console import Console
@@ -20,11 +22,14 @@ from rich.console import Console
 from .checks import check
 from .errors import NumericalError, ZerovarWarning
 from .estimate import estimate
-from .families import Family, Kernel, Polynomial
+from .families import Family, Kernel, Network, Polynomial
 from .files import atomic
+from .reading import Given, read
 from .result import Estimate
 from .sample import Sample
+from .solvers import SGD, Exact, Solver
 from .splits import Split, cross_fit, holdout, in_sample
+from .summary import selected
 
 FAMILIES: dict[str, Family] = {
     "linear": Polynomial(1),
@@ -32,13 +37,18 @@ FAMILIES: dict[str, Family] = {
     "cubic": Polynomial(3),
     "kernel": Kernel(),
     "quadratic+kernel": Polynomial(2, weight=np.inf) + Kernel(),
+    "network": Network(),
 }
+SOLVERS: dict[str, Solver] = {"exact": Exact(), "sgd": SGD()}
+_INTERRUPTED = 130  # as shells have it
 SPLITS: dict[str, Split] = {"in-sample": in_sample(), "holdout": holdout(), "cross-fit": cross_fit()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0 if all is well, 1 if a check failed, 2 for bad input, as argparse has it."""
     options = _parser().parse_args(arguments)
+    with contextlib.suppress(ValueError):  # not in the main thread: someone else's program handles its signals
+        signal.signal(signal.SIGTERM, _stopped)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ZerovarWarning)  # they stand under the table, or go to standard error
@@ -47,8 +57,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"zerovar: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("zerovar: interrupted; nothing was written", file=sys.stderr)
-        return 130
+        print("zerovar: interrupted; no file was left half-written", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def program() -> NoReturn:
+    """The console script. An interrupted run ends at once: JAX' threads may be at work still, and crash on the way out."""
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if status == _INTERRUPTED:
+        os._exit(status)
+    sys.exit(status)
+
+
+def _stopped(number: int, frame: Any) -> NoReturn:
+    """A polite end on SIGTERM: temporary files are removed on the way out."""
+    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,31 +91,63 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "estimate",
         help="estimate from a file",
-        description="FILE is an .npz with arrays draws and scores, (n, d) or (chain, draw, d); optionally values, (n, q) or "
-        "(chain, draw, q); names, q strings; log_weights, (n,). Without values, the means of the draws are estimated.",
-        epilog="example: zerovar estimate posterior.npz --family quadratic --json answer.json",
+        description=_FILES,
+        epilog="""examples:
+  zerovar estimate posterior.npz --json answer.json
+  zerovar estimate trace.nc --var-names mu theta --report answer.html
+  zerovar estimate draws.csv --scores scores.csv --values values.csv --family quadratic --csv -
+  zerovar estimate output_*.csv diagnostic_*.csv --seed 1""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    run.add_argument("file", type=Path)
+    _add_files(run)
+    run.add_argument("--var-names", nargs="+", metavar="NAME", help="which values: names, or ~NAME for those to leave out")
     run.add_argument("--family", choices=FAMILIES, help="control variates to use (default: chosen for each integrand)")
+    run.add_argument("--solver", choices=SOLVERS, help="how to fit one family (default: exact, and sgd for networks)")
     run.add_argument("--split", choices=SPLITS, help="which draws fit and which estimate, for one family (default: in-sample)")
+    run.add_argument("--seed", type=int, default=0, help="for solvers that are random (default: %(default)s)")
     run.add_argument("--json", type=Path, metavar="PATH", help="write the answer as JSON ('-' for standard output)")
     run.add_argument("--csv", type=Path, metavar="PATH", help="write the table as CSV ('-' for standard output)")
     run.add_argument("--figure", type=Path, metavar="PATH", help="save a picture of plain against controlled estimates")
+    run.add_argument(
+        "--report", type=Path, metavar="PATH", help="write a self-contained HTML page: table, pictures, diagnostics"
+    )
     run.set_defaults(run=_estimate)
 
-    test = commands.add_parser("check", help="test whether the scores in a file belong to its draws; exit status 1 if not")
-    test.add_argument("file", type=Path)
+    test = commands.add_parser(
+        "check",
+        help="test whether the scores in a file belong to its draws; exit status 1 if not",
+        description=_FILES,
+        epilog="example: zerovar check posterior.npz",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_files(test)
     test.set_defaults(run=_check)
     return parser
 
 
+_FILES = """FILE is one of
+  .npz          arrays draws and scores, (n, d) or (chain, draw, d); optionally values, (n, q) or (chain, draw, q),
+                names, q strings, and log_weights, (n,)
+  .nc, .zarr    ArviZ's InferenceData or DataTree with unconstrained draws and gradients, as nutpie stores them
+  .csv          a table of draws with a line of names (a column chain, if there are several), and --scores, one with the
+                same columns; --values for other quantities
+  .csv ...      CmdStan's diagnostic files, one a chain, and its output files for the natural parameters
+Without values, the means of the draws are estimated."""
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--scores", type=Path, metavar="FILE.csv", help="the scores of a .csv table of draws")
+    parser.add_argument("--values", type=Path, metavar="FILE.csv", help="the integrands at the draws of a .csv table")
+
+
 def _demo(options: argparse.Namespace) -> int:
     with as_file(files("zerovar") / "data" / "eight_schools.npz") as path:
-        arrays = _read(path)
+        given = read([path])
     print(
         "Eight schools: effects of coaching, 4 chains of 1000 NUTS draws. Posterior means of mu, tau and the school effects:\n"
     )
-    result = _estimated(arrays, None, None)
+    result = _estimated(given)
     _show(result)
     factor = float(np.median(result.gain))
     print(f"\nThe same draws, with errors as if there were {factor:.0f} times as many of them (median gain).")
@@ -103,15 +160,21 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    outputs = [path for path in (options.json, options.csv, options.figure) if path is not None]
+    outputs = [path for path in (options.json, options.csv, options.figure, options.report) if path is not None]
     if outputs.count(Path("-")) > 1:
         raise ValueError("only one of --json and --csv can go to standard output")
     for path in outputs:
         if path != Path("-") and (path.is_dir() or not path.absolute().parent.is_dir()):
             raise ValueError(f"{path} cannot be written: it must be a file in a folder that exists")
-    family = FAMILIES[options.family] if options.family else None
-    split = SPLITS[options.split] if options.split else None
-    result = _estimated(_read(options.file), family, split)
+    for name, path in (("--figure", options.figure), ("--report", options.report)):
+        if path == Path("-"):
+            raise ValueError(f"{name} needs a file: it cannot go to standard output")
+    given = read(options.file, options.scores, options.values)
+    if options.var_names:
+        given = given._replace(values=selected(_named(given), options.var_names, None))
+    choices: dict[str, dict[str, Any]] = {"family": FAMILIES, "solver": SOLVERS, "split": SPLITS}
+    wanted = {name: table[getattr(options, name)] for name, table in choices.items() if getattr(options, name)}
+    result = _estimated(given, seed=options.seed, **wanted)
     if Path("-") in outputs:
         for text in result.warnings:
             print(f"zerovar: {text}", file=sys.stderr)
@@ -121,41 +184,32 @@ def _estimate(options: argparse.Namespace) -> int:
         _write(options.json, json.dumps(result.to_dict(), indent=2, allow_nan=False) + "\n")
     if options.csv:
         _write(options.csv, _csv(result))
-    if options.figure:
-        try:
+    try:
+        if options.figure:
             result.plot(options.figure)
-        except ImportError as error:
-            raise ValueError(str(error)) from error
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    if options.report:
+        result.report(options.report)
     return 0
 
 
 def _check(options: argparse.Namespace) -> int:
-    arrays = _read(options.file)
-    verdict = check(Sample(arrays["draws"], arrays["scores"], arrays.get("log_weights")))
+    given = read(options.file, options.scores, options.values)
+    verdict = check(Sample(given.draws, given.scores, given.log_weights))
     print(verdict)
     return 0 if verdict.ok else 1
 
 
-def _read(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        raise ValueError(f"{path}: no such file")
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is not an .npz file; expected one with arrays draws and scores")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    missing = [name for name in ("draws", "scores") if name not in arrays]
-    if missing:
-        raise ValueError(f"{path} has no array {' or '.join(missing)}; it has {', '.join(arrays) or 'nothing'}")
-    return arrays
+def _named(given: Given) -> dict[str, np.ndarray]:
+    """The values by name; without any, the draws."""
+    if given.values is not None:
+        return given.values
+    return {f"x{j}": given.draws[..., j] for j in range(np.shape(given.draws)[-1])}
 
 
-def _estimated(arrays: dict[str, Any], family: Family | None, split: Split | None) -> Estimate:
-    names = [str(name) for name in np.atleast_1d(arrays["names"]).astype(str)] if "names" in arrays else None
-    values, weights = arrays.get("values"), arrays.get("log_weights")
-    return estimate(arrays["draws"], arrays["scores"], values, family=family, split=split, names=names, log_weights=weights)
+def _estimated(given: Given, **choices: Any) -> Estimate:
+    return estimate(given.draws, given.scores, given.values, log_weights=given.log_weights, **choices)
 
 
 def _show(result: Estimate) -> None:

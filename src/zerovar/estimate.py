@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
 from .automatic import Automatic, choose
@@ -14,8 +16,8 @@ from .families import Family, Polynomial
 from .fitting import check_seed
 from .integrands import as_values
 from .objectives import Objective
-from .result import Estimate
-from .runs import Recipe, default_split, run
+from .result import Estimate, Traces
+from .runs import Recipe, Run, default_split, run
 from .sample import Sample
 from .solvers import Solver
 from .splits import Split
@@ -127,12 +129,34 @@ def estimate(
         selection=selection,
         warnings=tuple(cautions.texts),
         stats=answer.stats | {"autocorrelation_time": time},
+        settings=_settings(sample, array, family, objective, solver, split) | {"standardise": standardise, "seed": seed},
+        traces=Traces(_like(answer, array), answer.influence.reshape(answer.series.shape)),
     )
 
 
 def _polynomial(sample: Sample) -> Family:
     quadratic = Polynomial(2)
     return quadratic if DRAWS_PER_TERM * quadratic.num_features(sample.dim) <= len(sample) else Polynomial(1)
+
+
+def _like(answer: Run, values: np.ndarray) -> np.ndarray:
+    """The values at the draws of the answer's series, in its shape."""
+    return (values if answer.rows is None else values[answer.rows]).reshape(answer.series.shape)
+
+
+def _settings(sample: Sample, values: np.ndarray, *choices: Any) -> dict[str, Any]:
+    """What was asked for, in words, and a fingerprint of the data: what it takes to make the answer again."""
+    named = zip(("family", "objective", "solver", "split"), choices, strict=True)
+    digest = hashlib.sha256()
+    for array in (sample.draws, sample.scores, values, sample.probabilities):
+        digest.update(array.tobytes())
+    return {
+        **{name: "default" if choice is None else eqx.tree_pformat(choice, short_arrays=False) for name, choice in named},
+        "chains": sample.num_chains,
+        "draws": len(sample) // sample.num_chains,
+        "dimensions": sample.dim,
+        "fingerprint": digest.hexdigest()[:16],
+    }
 
 
 def _slowest_time(sample: Sample, values: np.ndarray) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Float64
 
+from .errors import NumericalWarning
 from .sample import Sample, as_float
 
 
@@ -66,12 +69,46 @@ def _flat(name: str, entry: Any, sample: Sample) -> np.ndarray:
 
 
 def _evaluated(function: Callable[[Any], Any], sample: Sample) -> Any:
-    with jax.enable_x64(True):
-        try:
-            out = jax.jit(jax.vmap(function))(sample.draws)
-        except Exception as error:
-            raise ValueError(
-                f"values could not be evaluated as a JAX function of one draw of shape ({sample.dim},): {error}. "
-                "Give an array of values at the draws if the function is not written in JAX"
-            ) from error
-        return jax.tree.map(np.asarray, out)
+    first, back = distinct(sample.draws)
+    try:
+        out = in_double("values", lambda: jax.jit(jax.vmap(function))(sample.draws[first]))
+    except Exception as error:
+        raise ValueError(
+            f"values could not be evaluated as a JAX function of one draw of shape ({sample.dim},): {error}. "
+            "Give an array of values at the draws if the function is not written in JAX"
+        ) from error
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[back], out)
+
+
+def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the first of all equal rows of (n, k), and where each row is among them.
+
+    A compiled function may differ in the last digit between two places of a batch; evaluated once, equal draws have the same.
+    """
+    _, first, back = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    return first, back.reshape(-1)
+
+
+def in_double(name: str, evaluate: Callable[[], Any]) -> Any:
+    """`evaluate()`, which calls a user's function, in double precision if it can be had.
+
+    JAX remembers the NumPy arrays inside a function that it has compiled in single precision as single, and fails on the
+    mixture until it forgets them. A loop that starts from a single-precision state works only as the user runs it.
+    """
+    for _ in range(2):
+        with contextlib.suppress(Exception), jax.enable_x64(True):  # not kept: an exception would keep those arrays alive
+            return evaluate()
+        jax.clear_caches()
+    try:
+        out = evaluate()
+    except Exception:
+        with jax.enable_x64(True):
+            return evaluate()  # fails once more, and says why
+    if not jax.config.read("jax_enable_x64"):
+        warnings.warn(
+            f"{name} could not be evaluated in double precision, and was in single: about seven digits. The usual cause is an "
+            "array that was made in single precision, such as a loop's first state: make it inside the function",
+            NumericalWarning,
+            stacklevel=2,
+        )
+    return out

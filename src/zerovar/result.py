@@ -6,7 +6,7 @@ import dataclasses
 import html
 import math
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
@@ -22,8 +22,15 @@ from .families import Family
 Vector = Float64[np.ndarray, " q"]
 
 _NUMBERS = ("value", "std_error", "plain_value", "plain_std_error", "gain")  # what there is one of an integrand
-_EXACT = 1e18  # gains beyond this are those of rounding errors
+EXACT = 1e18  # gains beyond this are those of rounding errors
 _COLUMNS = ("name", "value", "plain Monte Carlo", "gain", "worth (draws)")
+
+
+class Traces(NamedTuple):
+    """What pictures show, at the draws that estimate: (chain, draw, q)."""
+
+    values: Float64[np.ndarray, "chain draw q"]  # f
+    residuals: Float64[np.ndarray, "chain draw q"]  # what is left of it about the answer, f − c − g, with the draw left out
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,7 +40,8 @@ class Estimate:
     `gain` is (plain_std_error / std_error)²: how many times more draws plain Monte Carlo would need for the same error.
     `covariance` (q, q) is that of the estimates, for differences, ratios and the delta method. `warnings` are the words
     of caution that were given, `stats` what was fitted and how. `family` is the one that was given; where it was chosen for
-    each integrand it is None, and `selection` says what was taken and why.
+    each integrand it is None, and `selection` says what was taken and why. `traces` is what the pictures show,
+    `settings` what was asked for, with a fingerprint of the data.
     """
 
     names: tuple[str, ...]
@@ -48,6 +56,8 @@ class Estimate:
     warnings: tuple[str, ...]
     stats: dict[str, Any]
     selection: Selection | None = None
+    traces: Traces | None = None
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def gain(self) -> Vector:
@@ -119,6 +129,12 @@ class Estimate:
 
         return forest(self, path)
 
+    def report(self, path: str | PathLike[str]) -> None:
+        """Write one self-contained HTML page: answer, table, pictures, diagnostics, settings and versions."""
+        from .report import write
+
+        write(self, path)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write to one file without pickle; `zv.load` reads it."""
         state = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -128,7 +144,12 @@ class Estimate:
     @staticmethod
     def _from_state(state: dict[str, Any]) -> Estimate:
         chosen = state.get("selection")
-        return Estimate(**(state | {"selection": None if chosen is None else Selection(**chosen)}))
+        traces = state.get("traces")
+        found = {
+            "selection": None if chosen is None else Selection(**chosen),
+            "traces": None if traces is None else Traces(*traces),
+        }
+        return Estimate(**(state | found))
 
     @property
     def _family(self) -> str:
@@ -156,9 +177,9 @@ class Estimate:
 
 def worth(gain: float) -> str:
     """A gain in a few digits, or the word for one that only rounding limits."""
-    if gain > _EXACT:
+    if gain > EXACT:
         return "exact"
-    return f"{gain:.3g}" if gain < 1e4 else f"{gain:.1e}"
+    return f"{float(f'{gain:.3g}'):g}" if gain < 1e4 else f"{gain:.1e}"
 
 
 def plus_minus(value: float, error: float) -> str:
@@ -175,7 +196,7 @@ def plus_minus(value: float, error: float) -> str:
 
 def human(number: float) -> str:
     """A count as people say it: 950, 12 thousand, 3.4 million; nothing beyond what can be counted."""
-    if number > _EXACT:
+    if number > EXACT:
         return ""
     for power, word in ((1e12, ""), (1e9, " billion"), (1e6, " million"), (1e3, " thousand")):
         if number >= power:

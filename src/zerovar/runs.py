@@ -38,6 +38,7 @@ class Run(NamedTuple):
     results: list[Result]
     stats: dict[str, Any]
     family: Family | None
+    rows: RowNumbers | None = None  # the draws that the series is at, where they are not all
 
     @property
     def value(self) -> Float64[np.ndarray, " q"]:
@@ -100,7 +101,7 @@ def out_of_fold_run(recipe: Recipe, sample: Sample, values: np.ndarray, split: O
         results.append(fitted.result)
     rows = np.sort(np.concatenate([estimating for _, estimating in folds]))
     series = residuals[rows].reshape(sample.num_chains, -1, values.shape[1])
-    return Run(None, series, sample.take(rows).probabilities, results, fitted.stats, family)
+    return Run(None, series, sample.take(rows).probabilities, results, fitted.stats, family, rows)
 
 
 def run(recipe: Recipe, sample: Sample, values: np.ndarray, split: Split, time: float) -> Run:

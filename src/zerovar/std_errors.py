@@ -47,7 +47,8 @@ def r_hat(series: Series) -> Float64[np.ndarray, " q"]:
     from arviz_stats.base import array_stats
 
     unit, _ = unit_size(series)
-    found = np.asarray(array_stats.rhat(unit, chain_axis=0, draw_axis=1))
+    with np.errstate(invalid="ignore"):  # 0 / 0 for a constant
+        found = np.asarray(array_stats.rhat(unit, chain_axis=0, draw_axis=1))
     return np.where(np.isfinite(found), found, 1.0)
 
 

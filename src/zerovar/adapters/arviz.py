@@ -1,0 +1,114 @@
+"""ArviZ: InferenceData (0.x) and DataTree (1.x), with gradients wherever the ecosystem puts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from .base import Posterior, labelled, ravelled, wished
+from .log_density import gradients
+
+_ADVICE = (
+    "Sample with nutpie.sample(…, store_gradient=True, store_unconstrained=True), or give log_density= or score=, "
+    "or use zv.from_numpyro, zv.from_pymc, zv.from_bridgestan"
+)
+
+
+def from_arviz(
+    data: Any,
+    *,
+    log_density: Callable[[Any], Any] | None = None,
+    score: Callable[[Any], Any] | None = None,
+    values: Mapping[str, Any] | None = None,
+    group: str = "posterior",
+) -> Posterior:
+    """Draws, scores and all variables of an InferenceData (ArviZ 0.x) or DataTree (1.x).
+
+    Unconstrained draws and gradients are taken from `sample_stats` (nutpie's `unconstrained_draw` and `gradient`). Without
+    gradients, give one of
+    log_density: a JAX function of one unconstrained draw, a dict of variables: those of the group `unconstrained_posterior` if
+        there is one, else those of `posterior`, where a variable that is there transformed too (tau_log__) is taken so;
+    score: its gradient, if you have it: a function of the same dict to a dict of the same names.
+    values: more quantities, name → function of one draw (a dict of all variables of `posterior`), or array (chain, draw).
+    """
+    natural = dataset(data, group)
+    stats = dataset(data, "sample_stats") if "sample_stats" in _groups(data) else {}
+    if log_density is not None and score is not None:
+        raise ValueError("give log_density or score, not both")
+    if log_density is None and score is None:
+        if not ("unconstrained_draw" in stats and "gradient" in stats):
+            has = [name for name in ("unconstrained_draw", "gradient") if name in stats]
+            found = f"only {has[0]}" if has else "neither"
+            raise ValueError(f"sample_stats must have unconstrained_draw and gradient; it has {found}. {_ADVICE}")
+        draws, scores = (_stacked(stats[name]) for name in ("unconstrained_draw", "gradient"))
+    else:
+        tree = _unconstrained(data, natural)
+        function = jax.grad(log_density) if log_density is not None else score
+        assert function is not None
+        gradient = gradients("score" if log_density is None else "log_density", function, tree)
+        if set(gradient) != set(tree):
+            raise ValueError(f"score must return a dict with the names of its draw, {sorted(tree)}; got {sorted(gradient)}")
+        draws, scores = ravelled(tree), ravelled(gradient)
+    return Posterior(draws, scores, natural_values(natural, values))
+
+
+def dataset(data: Any, group: str) -> Any:
+    """A group of an InferenceData or DataTree as an xarray Dataset."""
+    groups = _groups(data)
+    if group not in groups:
+        raise ValueError(
+            f"expected an InferenceData or DataTree with a group {group!r}; got {type(data).__name__}"
+            + (f" with {', '.join(groups)}" if groups else "")
+        )
+    found = data[group]
+    found = found.to_dataset() if hasattr(found, "to_dataset") else found  # a node of a DataTree
+    missing = {"chain", "draw"} - set(found.dims)
+    if missing:
+        raise ValueError(f"group {group!r} must have the dimensions chain and draw; it has {', '.join(map(str, found.dims))}")
+    return found
+
+
+def natural_values(natural: Any, values: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+    """All variables of a posterior by name, but for the transformed copies (tau_log__), and what the user adds."""
+    kept = {str(name): _stacked(natural[name]) for name in natural if not str(name).endswith("__")}
+    return labelled(kept, _coordinate_labels(natural)) | wished(values, kept)
+
+
+def _coordinate_labels(found: Any) -> Callable[[str, tuple[int, ...]], str]:
+    """Entries called as ArviZ calls them, by their coordinates: theta[Choate]."""
+
+    def label(name: str, index: tuple[int, ...]) -> str:
+        variable = found[name]
+        dims = [dim for dim in variable.dims if dim not in ("chain", "draw")]
+        places = [
+            str(variable[dim].values[i]) if dim in variable.coords else str(i) for dim, i in zip(dims, index, strict=True)
+        ]
+        return f"{name}[{', '.join(places)}]"
+
+    return label
+
+
+def _groups(data: Any) -> list[str]:
+    if hasattr(data, "children"):  # a DataTree
+        return [str(name) for name in data.children]
+    if hasattr(data, "groups") and callable(data.groups):  # InferenceData
+        return [str(name).strip("/") for name in data.groups()]
+    return []
+
+
+def _stacked(variable: Any) -> np.ndarray:
+    return np.asarray(variable.transpose("chain", "draw", ...))
+
+
+def _unconstrained(data: Any, natural: Any) -> dict[str, np.ndarray]:
+    """Variables of `unconstrained_posterior`, or of `posterior` with the transformed in place of their originals."""
+    if "unconstrained_posterior" in _groups(data):
+        source = dataset(data, "unconstrained_posterior")
+        return {str(name): _stacked(source[name]).astype(np.float64) for name in source}
+    names = [str(name) for name in natural]
+    transformed = [name for name in names if name.endswith("__")]  # tau_log__, p_simplex__
+    replaced = {name for name in names for other in transformed if other.startswith(f"{name}_")}
+    return {name: _stacked(natural[name]).astype(np.float64) for name in names if name not in replaced}

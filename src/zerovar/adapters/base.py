@@ -1,0 +1,108 @@
+"""What every adapter returns, and the steps that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..integrands import distinct, in_double
+
+_AT_A_TIME = 1024  # draws that are differentiated together: a compromise of speed and memory
+
+Tree = Any  # of arrays (chain, draw, …)
+
+
+class Posterior(NamedTuple):
+    """A sampler's output as `estimate` and `summary` take it: `zv.estimate(*posterior)`, `zv.summary(posterior)`.
+
+    draws, scores: (chain, draw, d), both on the unconstrained scale, the Jacobian of the transformation in the log density.
+    values: name → (chain, draw), the quantities of interest on their natural scale.
+    """
+
+    draws: np.ndarray
+    scores: np.ndarray
+    values: dict[str, np.ndarray]
+
+    def __repr__(self) -> str:
+        chains, draws, d = self.draws.shape
+        return f"Posterior({chains} × {draws} draws, d = {d}, {len(self.values)} values)"
+
+
+def missing(package: str, extra: str) -> ImportError:
+    return ImportError(f"this needs {package}: pip install 'zerovar[{extra}]'")
+
+
+def ravelled(tree: Tree) -> np.ndarray:
+    """All leaves (chain, draw, …) side by side: (chain, draw, d), dicts in the order of their sorted keys."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    return np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2).astype(np.float64)
+
+
+def chain_first(array: Any, chain_axis: int | None, name: str = "draws") -> np.ndarray:
+    """(draw, …) as one chain, or two leading axes in the order (chain, draw)."""
+    array = np.asarray(array)
+    if chain_axis is None:
+        return array[None]
+    if chain_axis not in (0, 1) or array.ndim < 2:
+        raise ValueError(
+            f"chain_axis must be None for (draw, …), 0 for (chain, draw, …) or 1 for (draw, chain, …); "
+            f"got {chain_axis!r} with {name} of shape {array.shape}"
+        )
+    return np.swapaxes(array, 0, chain_axis)
+
+
+def over_draws(function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """`function` of one draw, at all draws: compiled, and some at a time, so that memory stays bounded."""
+    shape = np.shape(jax.tree.leaves(tree)[0])[:2]
+    flat = jax.tree.map(lambda leaf: np.reshape(leaf, (-1, *np.shape(leaf)[2:])), tree)
+    columns = [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(flat)]
+    first, back = distinct(np.concatenate(columns, axis=1))
+    some = jax.tree.map(lambda leaf: jnp.asarray(leaf[first]), flat)
+    out = jax.jit(lambda xs: jax.lax.map(function, xs, batch_size=_AT_A_TIME))(some)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[back].reshape(*shape, *leaf.shape[1:]), out)
+
+
+def labelled(
+    variables: Mapping[str, Any], labels: Callable[[str, tuple[int, ...]], str] | None = None
+) -> dict[str, np.ndarray]:
+    """Arrays (chain, draw, …) as one named (chain, draw) array an entry: tau, theta[0], corr[0, 1]."""
+    label = _by_position if labels is None else labels
+    found = {}
+    for name, array in variables.items():
+        array = np.asarray(array)
+        for index in np.ndindex(array.shape[2:]):
+            found[label(str(name), index) if index else str(name)] = array[(slice(None), slice(None), *index)]
+    return found
+
+
+def _by_position(name: str, index: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]"
+
+
+def wished(values: Mapping[str, Any] | None, natural: Tree) -> dict[str, np.ndarray]:
+    """What the user adds: functions of one draw on the natural scale, in JAX, or arrays (chain, draw, …)."""
+    found: dict[str, Any] = {}
+    for name, entry in (values or {}).items():
+        if not callable(entry):
+            found[name] = np.asarray(entry)
+            continue
+        try:
+            found[name] = in_double(f"values[{name!r}]", partial(over_draws, entry, natural))
+        except Exception as error:
+            raise ValueError(
+                f"values[{name!r}] could not be evaluated as a JAX function of one draw, {_described(natural)}: {error}. "
+                "Give an array (chain, draw) if the function is not written in JAX"
+            ) from error
+    return labelled(found)
+
+
+def _described(natural: Tree) -> str:
+    shapes = jax.tree.map(lambda leaf: tuple(leaf.shape[2:]), natural)
+    if not isinstance(shapes, dict):
+        return f"an array of shape {shapes}"
+    return "a dict of " + ", ".join(f"{key} {shape}" if shape else f"{key}" for key, shape in shapes.items())

@@ -1,0 +1,68 @@
+"""Any JAX log density: emcee, zeus, TensorFlow Probability, a sampler of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..integrands import in_double
+from .base import Posterior, Tree, chain_first, labelled, over_draws, ravelled, wished
+
+
+def from_log_density(
+    log_density: Callable[[Any], Any],
+    draws: Any,
+    *,
+    chain_axis: int | None = None,
+    transform: Callable[[Any], Any] | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> Posterior:
+    """Draws with the scores of a log density that is written in JAX.
+
+    log_density: a function of one draw, (d,) or a dict of arrays, on the unconstrained scale; constants do not matter.
+    draws: an array (draw, d), or with `chain_axis` (chain, draw, d) or (draw, chain, d); or a dict of arrays with such leading
+        axes. emcee's and zeus' chains are (draw, walker, d): `chain_axis=1`.
+    transform: from one draw to the quantities on their natural scale (a number, an array, or a dict); by default the draw.
+    values: more of them, name → function of one (transformed) draw, or array (chain, draw).
+    """
+    tree = jax.tree.map(lambda leaf: chain_first(leaf, chain_axis), draws)
+    if not isinstance(tree, dict) and np.ndim(tree) != 3:
+        axes = "(draw, d)" if chain_axis is None else "(chain, draw, d)" if chain_axis == 0 else "(draw, chain, d)"
+        raise ValueError(f"draws must be {axes} with chain_axis={chain_axis}; got shape {np.shape(draws)}")
+    tree = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
+    scores = gradients("log_density", jax.grad(lambda x: jnp.reshape(log_density(x), ())), tree)
+    return Posterior(ravelled(tree), ravelled(scores), natural_values(tree, transform, values))
+
+
+def gradients(name: str, function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """A gradient at all draws, or a sentence on why not."""
+    try:
+        return in_double(name, lambda: over_draws(function, tree))
+    except Warning:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"{name} could not be evaluated as a JAX function of one draw: {error}. "
+            "It takes one draw, without leading axes, and a log density returns a number"
+        ) from error
+
+
+def natural_values(
+    tree: Tree, transform: Callable[[Any], Any] | None, values: Mapping[str, Any] | None
+) -> dict[str, np.ndarray]:
+    """The draws on their natural scale by name, and what the user adds."""
+    if transform is not None:
+        order: list[str] = []  # JAX sorts dicts; the user's order is seen only while it traces
+
+        def seen(x: Any) -> Any:
+            out = transform(x)
+            order[:] = list(out) if isinstance(out, dict) else []
+            return out
+
+        tree = in_double("transform", lambda: over_draws(seen, tree))
+        tree = {name: tree[name] for name in order} if order else tree
+    return labelled(tree if isinstance(tree, dict) else {"x": tree}) | wished(values, tree)

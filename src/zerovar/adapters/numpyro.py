@@ -1,0 +1,73 @@
+"""NumPyro: the MCMC object after its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from .base import Posterior, labelled, missing, over_draws, ravelled, wished
+
+
+def from_numpyro(
+    mcmc: Any,
+    *,
+    args: tuple[Any, ...] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> Posterior:
+    """Draws, scores and all sites of a finished NumPyro run, in one line.
+
+    mcmc: after `mcmc.run(key, …)`. With `extra_fields=("z_grad",)` in that call the scores cost nothing: the sampler has
+        computed them. Otherwise the model's gradient is compiled and taken once at every draw.
+    args, kwargs: the model's own, as given to `run`; by default those of the last run.
+    values: more quantities, name → function of one draw (a dict of all sites, deterministic ones too), or array (chain, draw).
+
+    Draws and scores are on the unconstrained scale of the latent sites, values on the natural one.
+    """
+    try:
+        from numpyro.infer.util import potential_energy
+    except ImportError as error:
+        raise missing("numpyro", "numpyro") from error
+
+    state = getattr(mcmc, "last_state", None)
+    latent = getattr(state, "z", None)
+    model = getattr(getattr(mcmc, "sampler", None), "model", None)
+    if state is None:
+        raise ValueError(f"mcmc must be a numpyro.infer.MCMC after run(); got {type(mcmc).__name__} without a last_state")
+    if model is None or not isinstance(latent, dict):
+        raise ValueError(
+            f"{type(mcmc.sampler).__name__} without a model, or with a state that is not a dict of sites, has no known "
+            "unconstrained scale. Use zv.from_log_density(lambda z: -potential(z), mcmc.get_samples(group_by_chain=True), "
+            "chain_axis=0)"
+        )
+    # NumPyro keeps the arguments of the last run; they are not public, so explicit ones win.
+    args = getattr(mcmc, "_args", ()) if args is None else args
+    kwargs = getattr(mcmc, "_kwargs", {}) if kwargs is None else dict(kwargs)
+    sites = mcmc.get_samples(group_by_chain=True)
+    absent = sorted(set(latent) - set(sites))
+    if absent:
+        raise ValueError(f"the latent sites {absent} were not kept by the run; run MCMC without removing sites")
+    natural = {name: sites[name] for name in latent}
+    # In the precision of the run: the score is then that of the model as it was sampled.
+    draws = _unconstrained(model, args, kwargs, natural)
+    gradients = mcmc.get_extra_fields(group_by_chain=True).get("z_grad")
+    if gradients is None:
+        gradients = over_draws(jax.grad(lambda z: potential_energy(model, args, kwargs, z)), draws)
+    scores = -ravelled({name: np.asarray(gradients[name]) for name in latent})  # z_grad is that of the potential, −log π
+    return Posterior(ravelled(draws), scores, labelled(sites) | wished(values, dict(sites)))
+
+
+def _unconstrained(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], natural: dict[str, Any]) -> dict[str, Any]:
+    """The latent sites on their unconstrained scale, (chain, draw, …)."""
+    from numpyro.infer.util import get_transforms, transform_fn, unconstrain_fn
+
+    first, last = (
+        get_transforms(model, args, kwargs, {name: site[place] for name, site in natural.items()})
+        for place in ((0, 0), (-1, -1))
+    )
+    if first == last:  # supports that are the same at every draw: nothing to compile
+        return {name: np.asarray(site) for name, site in transform_fn(first, natural, invert=True).items()}
+    return over_draws(lambda site: unconstrain_fn(model, args, kwargs, site), natural)

@@ -1,0 +1,66 @@
+"""PyMC: the model and its trace, through JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+
+from .arviz import dataset, natural_values
+from .base import Posterior, missing, over_draws, ravelled
+
+
+def from_pymc(model: Any, idata: Any, *, values: Mapping[str, Any] | None = None) -> Posterior:
+    """Draws and scores of a PyMC model's trace, whichever sampler made it.
+
+    model: the `pm.Model`; idata: its trace, InferenceData or DataTree, with a group `posterior` that has every free variable.
+    values: more quantities, name → function of one draw (a dict of all variables of the posterior), or array (chain, draw).
+
+    The model's log density is compiled to JAX and differentiated at every draw on the unconstrained scale. A trace by nutpie
+    with `store_gradient=True, store_unconstrained=True` has all this already: use `zv.from_arviz(idata)`.
+    """
+    posterior = dataset(idata, "posterior")
+    with _settings_kept():
+        try:
+            from pymc.sampling.jax import get_jaxified_graph
+            from pytensor.graph.replace import clone_replace
+        except ImportError as error:
+            raise missing("PyMC", "pymc") from error
+
+        free = model.free_RVs
+        discrete = [variable.name for variable in free if variable.dtype.startswith(("int", "uint", "bool"))]
+        if discrete:
+            raise ValueError(
+                f"the model has discrete variables, {', '.join(discrete)}: its log density has no gradient there. "
+                "Sum them out of the model, or give zv.from_log_density a log density of the others"
+            )
+        absent = [variable.name for variable in free if variable.name not in posterior]
+        if absent:
+            raise ValueError(f"the posterior lacks the model's free variables {', '.join(absent)}; it has {list(posterior)}")
+
+        natural = {variable.name: np.asarray(posterior[variable.name].transpose("chain", "draw", ...)) for variable in free}
+        transforms = [model.rvs_to_transforms[variable] for variable in free]
+        unconstrained = [
+            variable if transform is None else transform.forward(variable, *variable.owner.inputs)
+            for variable, transform in zip(free, transforms, strict=True)
+        ]
+        given = [variable.type(name=variable.name) for variable in free]  # numbers in place of random variables
+        forward = get_jaxified_graph(given, clone_replace(unconstrained, dict(zip(free, given, strict=True))))
+        density = get_jaxified_graph(inputs=model.value_vars, outputs=[model.logp()])
+        with jax.enable_x64(True):
+            draws = over_draws(lambda xs: list(forward(*xs)), [natural[variable.name] for variable in free])
+            scores = over_draws(jax.grad(lambda xs: density(*xs)[0]), draws)
+    return Posterior(ravelled(draws), ravelled(scores), natural_values(posterior, values))
+
+
+@contextmanager
+def _settings_kept() -> Iterator[None]:
+    """PyTensor's JAX backend turns double precision on for the whole process when it is imported; the choice is the user's."""
+    before = jax.config.read("jax_enable_x64")
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", before)

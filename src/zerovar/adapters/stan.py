@@ -1,0 +1,158 @@
+"""Stan: CmdStan's files, and BridgeStan models."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .base import Posterior, chain_first, wished
+
+File = str | PathLike[str]
+
+
+class StanTable:
+    """One CSV file of CmdStan: the names of its columns, its draws (draw, column), and what its comments say."""
+
+    def __init__(self, path: File):
+        names: list[str] = []
+        rows: list[list[str]] = []
+        comments: list[str] = []
+        with open(path, encoding="utf-8", newline="") as file:
+            for line in file:
+                if line.startswith("#"):
+                    comments.append(line[1:].strip())
+                elif line.strip():
+                    cells = next(csv.reader([line.strip()]))
+                    if not names:
+                        names = cells
+                    elif len(cells) != len(names):
+                        raise ValueError(
+                            f"{path}: a line of {len(cells)} numbers under a header of {len(names)} names. Was the run killed? "
+                            "Delete the broken line in this file and the same draw in the others"
+                        )
+                    else:
+                        rows.append(cells)
+        try:
+            table = np.array(rows, dtype=np.float64)
+        except ValueError as error:
+            raise ValueError(f"{path} has entries that are not numbers: {error}") from error
+        if not names or table.size == 0:
+            raise ValueError(f"{path} has no draws")
+        self.path, self.names, self.comments = Path(path), names, comments
+        self.table = table[self._warmup(len(table)) :]
+
+    def _warmup(self, rows: int) -> int:
+        """How many of the rows are warm-up: those that `save_warmup` kept in front."""
+        said = {key: value for key, _, value in (comment.partition("=") for comment in self.comments)}
+        said = {key.strip(): value.split("(")[0].strip().lower() for key, value in said.items()}
+        if said.get("save_warmup") not in ("1", "true"):
+            return 0
+        thin = int(said.get("thin", 1))
+        kept = -(-int(said.get("num_samples", 1000)) // thin)
+        return max(rows - kept, 0)
+
+    @property
+    def is_diagnostic(self) -> bool:
+        return any(name.startswith("g_") for name in self.names) and any(name.startswith("p_") for name in self.names)
+
+    def columns(self, names: Sequence[str]) -> np.ndarray:
+        return self.table[:, [self.names.index(name) for name in names]]
+
+
+def is_cmdstan(path: File) -> bool:
+    """Whether a CSV file is one of CmdStan's: they begin with a comment on the version of Stan."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.readline().startswith("# stan_version")
+
+
+def from_cmdstan(
+    diagnostics: File | Sequence[File], output: File | Sequence[File] | None = None, *, values: Mapping[str, Any] | None = None
+) -> Posterior:
+    """Draws and free scores of CmdStan's diagnostic files, and the natural parameters of its output files.
+
+    diagnostics: one file a chain, from `sample(save_latent_dynamics=True, sig_figs=17)` in CmdStanPy or
+        `output diagnostic_file=… sig_figs=17` in CmdStan. Fewer digits cost precision.
+    output: the ordinary output files of the same chains, in the same order; without them the values are the unconstrained
+        parameters.
+    values: more quantities, name → function of one draw (a dict of all columns of the output files, such as "theta.1"), or
+        array (chain, draw).
+    """
+    tables = [StanTable(path) for path in _paths(diagnostics)]
+    for table in tables:
+        if not table.is_diagnostic:
+            raise ValueError(
+                f"{table.path} is not a diagnostic file: it has no columns p_… and g_…. Run CmdStan with "
+                "output diagnostic_file=…, or CmdStanPy with save_latent_dynamics=True"
+            )
+    names = [name.removeprefix("g_") for name in tables[0].names if name.startswith("g_")]
+    draws = _chains(tables, names)
+    scores = -_chains(tables, [f"g_{name}" for name in names])  # of the potential, −log π
+    columns, shown = draws, names
+    if output is not None:
+        outputs = [StanTable(path) for path in _paths(output)]
+        shown = [name for name in outputs[0].names if not name.endswith("__")]
+        columns = _chains(outputs, shown)
+        if columns.shape[:2] != draws.shape[:2]:
+            raise ValueError(
+                f"the output files have {columns.shape[0]} × {columns.shape[1]} draws, the diagnostic files "
+                f"{draws.shape[0]} × {draws.shape[1]}: give files of the same chains, in the same order"
+            )
+    natural = {name: columns[..., k] for k, name in enumerate(shown)}
+    named = {_bracketed(name): column for name, column in natural.items()}
+    return Posterior(draws, scores, named | wished(values, natural))
+
+
+def from_bridgestan(
+    model: Any, draws: Any, *, chain_axis: int | None = None, values: Mapping[str, Any] | None = None
+) -> Posterior:
+    """Draws and scores of a BridgeStan model at draws of its constrained parameters.
+
+    model: a `bridgestan.StanModel`; only `param_unconstrain` and `log_density_gradient` are used, and `param_names` if it is
+        there.
+    draws: the parameters block in the order of the model, (draw, k), or with `chain_axis` (chain, draw, k) or (draw, chain, k).
+    values: more quantities, name → function of one draw (k,), or array (chain, draw).
+    """
+    natural = chain_first(draws, chain_axis).astype(np.float64)
+    if natural.ndim != 3:
+        raise ValueError(f"draws must be (draw, k), or with chain_axis have a chain's axis too; got shape {np.shape(draws)}")
+    chains, length, k = natural.shape
+    names = list(model.param_names()) if hasattr(model, "param_names") else [f"x.{i + 1}" for i in range(k)]
+    if len(names) != k:
+        raise ValueError(f"the model has {len(names)} parameters, {', '.join(names)}; the draws have {k} columns")
+    flat = natural.reshape(-1, k)
+    free = np.array([model.param_unconstrain(np.ascontiguousarray(row)) for row in flat])
+    scores = np.array([model.log_density_gradient(row)[1] for row in free])
+    shape = (chains, length, free.shape[1])
+    named = {_bracketed(name): natural[..., i] for i, name in enumerate(names)}
+    return Posterior(free.reshape(shape), scores.reshape(shape), named | wished(values, natural))
+
+
+def _paths(paths: File | Sequence[File]) -> list[File]:
+    found = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
+    if not found:
+        raise ValueError("no files were given: one CSV file a chain is needed")
+    return found
+
+
+def _chains(tables: list[StanTable], names: list[str]) -> np.ndarray:
+    first = tables[0]
+    for table in tables:
+        if table.names != first.names:
+            raise ValueError(f"{table.path} and {first.path} have other columns: are they chains of one model?")
+        if len(table.table) != len(first.table):
+            raise ValueError(
+                f"{table.path} has {len(table.table)} draws, {first.path} has {len(first.table)}: chains must be equally long"
+            )
+    return np.stack([table.columns(names) for table in tables])
+
+
+def _bracketed(name: str) -> str:
+    """theta.1.2 as theta[1, 2]: Stan counts from one, and so do its own summaries."""
+    match = re.fullmatch(r"(.*?)((?:\.\d+)+)", name)
+    return name if match is None else f"{match[1]}[{', '.join(match[2][1:].split('.'))}]"

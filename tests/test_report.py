@@ -1,0 +1,195 @@
+"""Pictures and the report: it is valid HTML, needs no network, and works in a real browser."""
+
+import os
+import re
+import shutil
+import tempfile
+import time
+from functools import cache
+
+import numpy as np
+import pytest
+from problems import gaussian, quadratic
+
+import zerovar as zv
+
+X, S = gaussian(400, 3)
+NAMES = ["mean", "<b>bold</b> & co", "theta[10]", "theta[9]"]
+VALUES = np.stack([X[:, 0], np.exp(0.3 * X[:, 1]), X[:, 2] ** 2, np.sin(3 * X[:, 0])], axis=1)
+
+
+@cache
+def answer() -> zv.Estimate:
+    return quadratic(X.reshape(2, 200, 3), S.reshape(2, 200, 3), VALUES, names=NAMES)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "out.html"
+    answer().report(path)
+    return path
+
+
+def test_pictures(tmp_path):
+    import matplotlib.pyplot as plt
+
+    plots = {
+        "forest": lambda path, dark: zv.plots.forest(answer(), path, dark=dark),
+        "scatter": lambda path, dark: zv.plots.scatter(answer(), "theta[10]", path, dark=dark),
+        "errors": lambda path, dark: zv.plots.errors(answer(), None, path, dark=dark),
+    }
+    for name, draw in plots.items():
+        for dark in (False, True):
+            path = tmp_path / f"{name}{dark}.png"
+            draw(path, dark)
+            pixels = plt.imread(path)[..., :3]
+            corner = pixels[2, 2].mean()
+            assert (corner < 0.2) if dark else (corner > 0.95)
+            assert pixels.std() > 0.02  # something is drawn
+    assert not plt.get_fignums()  # saved pictures are closed
+    with pytest.raises(ValueError, match="'x' is none of the integrands"):
+        zv.plots.scatter(answer(), "x")
+
+
+def test_a_scatter_shows_what_is_left():
+    figure = zv.plots.scatter(answer(), "mean")
+    above, below = figure.axes
+    control, f = above.collections[0].get_offsets().T
+    np.testing.assert_allclose(f, X[:, 0])
+    residual = below.collections[0].get_offsets()[:, 1]
+    np.testing.assert_allclose(control + residual, f)
+    assert residual.std() < 1e-6 * f.std()  # a Gaussian's mean is in the span of quadratics
+
+
+def test_training_curves():
+    fitted = zv.fit(zv.Polynomial(2), zv.Sample(X, S), VALUES, solver=zv.SGD(epochs=3, progress=False))
+    figure = zv.plots.training(fitted)
+    assert len(figure.axes[0].lines[0].get_xdata()) == 3
+    with pytest.raises(ValueError, match="no training curve"):
+        zv.plots.training(answer())
+
+
+def test_report_is_valid_and_self_contained(page):
+    import html5lib
+
+    text = page.read_text(encoding="utf-8")
+    html5lib.HTMLParser(strict=True).parse(text)  # raises at the first error
+    assert "<b>bold" not in text
+    sources = re.findall(r'(?:src|href|srcset)="([^"]*)"', text)
+    assert sources
+    assert all(source.startswith("data:") for source in sources)
+    assert "fingerprint" in text
+    assert str(answer().settings["fingerprint"]) in text
+    assert os.listdir(page.parent) == ["out.html"]
+
+
+def test_report_of_a_loaded_estimate_is_the_same(page, tmp_path):
+    answer().save(tmp_path / "answer.zv")
+    zv.load(tmp_path / "answer.zv").report(tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_bytes() == page.read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
+def test_report_of_an_automatic_choice_says_what_was_taken(tmp_path):
+    noise = np.random.default_rng(0).normal(size=400)
+    chosen = zv.estimate(X, S, {"line": X[:, 0], "noise": noise}, family=zv.Automatic(budget=0))
+    chosen.report(tmp_path / "out.html")
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert "Chosen for each mean" in text
+    assert chosen.selection.reasons[0] in text
+    assert "the budget of 0 s was spent" in text
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium, where it is installed; `ZEROVAR_BROWSER=1` makes its absence a failure."""
+    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if not (binary and driver):
+        text = "the report is looked at in Chromium: install chromium and chromium-driver"
+        if os.environ.get("ZEROVAR_BROWSER"):
+            pytest.fail(text)
+        pytest.skip(text)
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        for flag in (
+            *("headless=new", "no-sandbox", "disable-gpu", "no-first-run", "disable-background-networking", "disable-sync"),
+            *("disable-component-update", "window-size=1200,900", f"user-data-dir={profile}"),
+        ):
+            options.add_argument(f"--{flag}")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        chrome = webdriver.Chrome(options=options, service=Service(driver))
+        yield chrome
+        chrome.quit()
+
+
+@pytest.fixture
+def opened(browser, page):
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    browser.get(page.as_uri())
+    return browser
+
+
+def column(browser, number: int) -> list[str]:
+    return browser.execute_script(
+        "return [...document.querySelectorAll('#answers tbody tr')].map(row => row.cells[arguments[0]].textContent)", number
+    )
+
+
+def test_browser_renders_without_complaint(opened):
+    assert opened.get_log("browser") == []
+    assert "4 means from 400 draws" in opened.title
+    assert column(opened, 0) == NAMES
+    sizes = opened.execute_script("return [...document.images].map(image => [image.complete, image.naturalWidth])")
+    assert len(sizes) == 3
+    assert all(complete and width > 300 for complete, width in sizes)
+
+
+def test_browser_sorts(opened):
+    buttons = opened.find_elements("css selector", "#answers thead button")
+    buttons[0].click()
+    assert column(opened, 0) == ["<b>bold</b> & co", "mean", "theta[9]", "theta[10]"]  # numbers in names by size
+    buttons[4].click()
+    gains = answer().gain
+    order = np.argsort(gains)
+    assert column(opened, 0) == [NAMES[k] for k in order]
+    buttons[4].click()
+    assert column(opened, 0) == [NAMES[k] for k in order[::-1]]
+    heads = opened.find_elements("css selector", "#answers thead th")
+    assert [head.get_attribute("aria-sort") for head in heads] == [None, None, None, None, "descending", None]
+
+
+def test_browser_phone(opened):
+    opened.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+    )
+    opened.refresh()
+    page, window = opened.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+    assert page <= window == 360  # the table scrolls, not the page
+    size = opened.execute_script("return parseFloat(getComputedStyle(document.querySelector('#answers td')).fontSize)")
+    assert size >= 14
+
+
+def test_browser_dark(opened):
+    def luminance(rule: str) -> float:
+        return float(np.mean([int(part) for part in re.findall(r"\d+", rule)[:3]])) / 255
+
+    def colours():
+        script = "const style = getComputedStyle(document.body), image = document.images[0];"
+        return opened.execute_script(script + "return [style.color, style.backgroundColor, image.currentSrc]")
+
+    ink, paper, picture = colours()
+    assert luminance(paper) - luminance(ink) > 0.6
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]})
+    for _ in range(50):  # the browser takes the other picture in its own time
+        dark_ink, dark_paper, dark_picture = colours()
+        if dark_picture != picture:
+            break
+        time.sleep(0.1)
+    assert luminance(dark_ink) - luminance(dark_paper) > 0.6
+    assert dark_picture != picture

@@ -1,0 +1,149 @@
+"""The table of ArviZ with controlled columns beside it: equal to ArviZ where it is plain, right where it is not."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import zerovar as zv
+
+RNG = np.random.default_rng(0)
+SHAPE = np.array([2.0, 5.0, 20.0])
+DRAWS = np.log(RNG.gamma(SHAPE, size=(4, 250, 3)))  # log rates
+SCORES = SHAPE - np.exp(DRAWS)
+RATES = np.exp(DRAWS)
+POSTERIOR = zv.Posterior(
+    DRAWS,
+    SCORES,
+    {"rate[0]": RATES[..., 0], "rate[1]": RATES[..., 1], "log rate": DRAWS[..., 2], "noise": RNG.normal(size=(4, 250))},
+)
+CUBIC = zv.Polynomial(3)
+
+
+def quiet(*arguments, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.ZerovarWarning)
+        return zv.summary(*arguments, family=CUBIC, **options)
+
+
+def test_plain_columns_are_those_of_arviz():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import arviz
+
+        theirs = arviz.summary({name: array for name, array in POSTERIOR.values.items()}, round_to="none", stat_focus="mean")
+    ours = quiet(POSTERIOR, round_to=None)
+    assert list(ours.index) == list(theirs.index)
+    for column in ("mean", "sd", "mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"):
+        # the error of a deviation has a better formula in ArviZ 1.x, which is ours
+        np.testing.assert_allclose(ours[column], theirs[column], rtol=0.1 if column == "mcse_sd" else 1e-6, err_msg=column)
+    flat = RATES[..., 0].ravel()
+    np.testing.assert_allclose(
+        ours.loc["rate[0]", ["eti89_lb", "eti89_ub"]].tolist(), np.quantile(flat, [0.055, 0.945]), rtol=1e-6
+    )
+
+
+def test_controlled_columns_are_right():
+    table = quiet(POSTERIOR, round_to=None, above={"rate[0]": 2.0})
+    answer = zv.estimate(*POSTERIOR[:2], POSTERIOR.values, family=CUBIC)
+    np.testing.assert_array_equal(table["cv_mean"][:4], answer.value)
+    np.testing.assert_array_equal(table["cv_mcse_mean"][:4], answer.std_error)
+    np.testing.assert_array_equal(table["gain"][:4], answer.gain)
+    deviation = np.sqrt([2.0, 5.0, stats.loggamma(20).var()])
+    z = (table["cv_sd"][:3] - deviation) / table["cv_mcse_sd"][:3]
+    assert np.all(np.abs(z) < 5)
+    assert np.all(table["gain_sd"][:2] > 10)
+    row = table.loc["P(rate[0] > 2)"]
+    assert abs(row["cv_mean"] - stats.gamma(2).sf(2)) < 5 * row["cv_mcse_mean"]
+    assert np.isnan([row["cv_sd"], row["eti89_lb"]]).all()
+    assert table.attrs["notes"] == ["Intervals are plain quantiles of the draws: control variates help means, not quantiles."]
+
+
+def test_errors_of_deviations_are_calibrated():
+    """Over replicates, z of the controlled deviation has unit spread; doubled errors would not."""
+    z = []
+    for seed in range(60):
+        x = np.log(np.random.default_rng(seed).gamma(4.0, size=(1, 200, 1)))
+        row = quiet(x, 4.0 - np.exp(x), round_to=None).iloc[0]
+        z.append((row["cv_sd"] - stats.loggamma(4).std()) / row["cv_mcse_sd"])
+    spread = np.sqrt(np.mean(np.square(z)))
+    assert 0.6 < spread < 1.6
+    assert not 0.6 < spread / 3 < 1.6
+
+
+def test_variables_are_chosen_as_in_arviz():
+    assert list(quiet(POSTERIOR, var_names="rate").index) == ["rate[0]", "rate[1]"]
+    assert list(quiet(POSTERIOR, var_names=["~rate", "~noise"]).index) == ["log rate"]
+    assert list(quiet(POSTERIOR, var_names=["rate[1]"]).index) == ["rate[1]"]
+    assert list(quiet(POSTERIOR, var_names="rat", filter_vars="like").index) == ["rate[0]", "rate[1]", "log rate"]
+    assert list(quiet(POSTERIOR, var_names="^(log|noi)", filter_vars="regex").index) == ["log rate", "noise"]
+
+
+def test_forms():
+    import xarray as xr
+
+    stats_only = quiet(POSTERIOR, kind="stats", prob=0.5)
+    assert list(stats_only.columns) == ["mean", "sd", "eti50_lb", "eti50_ub", "cv_mean", "cv_sd"]
+    assert "gain" in quiet(POSTERIOR, kind="diagnostics").columns
+    dataset = quiet(POSTERIOR, fmt="xarray", round_to=2)
+    assert isinstance(dataset, xr.Dataset)
+    assert float(dataset["mean"].sel(quantity="noise")) == round(float(POSTERIOR.values["noise"].mean()), 2)
+    exact = quiet(POSTERIOR, round_to=None).loc["rate[0]"]
+    read = quiet(POSTERIOR).loc["rate[0]"]  # texts, to two digits of their errors
+    assert read["cv_mcse_mean"] == f"{exact['cv_mcse_mean']:.2g}"
+    assert abs(float(read["cv_mean"]) - exact["cv_mean"]) < 0.1 * exact["cv_mcse_mean"]
+    assert len(read["cv_mean"]) > len(read["mean"])
+    assert read["ess_bulk"] == f"{exact['ess_bulk']:.0f}"
+
+
+@pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
+def test_constants_have_a_row():
+    posterior = POSTERIOR._replace(values={"rate": RATES[..., 0], "one": np.ones((4, 250))})
+    row = zv.summary(posterior, family=CUBIC).loc["one"]
+    assert float(row["cv_mean"]) == pytest.approx(1, rel=1e-12)
+    assert row["cv_sd"] == row["gain_sd"] == ""
+
+
+def test_cautions_come_from_the_line_that_asked():
+    with pytest.warns(zv.ScoreWarning, match="sign is flipped") as caught:
+        zv.summary(DRAWS, -SCORES, family=zv.Polynomial(1))
+    assert caught[0].filename == __file__
+    assert len({str(warning.message) for warning in caught}) == len(caught)
+
+
+def test_arrays_alone():
+    """A (chain, draw) array, without ArviZ' containers, with scores and without."""
+    table = quiet(DRAWS[..., 0], SCORES[..., 0], round_to=None)
+    assert list(table.index) == ["x"]
+    assert table.loc["x", "gain"] > 10
+    with pytest.warns(zv.SampleWarning, match="no scores were given"):
+        plain = zv.summary(DRAWS[..., 0], round_to=None)
+    assert "cv_mean" not in plain.columns
+    assert plain.loc["x", "mean"] == table.loc["x", "mean"]
+
+
+def test_discrete_parameters_are_said_not_to_be_helped():
+    posterior = zv.Posterior(DRAWS, SCORES, {"count": RNG.poisson(3, size=(4, 250))})
+    with pytest.warns(zv.SampleWarning, match="count: discrete"):
+        table = zv.summary(posterior, family=CUBIC)
+    assert any("discrete" in note for note in table.attrs["notes"])
+
+
+MISTAKES = {
+    "unknown variable": ({"var_names": "theta"}, "'theta' matches none of rate, log rate, noise"),
+    "nothing left": ({"var_names": ["~rate", "~log rate", "~noise"]}, "leaves nothing"),
+    "bad filter": ({"var_names": "rate", "filter_vars": "glob"}, "filter_vars must be"),
+    "bad kind": ({"kind": "some"}, "kind must be one of all, stats, diagnostics"),
+    "bad form": ({"fmt": "long"}, "fmt must be"),
+    "bad probability": ({"prob": 89}, "prob must be between 0 and 1"),
+    "bad rounding": ({"round_to": "2 digits"}, "round_to must be"),
+    "bad bound": ({"above": {"theta": 1.0}}, "above: 'theta' is none of"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_said(mistake):
+    options, words = MISTAKES[mistake]
+    with pytest.raises(ValueError, match=words):
+        quiet(POSTERIOR, **options)
