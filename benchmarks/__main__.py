@@ -34,8 +34,8 @@ def run_automatic(quick: bool, data: Path | None) -> dict[str, Any]:
     results: dict[str, Any] = {}
     columns = ("case", "replicates", "realised gain", "mark", "spread of z", "± 1.96 covers", "")
     parts = {
-        "never worse": automatic.never_worse(2, 60) if quick else automatic.never_worse(200),
-        "chains": automatic.markov_chains(2, 100) if quick else automatic.markov_chains(50, 1500),
+        "never worse": automatic.never_worse(2, 60, budget=0.0) if quick else automatic.never_worse(200),
+        "chains": automatic.markov_chains(2, 100, targets=1, budget=0.0) if quick else automatic.markov_chains(50, 1500),
     }
     if data is not None:
         parts = {"posteriors": automatic.posteriors(data, 1 if quick else 10)} | parts
@@ -116,7 +116,7 @@ def run_sgd(quick: bool) -> dict[str, Any]:
             for gain in gains
         ],
     )
-    errors = sgd.ensemble_errors(2 if quick else 20)
+    errors = sgd.ensemble_errors(1 if quick else 20)
     results["ensembles"] = {name: list(map(float, values)) for name, values in errors.items()}
     print_table(
         "Ensembles on the Genz functions, 25 epochs at batch 8: mean absolute error over seeds",
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument(
         "what", nargs="?", choices=("exact", "sgd", "automatic", "all"), default="all", help="default: %(default)s"
     )
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
+    parser.add_argument("--quick", action="store_true", help="small sizes and no tuning, to see that everything runs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out"), help="folder for the JSON (default: %(default)s)")
     parser.add_argument(
         "--data", type=Path, help="folder with posteriors/ (*.npz, truth.json), sonar.csv, madelon_train.csv.gz"

@@ -111,7 +111,7 @@ def _posterior(features, labels, scale, step, thin, chains) -> tuple[np.ndarray,
     return mode + made.draws @ factor.T, made.scores @ np.linalg.inv(factor)
 
 
-def never_worse(replicates: int, n: int = 1000) -> list[Gain]:
+def never_worse(replicates: int, n: int = 1000, budget: float = 60.0) -> list[Gain]:
     """Integrands that no control variate helps; t₅ by its location-scale score."""
     rng = np.random.default_rng(0)
     normal, student = [], []
@@ -123,22 +123,23 @@ def never_worse(replicates: int, n: int = 1000) -> list[Gain]:
         student.append((t, -6 * t / (5 + t**2), t[:, :1]))
     tail = 0.006209665325776132  # P(N(0, 1) > 2.5)
     names = ("independent noise", "sin(50 x₁)", "1{x₁ > 2.5}")
-    out = _each(names, normal, np.array([0.0, 0.0, tail]))
-    return out + _each(("x₁ under t₅",), student, np.zeros(1))
+    out = _each(names, normal, np.array([0.0, 0.0, tail]), budget)
+    return out + _each(("x₁ under t₅",), student, np.zeros(1), budget)
 
 
-def markov_chains(replicates: int, draws: int) -> list[Gain]:
+def markov_chains(replicates: int, draws: int, targets: int = 3, budget: float = 60.0) -> list[Gain]:
     """Random-walk Metropolis and MALA; truths exact, or from chains a hundred times as long in all."""
     rng = np.random.default_rng(1)
     features = np.concatenate([np.ones((100, 1)), rng.normal(size=(100, 4))], axis=1)
     labels = np.where(rng.uniform(size=100) < 1 / (1 + np.exp(-features @ [0.5, 1.0, -1.0, 0.0, 0.5])), 1.0, -1.0)
     regression = logistic(features, labels, 2.0)
     out = []
-    for name, target, d, steps, values in (
+    cases = (
         ("banana", banana, 2, (1.2, 0.4), lambda x: np.stack([x[..., 0], x[..., 1], x[..., 0] ** 2], axis=-1)),
         ("eight schools", eight_schools, 10, (0.6, 0.7), lambda x: x),
         ("logistic regression", regression, 5, (0.3, 0.4), lambda x: x),
-    ):
+    )
+    for name, target, d, steps, values in cases[:targets]:
         start = 0.1 * np.random.default_rng(2).normal(size=(max(replicates, 100), d))
         if name == "banana":
             known, error = np.array([0.0, 0.0, 1.0]), np.zeros(3)
@@ -147,7 +148,7 @@ def markov_chains(replicates: int, draws: int) -> list[Gain]:
         for kind, step, langevin in (("random walk", steps[0], False), ("MALA", steps[1], True)):
             made = metropolis(target, start[:replicates], draws, step, langevin, seed=3, thin=_THIN)
             samples = [(x, s, values(x)) for x, s in zip(made.draws, made.scores, strict=True)]
-            found = _replicates(f"{name}, {kind}", samples, known, error)
+            found = _replicates(f"{name}, {kind}", samples, known, error, budget)
             out.append(found._replace(note=f"{made.accepted:.0%} accepted"))
     return out
 
@@ -162,14 +163,14 @@ def _long_run(target, start, step, draws, values) -> tuple[np.ndarray, np.ndarra
     return np.mean(means, axis=0), np.std(means, axis=0, ddof=1) / np.sqrt(len(means))
 
 
-def _replicates(case: str, samples: Sequence[Any], known: np.ndarray, known_error: np.ndarray) -> Gain:
-    plain, ours, z = _errors(samples, known, known_error)
+def _replicates(case: str, samples: Sequence[Any], known: np.ndarray, known_error: np.ndarray, budget: float = 60.0) -> Gain:
+    plain, ours, z = _errors(samples, known, known_error, budget)
     gain = float(np.median(np.mean(plain**2, axis=0) / np.mean(ours**2, axis=0)))
     return Gain(case, gain, float(np.sqrt(np.mean(z**2))), float(np.mean(np.abs(z) < 1.96)), len(samples))
 
 
-def _each(names: Sequence[str], samples: Sequence[Any], known: np.ndarray) -> list[Gain]:
-    plain, ours, z = _errors(samples, known, np.zeros(len(known)))
+def _each(names: Sequence[str], samples: Sequence[Any], known: np.ndarray, budget: float) -> list[Gain]:
+    plain, ours, z = _errors(samples, known, np.zeros(len(known)), budget)
     gain = np.mean(plain**2, axis=0) / np.mean(ours**2, axis=0)
     return [
         Gain(
@@ -184,12 +185,12 @@ def _each(names: Sequence[str], samples: Sequence[Any], known: np.ndarray) -> li
     ]
 
 
-def _errors(samples, known, known_error) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _errors(samples, known, known_error, budget) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     plain, ours, z = [], [], []
     for x, s, f in samples:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            est = zv.estimate(x, s, f)
+            est = zv.estimate(x, s, f, family=zv.Automatic(budget))
         plain.append(f.mean(axis=0) - known)
         ours.append(est.value - known)
         z.append(ours[-1] / np.hypot(est.std_error, known_error))
@@ -203,7 +204,7 @@ def times(quick: bool) -> list[Row]:
     x = rng.normal(size=(n, 10))
     matrix = rng.normal(size=(n, n))
     floor = best(lambda: eigh(matrix + matrix.T), 3)
-    call = _call(x)
+    call = _call(x, 0.0 if quick else 60.0)
     call()
     rows = [Row(f"n = {n}, d = 10, 10 integrands, warm", floor, best(call, 1 if quick else 3), 40.0)]
     if quick:
@@ -219,12 +220,12 @@ def times(quick: bool) -> list[Row]:
     return rows
 
 
-def _call(x: np.ndarray) -> Callable[[], Any]:
+def _call(x: np.ndarray, budget: float = 60.0) -> Callable[[], Any]:
     values = np.exp(0.5 * x) + np.sin(x)[:, ::-1] + (x**2).sum(axis=1, keepdims=True) / 10
 
     def call() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return zv.estimate(x, -x, values)
+            return zv.estimate(x, -x, values, family=zv.Automatic(budget))
 
     return call

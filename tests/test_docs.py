@@ -7,6 +7,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 import zerovar as zv
@@ -28,6 +29,7 @@ def test_examples_run(page, capsys):
         warnings.simplefilter("ignore", zv.ZerovarWarning)
         for example in examples:
             exec(compile(example, page, "exec"), names)
+    plt.close("all")
     printed = capsys.readouterr().out
     for expected in re.findall(r"```text\n(.*?)```", text, flags=re.S):
         for line in expected.splitlines():

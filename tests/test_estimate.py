@@ -148,7 +148,7 @@ INTEGRANDS = {
 }
 # ρ, draws: effective sizes are about 100 and more (n (1 − ρ)/(1 + ρ))
 CHAIN_KINDS = {"independent": (0.0, 200), "ρ = 0.5": (0.5, 400), "ρ = 0.9": (0.9, 2000)}
-REPLICATES = 200
+REPLICATES = 120
 
 
 def spread(rho, n, split, family, objective=None, seed=0):
@@ -169,12 +169,12 @@ def spread(rho, n, split, family, objective=None, seed=0):
 @pytest.mark.parametrize("split", [zv.holdout(0.5), zv.cross_fit(5), zv.in_sample()], ids=["holdout", "cross_fit", "in_sample"])
 @pytest.mark.parametrize("kind", CHAIN_KINDS)
 def test_standard_errors_are_calibrated(kind, split):
-    """200 replicates know a spread to 5 % (χ²), so 0.8 to 1.25 leaves four of their errors on either side."""
+    """120 replicates know a spread to 6.5 % (χ²), so 0.75 to 1.3 leaves four of their errors on either side."""
     rho, n = CHAIN_KINDS[kind]
     found = spread(rho, n, split, zv.Polynomial(2))
-    assert np.all(found < 1.25), found
+    assert np.all(found < 1.3), found
     if not isinstance(split, type(zv.in_sample())):
-        assert np.all(found > 0.8), found
+        assert np.all(found > 0.75), found
 
 
 @pytest.mark.parametrize("split", [zv.holdout(0.5), zv.cross_fit(5), zv.in_sample()], ids=["holdout", "cross_fit", "in_sample"])
@@ -182,16 +182,16 @@ def test_standard_errors_are_calibrated(kind, split):
 def test_standard_errors_of_kernels_are_calibrated(kind, split):
     rho, n = CHAIN_KINDS[kind]
     found = spread(rho, n, split, zv.Kernel(zv.kernels.Gaussian(1.5)), zv.LeastSquares(zv.Ridge(0.1)))
-    assert np.all(found < 1.25), found
+    assert np.all(found < 1.3), found
     if not isinstance(split, type(zv.in_sample())):
-        assert np.all(found > 0.8), found
+        assert np.all(found > 0.75), found
 
 
 def test_standard_errors_of_kernels_are_calibrated_on_slow_chains():
     """By holdout, the quick one; cross_fit gave 1.01–1.13 and in_sample 0.83–0.96 over as many replicates."""
     rho, n = CHAIN_KINDS["ρ = 0.9"]
     found = spread(rho, n, zv.holdout(0.5), zv.Kernel(zv.kernels.Gaussian(1.5)), zv.LeastSquares(zv.Ridge(0.1)))
-    assert np.all((found > 0.8) & (found < 1.25)), found
+    assert np.all((found > 0.75) & (found < 1.3)), found
 
 
 @pytest.mark.parametrize("kind", ["independent", "ρ = 0.5"])
@@ -199,7 +199,7 @@ def test_interpolating_kernels_are_calibrated_in_sample(kind):
     """Without a ridge the intercept gives draws very unequal weights; the influence n w r knows them."""
     rho, n = CHAIN_KINDS[kind]
     found = spread(rho, n, zv.in_sample(), zv.Kernel(zv.kernels.Gaussian(1.5)))
-    assert np.all(found < 1.25), found
+    assert np.all(found < 1.3), found
 
 
 def test_interpolating_kernels_are_overconfident_out_of_fold_and_say_so():
@@ -223,7 +223,7 @@ def test_many_short_chains_are_calibrated():
         z.append(
             [(answer.value - np.exp(-0.5)) / answer.std_error, (answer.plain_value - np.exp(-0.5)) / answer.plain_std_error]
         )
-    assert np.all(np.sqrt(np.mean(np.square(z), axis=0)) < 1.25)
+    assert np.all(np.sqrt(np.mean(np.square(z), axis=0)) < 1.3)
 
 
 def test_a_chain_that_hardly_moves_gets_no_small_error():

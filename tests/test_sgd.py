@@ -38,7 +38,12 @@ OPTIMISERS = {
     "paper": {"learning_rate": zv.schedules.InverseTime(2.0, 50.0), "optimiser": None},
     "adam": {"optimiser": optax.adam(2e-2)},
 }
-COMBINATIONS = list(itertools.product(FAMILIES, OBJECTIVES, OPTIMISERS))
+# every pair; of networks, which take long to compile, every optimiser with one objective only
+COMBINATIONS = [
+    combination
+    for combination in itertools.product(FAMILIES, OBJECTIVES, OPTIMISERS)
+    if "network" not in combination[0] or combination[1:] not in {("variance", "paper"), ("least squares", "adam")}
+]
 
 
 def problem(n=400, d=2, seed=0):
@@ -310,7 +315,7 @@ def test_resuming_after_a_kill_gives_the_same_parameters(tmp_path):
         import numpy as np
         import zerovar as zv
         x = np.random.default_rng(0).normal(size=(500, 2))
-        solver = zv.SGD(epochs=2000, patience=2000, batch_size=16, checkpoint=sys.argv[1])
+        solver = zv.SGD(epochs=1000, patience=1000, batch_size=16, checkpoint=sys.argv[1])
         zv.fit(zv.Network(zv.MLP(8, 1)), zv.Sample(x, -x), np.sin(x), None, solver, seed=3)
     """)
     folder = tmp_path / "state"
@@ -325,12 +330,12 @@ def test_resuming_after_a_kill_gives_the_same_parameters(tmp_path):
     x = np.random.default_rng(0).normal(size=(500, 2))
 
     def train(checkpoint):
-        solver = zv.SGD(epochs=2000, patience=2000, batch_size=16, checkpoint=checkpoint)
+        solver = zv.SGD(epochs=1000, patience=1000, batch_size=16, checkpoint=checkpoint)
         return zv.fit(zv.Network(zv.MLP(8, 1)), zv.Sample(x, -x), np.sin(x), None, solver, seed=3)
 
     resumed, whole = train(folder), train(None)
-    assert 0 < resumed.stats["resumed"] < 2000
-    assert resumed.stats["epochs"] == whole.stats["epochs"] == 2000
+    assert 0 < resumed.stats["resumed"] < 1000
+    assert resumed.stats["epochs"] == whole.stats["epochs"] == 1000
     np.testing.assert_array_equal(resumed.at(x, -x), whole.at(x, -x))
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
 import io
 import json
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from importlib.resources import as_file, files
@@ -23,7 +23,7 @@ from .checks import check
 from .errors import NumericalError, ZerovarWarning
 from .estimate import estimate
 from .families import Family, Kernel, Network, Polynomial
-from .files import atomic
+from .files import atomic, discard_pending
 from .reading import Given, read
 from .result import Estimate
 from .sample import Sample
@@ -47,8 +47,8 @@ SPLITS: dict[str, Split] = {"in-sample": in_sample(), "holdout": holdout(), "cro
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0 if all is well, 1 if a check failed, 2 for bad input, as argparse has it."""
     options = _parser().parse_args(arguments)
-    with contextlib.suppress(ValueError):  # not in the main thread: someone else's program handles its signals
-        signal.signal(signal.SIGTERM, _stopped)
+    in_charge = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _stopped) if in_charge else None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ZerovarWarning)  # they stand under the table, or go to standard error
@@ -59,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("zerovar: interrupted; no file was left half-written", file=sys.stderr)
         return _INTERRUPTED
+    finally:
+        if in_charge:
+            signal.signal(signal.SIGTERM, before)
 
 
 def program() -> NoReturn:
@@ -72,8 +75,10 @@ def program() -> NoReturn:
 
 
 def _stopped(number: int, frame: Any) -> NoReturn:
-    """A polite end on SIGTERM: temporary files are removed on the way out."""
-    raise KeyboardInterrupt
+    """SIGTERM: an exception can get lost in compiled code, so the process ends here."""
+    discard_pending()
+    os.write(2, b"zerovar: stopped; no file was left half-written\n")
+    os._exit(128 + number)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,6 +6,14 @@ import os
 import tempfile
 from pathlib import Path
 
+_pending: set[Path] = set()  # temporaries that a process which is told to stop must remove
+
+
+def discard_pending() -> None:
+    """Remove what is half-written: for handlers of signals that end the process at once."""
+    for path in list(_pending):
+        path.unlink(missing_ok=True)
+
 
 class atomic:
     """A temporary path beside `target` that replaces it if the block ends well, and vanishes if not."""
@@ -19,6 +27,7 @@ class atomic:
         )
         os.close(handle)
         self._temporary = Path(name)
+        _pending.add(self._temporary)
         return self._temporary
 
     def __exit__(self, kind, error, trace) -> None:
@@ -30,3 +39,4 @@ class atomic:
                 os.replace(self._temporary, self._target)
         finally:
             self._temporary.unlink(missing_ok=True)
+            _pending.discard(self._temporary)

@@ -220,11 +220,11 @@ def _controlled(
         second = estimate(draws, scores, squares | chances, family=family, seed=seed)
     for text, kind in dict.fromkeys((str(warning.message), warning.category) for warning in caught):
         warnings.warn(text, kind, stacklevel=3)  # as if from the line that called summary(), and once
-    variance = second.value[:q]
+    varies = np.array([np.ptp(array) > 0 for array in values.values()])
+    variance = np.where(varies, second.value[:q], np.nan)
     sd = np.sqrt(np.where(variance > 0, variance, np.nan))
     error = second.std_error[:q] / (2 * sd)
-    lost = [name for name, array in values.items() if np.ptp(array) > 0]
-    lost = [name for name, bad in zip(values, ~(variance > 0), strict=True) if bad and name in lost]
+    lost = [name for name, gone in zip(values, variance <= 0, strict=True) if gone]
     if lost:
         warnings.warn(
             f"the variance of {listed(lost)} comes out negative, within its error: cv_sd is missing there. Take the plain sd",
