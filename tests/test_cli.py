@@ -159,6 +159,8 @@ BAD_TABLES = {
     "words": (["words.csv", "--scores", "scores.csv"], "must have numbers under its line of names"),
     "other columns": (["draws.csv", "--scores", "other.csv"], "must have the same columns; got x, y and x, z"),
     "NaN": (["holes.csv", "--scores", "scores.csv"], "must be finite; got 1 NaN"),
+    "an index": (["index.csv", "--scores", "scores.csv"], "a column has no name"),
+    "another order": (["draws.csv", "--scores", "shuffled.csv"], "the same draws of the same chains, row by row"),
     "empty": (["empty.csv", "--scores", "scores.csv"], "must have a line of names"),
     "not a NetCDF": (["broken.nc"], "cannot be read by h5netcdf"),
     "two archives": (["broken.nc", "draws.csv"], "several files"),
@@ -175,7 +177,11 @@ def test_bad_tables_are_said(kind, tmp_path, monkeypatch, capsys):
     csv("draws.csv", ["x", "y"], x)
     csv("scores.csv", ["x", "y"], s)
     csv("other.csv", ["x", "z"], s)
+    csv("index.csv", ["", "x", "y"], np.column_stack([np.arange(50), x]))
+    csv("shuffled.csv", ["draw", "x", "y"], np.column_stack([np.arange(50)[::-1], s]))
     csv("holes.csv", ["x", "y"], np.where(np.arange(100).reshape(50, 2) == 7, np.nan, x))
+    draws = (tmp_path / "draws.csv").read_bytes()
+    (tmp_path / "draws.csv").write_bytes(b"\xef\xbb\xbf" + draws)  # as spreadsheets write it: the mark is no name
     (tmp_path / "ragged.csv").write_text("x,y\n1,2\n3\n")
     (tmp_path / "words.csv").write_text("x,y\n1,2\n3,four\n")
     (tmp_path / "empty.csv").write_text("")

@@ -52,6 +52,29 @@ def test_pictures(tmp_path):
         zv.plots.scatter(answer(), "x")
 
 
+def test_a_forest_of_many_shows_some():
+    """Where it stands, and how wide: the numbers that are drawn; of 60 integrands forty, with names that are no formulas."""
+    figure = zv.plots.forest(answer())
+    plain, controlled = figure.axes[0].containers
+    shift = (answer().plain_value - answer().value) / answer().plain_std_error
+    np.testing.assert_allclose(plain.lines[0].get_xdata(), shift)
+    np.testing.assert_allclose(controlled.lines[0].get_xdata(), 0)
+    ends = controlled.lines[2][0].get_segments()[3][:, 0]
+    np.testing.assert_allclose(ends, np.array([-1.96, 1.96]) * answer().std_error[3] / answer().plain_std_error[3])
+    many = quadratic(X, S, X @ np.random.default_rng(0).normal(size=(3, 60)), names=[f"$x_{k}$^" for k in range(60)])
+    labels = [label.get_text() for label in zv.plots.forest(many).axes[0].get_yticklabels()]
+    assert len(labels) == 40
+    assert f"\\$x_{many.gain.argmax()}\\$^" in labels
+
+
+def test_errors_fall_to_what_is_reported():
+    figure = zv.plots.errors(answer(), "theta[9]")
+    plain, controlled, *_ = figure.axes[0].lines
+    assert plain.get_ydata()[-1] == pytest.approx(answer().plain_std_error[3])
+    assert controlled.get_ydata()[-1] == pytest.approx(answer().std_error[3])
+    assert plain.get_xdata()[-1] == 400
+
+
 def test_a_scatter_shows_what_is_left():
     figure = zv.plots.scatter(answer(), "mean")
     above, below = figure.axes

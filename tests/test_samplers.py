@@ -9,6 +9,7 @@ import warnings
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -44,7 +45,9 @@ def gradient(x: np.ndarray, step: float = 1e-5) -> np.ndarray:
 def write_cmdstan(folder: Path, warmup: int = 0) -> None:
     """Two chains as CmdStan writes them: diagnostic files with the gradients of the potential, output files beside them."""
     x, s, v = shipped()
-    settings = f"# stan_version_major = 2\n#   num_samples = {x.shape[1]}\n#   save_warmup = {int(warmup > 0)}\n#   thin = 1\n"
+    settings = "# stan_version_major = 2\n"
+    for name, value in (("num_warmup", warmup), ("num_samples", x.shape[1]), ("save_warmup", int(warmup > 0)), ("thin", 1)):
+        settings += f"#   {name} = {value}\n"
     inner = ["mu", "tau", *(f"z.{k + 1}" for k in range(8))]
     outer = ["mu", "tau", *(f"theta.{k + 1}" for k in range(8))]
     for k in range(2):
@@ -99,14 +102,14 @@ def after(page: str, folder: Path) -> dict:
     return names
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("stan")
     write_cmdstan(made)
     return made
 
 
-# page, and the names of the posteriors that its code leaves; a page runs once, so that its tests belong to one worker
+# page, and the names of the posteriors that its code leaves
 POSTERIORS = {
     "numpyro": ["posterior"],
     "pymc": ["free", "posterior"],
@@ -115,17 +118,35 @@ POSTERIORS = {
 }
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.xdist_group(page)) for page in POSTERIORS])
+@pytest.mark.parametrize("page", POSTERIORS)
 def test_scores_and_means_of_eight_schools(page, folder):
     names = after(page, folder)
     for name in POSTERIORS[page]:
         held(names[name])
+    if page == "pymc":
+        both_lines_of_arviz_read_the_same(names["idata"])
     if page == "numpyro":
         values, mcmc = names["posterior"].values, names["mcmc"]
         theta = np.stack([values[f"theta[{k}]"] for k in range(8)])
         np.testing.assert_allclose(values["best"], theta.max(axis=0), rtol=1e-6)  # what the user adds
         mcmc.get_extra_fields = lambda group_by_chain: {}  # as if z_grad had not been asked for
         np.testing.assert_allclose(zv.from_numpyro(mcmc).scores, names["posterior"].scores, atol=1e-4, rtol=1e-4)
+
+
+def both_lines_of_arviz_read_the_same(data) -> None:
+    import xarray as xr
+
+    groups = {name: data[name] for name in ("posterior", "sample_stats")}
+    tree = xr.DataTree.from_dict(
+        {name: group if isinstance(group, xr.Dataset) else group.to_dataset() for name, group in groups.items()}
+    )
+    ours, theirs = zv.from_arviz(tree), zv.from_arviz(data)
+    np.testing.assert_array_equal(ours.draws, theirs.draws)
+    np.testing.assert_array_equal(ours.scores, theirs.scores)
+    assert list(ours.values) == list(theirs.values)
+    assert "theta[St Paul's]" in ours.values
+    table = zv.summary(data, var_names="mu", family=zv.Polynomial(2))  # an InferenceData by itself
+    assert list(table.index) == ["mu"]
 
 
 def held(posterior: zv.Posterior) -> None:
@@ -193,24 +214,6 @@ def test_arviz(folder, capsys):
     answer = zv.estimate(*posterior, family=zv.Polynomial(3))
     assert np.all(np.abs(answer.value - [2.0, 5.0, 0.5]) < 5 * answer.std_error)
     assert np.all(answer.gain > 1)
-
-
-@pytest.mark.xdist_group("pymc")
-def test_both_lines_of_arviz_read_the_same(folder):
-    import xarray as xr
-
-    data = after("pymc", folder)["idata"]
-    groups = {name: data[name] for name in ("posterior", "sample_stats")}
-    tree = xr.DataTree.from_dict(
-        {name: group if isinstance(group, xr.Dataset) else group.to_dataset() for name, group in groups.items()}
-    )
-    ours, theirs = zv.from_arviz(tree), zv.from_arviz(data)
-    np.testing.assert_array_equal(ours.draws, theirs.draws)
-    np.testing.assert_array_equal(ours.scores, theirs.scores)
-    assert list(ours.values) == list(theirs.values)
-    assert "theta[St Paul's]" in ours.values
-    table = zv.summary(data, var_names="mu", family=zv.Polynomial(2))  # an InferenceData by itself
-    assert list(table.index) == ["mu"]
 
 
 def test_numpyro_models_of_every_kind():
@@ -306,6 +309,140 @@ def test_single_precision_where_double_cannot_be_had():
     np.testing.assert_allclose(posterior.scores[0], -x, rtol=1e-6)
     with pytest.raises(ValueError, match="as a JAX function of one draw"):
         zv.from_log_density(lambda x: np.sum(np.asarray(x)), x)
+
+
+class Place(NamedTuple):  # in an order that is not that of the alphabet
+    mu: object
+    log_tau: object
+
+
+class States(NamedTuple):
+    position: object
+    logdensity: object
+    logdensity_grad: object | None
+
+
+@pytest.mark.parametrize("chain_axis", [None, 0, 1])
+def test_blackjax_states_of_every_form(chain_axis):
+    """Named tuples keep their order in draws and scores alike, and axes their meaning; without gradients the density serves."""
+    rng = np.random.default_rng(0)
+    shape = {None: (12,), 0: (2, 6), 1: (6, 2)}[chain_axis]
+    place = Place(rng.normal(size=shape), 100 + rng.normal(size=(*shape, 3)))
+    slope = Place(-place.mu, -2 * place.log_tau)
+    states = States(place, np.zeros(shape), slope)
+    posterior = zv.from_blackjax(states, chain_axis=chain_axis, values={"sum": lambda x: x.mu + x.log_tau.sum()})
+    assert posterior.draws.shape == {None: (1, 12, 4)}.get(chain_axis, (2, 6, 4))
+    np.testing.assert_allclose(posterior.scores, posterior.draws * [-1, -2, -2, -2])
+    assert list(posterior.values) == ["mu", "log_tau[0]", "log_tau[1]", "log_tau[2]", "sum"]
+    np.testing.assert_allclose(posterior.values["mu"], posterior.draws[..., 0])
+    np.testing.assert_allclose(posterior.values["sum"], posterior.draws.sum(axis=2))
+    density = lambda x: -0.5 * x.mu**2 - (x.log_tau**2).sum()  # noqa: E731
+    without = zv.from_blackjax(states._replace(logdensity_grad=None), density, chain_axis=chain_axis)
+    np.testing.assert_allclose(without.scores, posterior.scores)
+    with pytest.raises(ValueError, match="leading axes"):
+        zv.from_blackjax(states, chain_axis=0 if chain_axis is None else None)
+    with pytest.raises(ValueError, match="no logdensity_grad"):
+        zv.from_blackjax(states._replace(logdensity_grad=None), chain_axis=chain_axis)
+
+
+def test_arviz_with_transformed_variables():
+    """tau_log__ stands for tau, mu_sd_log__ for mu_sd and not for mu; a score of one's own; what is deterministic is named."""
+    import jax.numpy as jnp
+    import xarray as xr
+
+    rng = np.random.default_rng(0)
+    names = {"mu": rng.normal(size=(2, 50)), "mu_sd_log__": rng.normal(size=(2, 50))}
+    names["mu_sd"] = np.exp(names["mu_sd_log__"])
+    data = xr.DataTree.from_dict({"posterior": xr.Dataset({k: (("chain", "draw"), v) for k, v in names.items()})})
+
+    def log_density(x):
+        assert set(x) == {"mu", "mu_sd_log__"}
+        return -0.5 * x["mu"] ** 2 - 0.25 * x["mu_sd_log__"] ** 2
+
+    posterior = zv.from_arviz(data, log_density=log_density)
+    assert list(posterior.values) == ["mu", "mu_sd"]
+    np.testing.assert_allclose(posterior.scores, posterior.draws * [-1, -0.5])
+    by_hand = zv.from_arviz(data, score=lambda x: {"mu": -x["mu"], "mu_sd_log__": -0.5 * x["mu_sd_log__"]})
+    np.testing.assert_allclose(by_hand.scores, posterior.scores)
+    some = zv.from_arviz(data, log_density=lambda x: -jnp.cosh(x["mu"]), parameters=["mu"])
+    assert some.draws.shape == (2, 50, 1)
+    with pytest.raises(ValueError, match="name of a variable already"):
+        zv.from_arviz(data, log_density=log_density, values={"mu": lambda x: x["mu"]})
+    with pytest.raises(ValueError, match="sample_stats must have unconstrained_draw and gradient"):
+        zv.from_arviz(data)
+
+
+def test_pymc_transformations():
+    """A simplex and an interval with a random end: unconstrained draws and scores by differences of PyMC's own density."""
+    rng = np.random.default_rng(0)
+    top = np.abs(rng.normal(size=(1, 5))) + 0.1
+    draws = {"top": top, "below": top * rng.uniform(0.1, 0.9, size=(1, 5)), "share": rng.dirichlet(np.ones(3), size=(1, 5))}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pymc as pm
+        import xarray as xr
+
+        with pm.Model() as model:
+            pm.Uniform("below", 0.0, pm.HalfNormal("top", 2.0))
+            pm.Dirichlet("share", np.ones(3))
+        variables = {name: (("chain", "draw", "part")[: array.ndim], array) for name, array in draws.items()}
+        posterior = zv.from_pymc(model, xr.DataTree.from_dict({"posterior": xr.Dataset(variables)}))
+        logp = model.compile_logp(mode="FAST_COMPILE")
+    x = posterior.draws[0]
+
+    def density(row):
+        return float(logp({"top_log__": row[0], "below_interval__": row[1], "share_simplex__": row[2:]}))
+
+    expected = [[(density(row + 1e-5 * e) - density(row - 1e-5 * e)) / 2e-5 for e in np.eye(4)] for row in x]
+    np.testing.assert_allclose(posterior.scores[0], expected, atol=1e-6)
+    np.testing.assert_allclose(x[:, 0], np.log(top[0]))
+
+
+def test_cmdstan_names_and_orders(tmp_path):
+    """Parameters may be called g_rate; files of chains in another order are noticed; a run killed in its warm-up too."""
+    rows = np.random.default_rng(0).normal(size=(9, 7))
+    names = ["lp__", "rate", "g_rate", "p_rate", "p_g_rate", "g_rate", "g_g_rate"]
+    lines = [",".join(f"{x:.17g}" for x in row) for row in rows]
+    (tmp_path / "d.csv").write_text("# stan_version_major = 2\n" + ",".join(names) + "\n" + "\n".join(lines) + "\n")
+    posterior = zv.from_cmdstan(tmp_path / "d.csv")
+    np.testing.assert_array_equal(posterior.draws[0], rows[:, 1:3])
+    np.testing.assert_array_equal(posterior.scores[0], -rows[:, 5:])
+    write_cmdstan(tmp_path)
+    files = [[tmp_path / f"{kind}_{k}.csv" for k in (1, 2)] for kind in ("diagnostic", "output")]
+    with pytest.raises(ValueError, match="have other lp__"):
+        zv.from_cmdstan(files[0], files[1][::-1])
+    write_cmdstan(tmp_path, warmup=7)
+    text = files[0][0].read_text().splitlines()
+    files[0][0].write_text("\n".join(text[:10]) + "\n")
+    with pytest.raises(ValueError, match="all of them of the warm-up"):
+        zv.from_cmdstan(files[0][:1])
+
+
+def test_numpyro_refuses_what_it_cannot_do():
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.infer import NUTS
+
+    def model():
+        numpyro.sample("x", dist.Normal(0, numpyro.sample("k", dist.Bernoulli(0.5)) + 1.0))
+
+    ran = SimpleNamespace(sampler=NUTS(model), last_state=SimpleNamespace(z={"x": None}), get_samples=lambda group_by_chain: {})
+    with pytest.raises(ValueError, match="discrete sites, k"):
+        zv.from_numpyro(ran)
+    with pytest.raises(ValueError, match=r"after run\(\)"):
+        zv.from_numpyro(object())
+
+
+def test_values_have_the_shape_of_the_draws():
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    density = lambda x: -0.5 * (x**2).sum()  # noqa: E731
+    assert zv.from_log_density(density, x, values={"f": x[:, 0]}).values["f"].shape == (1, 30)
+    with pytest.raises(ValueError, match=r"must be \(chain, draw, …\) = \(1, 30\)"):
+        zv.from_log_density(density, x, values={"f": x[:7, 0]})
+    with pytest.raises(ValueError, match="draws must be"):
+        zv.from_log_density(density, x, chain_axis=0)
+    with pytest.raises(ValueError, match="draws must be"):
+        zv.from_log_density(density, {"a": x, "b": x[:3]})
 
 
 def test_cmdstan_leaves_saved_warmup_out_and_reads_diagnostics_alone(tmp_path):

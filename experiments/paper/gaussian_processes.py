@@ -29,7 +29,11 @@ def jobs(size: Size) -> list[Job]:
     if not size.quick:
         wide = [{"d": d, "m": 1000} for d in (2, 5, 10, 20)]
         cases = [*({"d": 1, "m": m} for m in (100, 250, 500, 1000)), *wide, *({**case, "scale": "median"} for case in wide)]
-    return [{**case, "repetition": r, "epochs": 25, **size.marks} for case in cases for r in range(size.repetitions)]
+    return [
+        {**case, "repetition": r, "epochs": 8 if size.quick else 25, **size.marks}
+        for case in cases
+        for r in range(size.repetitions)
+    ]
 
 
 def run(job: Job, data: Path | None) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -180,6 +181,8 @@ def _estimate(options: argparse.Namespace) -> int:
     choices: dict[str, dict[str, Any]] = {"family": FAMILIES, "solver": SOLVERS, "split": SPLITS}
     wanted = {name: table[getattr(options, name)] for name, table in choices.items() if getattr(options, name)}
     result = _estimated(given, seed=options.seed, **wanted)
+    asked = result.settings | {"files": ", ".join(str(path) for path in options.file)}
+    result = dataclasses.replace(result, settings=asked)
     if Path("-") in outputs:
         for text in result.warnings:
             print(f"zerovar: {text}", file=sys.stderr)

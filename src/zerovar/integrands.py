@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -89,6 +88,12 @@ def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return first, back.reshape(-1)
 
 
+def _of_mixed_precision(error: Exception) -> bool:
+    """Whether it is of single and double meeting, in the words of JAX or of its compiler."""
+    text = str(error)
+    return ("float32" in text and "float64" in text) or ("f32" in text and "f64" in text)
+
+
 def in_double(name: str, evaluate: Callable[[], Any]) -> Any:
     """`evaluate()`, which calls a user's function, in double precision if it can be had.
 
@@ -96,8 +101,12 @@ def in_double(name: str, evaluate: Callable[[], Any]) -> Any:
     mixture until it forgets them. A loop that starts from a single-precision state works only as the user runs it.
     """
     for _ in range(2):
-        with contextlib.suppress(Exception), jax.enable_x64(True):  # not kept: an exception would keep those arrays alive
-            return evaluate()
+        with jax.enable_x64(True):
+            try:
+                return evaluate()
+            except Exception as error:  # not kept: it would keep those arrays alive
+                if not _of_mixed_precision(error):
+                    raise
         jax.clear_caches()
     try:
         out = evaluate()

@@ -44,30 +44,35 @@ class _Colours:
         self.ink = _INK if dark else "#222222"
 
 
-def forest(estimate: Estimate, path: File | None = None, *, dark: bool = False) -> Any:
-    """One row an integrand: plain and controlled 95 % intervals around the controlled value, in plain standard errors."""
+def forest(estimate: Estimate, path: File | None = None, *, most: int = 40, dark: bool = False) -> Any:
+    """One row an integrand: plain and controlled 95 % intervals around the controlled value, in plain standard errors.
+
+    Of more than `most` integrands, those are shown whose gains are spread over the whole range.
+    """
     with _canvas(dark) as (plt, colours):
         from .result import plus_minus, worth
 
-        count = len(estimate.names)
+        chosen = _spread_out(estimate.gain, most)
+        names = [estimate.names[k] for k in chosen]
+        value, error, unit = estimate.value[chosen], estimate.std_error[chosen], estimate.plain_std_error[chosen]
+        count = len(chosen)
         figure, axes = plt.subplots(figsize=(9.5, 1.5 + 0.42 * count), layout="constrained")
-        unit = estimate.plain_std_error
         rows = np.arange(count)[::-1]
-        shift = (estimate.plain_value - estimate.value) / unit
+        shift = (estimate.plain_value[chosen] - value) / unit
         style = {"capsize": 0, "zorder": 3, "markersize": 6, "linewidth": 2.5}
         axes.axvline(0, color=colours.ink, linewidth=0.6, zorder=1)
         axes.errorbar(shift, rows + 0.16, xerr=1.96, fmt="s", color=colours.plain, label="plain Monte Carlo", **style)
-        narrow = 1.96 * estimate.std_error / unit
+        narrow = 1.96 * error / unit
         zeros = np.zeros(count)
         axes.errorbar(
             zeros, rows - 0.16, xerr=narrow, fmt="o", color=colours.controlled, label="with control variates", **style
         )
-        axes.set_yticks(rows, estimate.names)
+        axes.set_yticks(rows, [_plain_text(name) for name in names])
         axes.set_ylim(-0.6, count - 0.4)
         limit = max(3.0, 1.05 * float(abs(shift).max()) + 2.0)
         axes.set_xlim(-limit, limit)
         axes.set_xlabel("distance from the controlled estimate, in standard errors of plain Monte Carlo")
-        answers = [plus_minus(value, error) for value, error in zip(estimate.value, estimate.std_error, strict=True)]
+        answers = [plus_minus(*pair) for pair in zip(value, error, strict=True)]
         width = max(map(len, answers))
         place = {
             "xycoords": ("axes fraction", "data"),
@@ -76,7 +81,7 @@ def forest(estimate: Estimate, path: File | None = None, *, dark: bool = False) 
             "fontsize": 9,
             "family": "monospace",
         }
-        for row, answer, gain in zip(rows, answers, estimate.gain, strict=True):
+        for row, answer, gain in zip(rows, answers, estimate.gain[chosen], strict=True):
             axes.annotate(f"{answer:>{width}}   gain {worth(gain)}", (1.02, row), **place)
         axes.grid(axis="y", visible=False)
         axes.spines["left"].set_visible(False)
@@ -101,7 +106,7 @@ def scatter(estimate: Estimate, name: str | None = None, path: File | None = Non
         ends = [control.min(), control.max()]
         above.plot(ends, ends, color=colours.ink, linewidth=0.8, label="f = c + g")
         above.scatter(control, f, **points)
-        above.set(ylabel="f at the draws", title=f"{estimate.names[k]}: the integrand and its control variate")
+        above.set(ylabel="f at the draws", title=f"{_plain_text(estimate.names[k])}: the integrand and its control variate")
         above.legend(loc="upper left")
         below.axhline(0, color=colours.ink, linewidth=0.8)
         below.scatter(control, residual, **points)
@@ -144,7 +149,9 @@ def errors(estimate: Estimate, name: str | None = None, path: File | None = None
             axes.plot([needed], [error], "*", color=colours.ink, markersize=12, zorder=4)
             below = {"xytext": (0, -12), "textcoords": "offset points", "va": "top", "ha": "right", "color": colours.ink}
             axes.annotate(f"{human(needed)} draws", (needed, error), **below)
-        axes.set(xscale="log", yscale="log", xlabel="number of draws", ylabel=f"standard error of {estimate.names[k]}")
+        axes.set(
+            xscale="log", yscale="log", xlabel="number of draws", ylabel=f"standard error of {_plain_text(estimate.names[k])}"
+        )
         axes.margins(x=0.06, y=0.16)
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, fontsize=10)
         return _saved(plt, figure, path)
@@ -196,6 +203,17 @@ def _saved(plt: Any, figure: Any, path: File | None) -> Any:
     return figure
 
 
+def _spread_out(gain: np.ndarray, most: int) -> np.ndarray:
+    """All rows, or `most` of them from the least gain to the largest, in their own order."""
+    if len(gain) <= most:
+        return np.arange(len(gain))
+    return np.sort(np.argsort(gain)[np.linspace(0, len(gain) - 1, most).round().astype(int)])
+
+
+def _plain_text(name: str) -> str:
+    return name.replace("$", r"\$")  # a name is not a formula
+
+
 def _index(estimate: Estimate, name: str | None) -> int:
     if name is None:
         return 0
@@ -206,5 +224,5 @@ def _index(estimate: Estimate, name: str | None) -> int:
 
 def _traces(estimate: Estimate) -> Any:
     if estimate.traces is None:
-        raise ValueError("this estimate has no traces to draw: it was stored without them, or the draws were too many to keep")
+        raise ValueError("this estimate has no traces to draw: it was stored by an earlier version. Estimate again")
     return estimate.traces

@@ -32,12 +32,12 @@ def read(paths: Sequence[Path], scores: Path | None = None, values: Path | None 
             raise ValueError(f"{path}: no such file")
     first = paths[0]
     kind = first.suffix.lower()
-    if kind == ".csv":
-        if is_cmdstan(first):
-            return _given(_cmdstan(paths))
+    if kind == ".csv" and not is_cmdstan(first):
         return _tables(_only(paths), scores, values)
     if scores is not None or values is not None:
-        raise ValueError(f"--scores and --values go with a .csv file of draws; {first} holds its own")
+        raise ValueError(f"--scores and --values go with a .csv table of draws; {first} holds its own")
+    if kind == ".csv":
+        return _given(_cmdstan(paths))
     if kind in _NETCDF or kind in _ZARR:
         return _given(from_arviz(_tree(_only(paths), kind)))
     return _arrays(_only(paths))
@@ -100,7 +100,7 @@ def _tree(path: Path, kind: str) -> Any:
 
 def _cmdstan(paths: Sequence[Path]) -> Posterior:
     """Diagnostic files and, where they are given too, output files, in any order but each kind by chain."""
-    diagnostics = [path for path in paths if StanTable(path).is_diagnostic]
+    diagnostics = [path for path in paths if StanTable(path).thirds is not None]
     output = [path for path in paths if path not in diagnostics]
     if not diagnostics:
         raise ValueError(
@@ -113,21 +113,21 @@ def _cmdstan(paths: Sequence[Path]) -> Posterior:
 def _tables(draws: Path, scores: Path | None, values: Path | None) -> Given:
     if scores is None:
         raise ValueError(f"{draws} has draws; name the table of their scores too: --scores FILE.csv, with the same columns")
-    names, chain, x = _table(draws)
+    names, places, x = _table(draws)
     columns, other, s = _table(scores)
     if sorted(names) != sorted(columns):
         raise ValueError(f"{draws} and {scores} must have the same columns; got {', '.join(names)} and {', '.join(columns)}")
     s = s[:, [columns.index(name) for name in names]]
-    if not np.array_equal(chain, other):
+    if not np.array_equal(places, other):
         raise ValueError(f"{draws} and {scores} must have the same draws of the same chains, row by row")
     found = dict(zip(names, x.T, strict=True))
     if values is not None:
         labels, third, f = _table(values)
-        if not np.array_equal(chain, third):
+        if not np.array_equal(places, third):
             raise ValueError(f"{draws} and {values} must have the same draws of the same chains, row by row")
         found = dict(zip(labels, f.T, strict=True))
-    order = np.argsort(chain, kind="stable")
-    lengths = np.unique(np.unique(chain, return_counts=True)[1])
+    order = np.lexsort(places[::-1])
+    lengths = np.unique(np.unique(places[0], return_counts=True)[1])
     if len(lengths) > 1:
         raise ValueError(f"{draws}: chains must be equally long; got between {lengths[0]} and {lengths[-1]} draws")
     shape = (-1, int(lengths[0]))
@@ -139,8 +139,8 @@ def _tables(draws: Path, scores: Path | None, values: Path | None) -> Given:
 
 
 def _table(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Names of the columns, the chain of each row, and the numbers."""
-    with open(path, encoding="utf-8", newline="") as file:
+    """Names of the columns, the chain and draw of each row (2, n), and the numbers."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
         rows = [row for row in csv.reader(file) if row]
     if len(rows) < 2:
         raise ValueError(f"{path} must have a line of names and then one line a draw; it has {len(rows)} lines")
@@ -154,7 +154,9 @@ def _table(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
         raise ValueError(f"{path} must have numbers under its line of names: {error}") from error
     if len(set(names)) < len(names):
         raise ValueError(f"{path}: the names of its columns must be distinct; got {', '.join(names)}")
-    index = [k for k, name in enumerate(names) if name in ("chain", "draw")]
-    chain = table[:, names.index("chain")] if "chain" in names else np.zeros(len(table))
-    kept = [k for k in range(len(names)) if k not in index]
-    return [names[k] for k in kept], chain, table[:, kept]
+    if "" in names:
+        raise ValueError(f"{path}: a column has no name, such as the index of a data frame: write it with index=False")
+    zeros = np.zeros(len(table))
+    places = np.stack([table[:, names.index(name)] if name in names else zeros for name in ("chain", "draw")])
+    kept = [k for k, name in enumerate(names) if name not in ("chain", "draw")]
+    return [names[k] for k in kept], places, table[:, kept]

@@ -102,42 +102,33 @@ def _table(estimate: Estimate) -> str:
 
 
 def _pictures(estimate: Estimate) -> str:
-    middle = estimate.names[int(np.argsort(estimate.gain)[(len(estimate.gain) - 1) // 2])]
-    wanted: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
-        (
-            plots.forest,
-            (),
-            "95 % intervals of plain Monte Carlo and of control variates, in units of the plain standard errors.",
-        )
-    ]
+    count, most = len(estimate.names), 40
+    intervals = "95 % intervals of plain Monte Carlo and of control variates, in units of the plain standard errors."
+    intervals += f" {most} of {count}, from the least gain to the largest; the table has all." if count > most else ""
+    wanted: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [(plots.forest, (), intervals)]
     if estimate.traces is not None:
-        wanted += [
-            (
-                plots.errors,
-                (middle,),
-                f"How the standard error of {middle} falls with draws, and how many plain ones it would take.",
-            ),
-            (plots.scatter, (middle,), f"{middle} at each draw against its control variate, and what is left of it."),
-        ]
+        middle = estimate.names[int(np.argsort(estimate.gain)[(count - 1) // 2])]
+        falls = f"How the standard error of {middle} falls with draws, and how many plain ones it would take."
+        left = f"{middle} at each draw against its control variate, and what is left of it."
+        wanted += [(plots.errors, (middle,), falls), (plots.scatter, (middle,), left)]
     if "loss" in estimate.stats:
         wanted.append((plots.training, (), "The loss of the training, by epochs."))
-    try:
-        return "\n".join(_figure(estimate, *picture) for picture in wanted)
-    except ImportError as error:
-        return f"<p>No pictures: {html.escape(str(error))}</p>"
+    return "\n".join(_figure(estimate, *picture) for picture in wanted)
 
 
 def _figure(estimate: Estimate, draw: Callable[..., Any], arguments: tuple[Any, ...], caption: str) -> str:
     """A picture twice, for light and dark pages, inside the page."""
+    text, sources = html.escape(caption), []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "picture.svg"
-        sources = []
-        for dark in (False, True):
-            draw(estimate, *arguments, path, dark=dark)
-            sources.append("data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode("ascii"))
-    text = html.escape(caption)
+        try:
+            for dark in (False, True):
+                draw(estimate, *arguments, path, dark=dark)
+                sources.append("data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode("ascii"))
+        except Exception as error:  # a page without one picture is better than none
+            return f"<p>A picture is missing ({text}): {html.escape(str(error))}</p>"
     return (
-        f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{sources[1]}">'
+        f'<figure><picture><source media="screen and (prefers-color-scheme: dark)" srcset="{sources[1]}">'
         f'<img src="{sources[0]}" alt="{text}"></picture><figcaption>{text}</figcaption></figure>'
     )
 
@@ -181,7 +172,8 @@ def _choice(estimate: Estimate) -> str:
     head = '<tr><th scope="col">name</th><th scope="col">taken</th><th scope="col">why</th></tr>'
     return (
         "<p>Chosen for each mean from candidates that run from none to tuned sums of polynomials and kernels.</p>"
-        f'<div class="wide"><table class="words"><thead>{head}</thead><tbody>{rows}</tbody></table></div>{skipped}'
+        '<div class="wide" tabindex="0" role="region" aria-label="Choices"><table class="words">'
+        f"<thead>{head}</thead><tbody>{rows}</tbody></table></div>{skipped}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def summary(
     var_names: str | Sequence[str] | None = None,
     filter_vars: str | None = None,
     prob: float = 0.89,
-    above: Mapping[str, float] | None = None,
+    above: Mapping[str, float | Sequence[float]] | None = None,
     kind: str = "all",
     round_to: int | str | None = "auto",
     fmt: str = "wide",
@@ -49,7 +49,7 @@ def summary(
     var_names, filter_vars: which variables, as in ArviZ: names, or with "~" in front those to leave out; `filter_vars="like"`
         for parts of names, "regex" for regular expressions.
     prob: of the equal-tailed interval. Its ends are plain quantiles, which control variates do not help.
-    above: name → c, for rows with the probabilities P(name > c).
+    above: name → c, or several, for rows with the probabilities P(name > c).
     kind: "all", "stats" (means, deviations, intervals) or "diagnostics" (errors, effective sizes, r_hat, gains).
     round_to: "auto" for a table to read, of texts with two digits of each error; None for plain numbers; a number of decimals.
     fmt: "wide" for a pandas DataFrame, "xarray" for a Dataset over the dimension `quantity`.
@@ -57,7 +57,8 @@ def summary(
 
     Columns: mean, sd, eti89_lb, eti89_ub, ess_bulk, ess_tail, r_hat, mcse_mean, mcse_sd are plain, as ArviZ has them.
     cv_mean ± cv_mcse_mean is the mean by control variates, gain = (mcse_mean / cv_mcse_mean)² how many times more draws plain
-    averaging would need; cv_sd ± cv_mcse_sd and gain_sd likewise, from control variates for f and f² by the delta method.
+    averaging would need; cv_sd ± cv_mcse_sd and gain_sd likewise, from a control variate for (f − cv_mean)² and the delta
+    method. The variance is cv_sd², with the error 2 cv_sd cv_mcse_sd.
     """
     if kind not in _KINDS:
         raise ValueError(f"kind must be one of {', '.join(_KINDS)}; got {kind!r}")
@@ -79,7 +80,7 @@ def summary(
         shown = {name: _texts(name, columns) for name in columns}
     elif isinstance(round_to, int) and not isinstance(round_to, bool):
         shown = {name: np.round(column, round_to) for name, column in columns.items()}
-    elif round_to not in ("auto", None):
+    elif round_to not in ("auto", "none", "None", None):
         raise ValueError(f"round_to must be 'auto', a number of decimals, or None; got {round_to!r}")
     level = f"{100 * prob:g}"
     titles = {"lb": f"eti{level}_lb", "ub": f"eti{level}_ub"}
@@ -87,17 +88,12 @@ def summary(
     return _table(kept, list(everything), notes, fmt)
 
 
-class _Given(NamedTuple):
-    draws: Any
-    scores: Any
-    values: dict[str, np.ndarray]
-
-
-def _posterior(data: Any, scores: Any) -> _Given:
-    if isinstance(data, Posterior):
-        return _Given(*data)
-    if hasattr(data, "children") or hasattr(data, "groups"):
-        return _Given(*from_arviz(data))
+def _posterior(data: Any, scores: Any) -> tuple[Any, Any, dict[str, np.ndarray]]:
+    whole = isinstance(data, Posterior) or hasattr(data, "children") or hasattr(data, "groups")
+    if whole and scores is not None:
+        raise ValueError(f"scores go with an array of draws; a {type(data).__name__} has its own")
+    if whole:
+        return data if isinstance(data, Posterior) else from_arviz(data)
     draws = as_float("data", data)
     if draws.ndim not in (2, 3):
         raise ValueError(
@@ -111,12 +107,12 @@ def _posterior(data: Any, scores: Any) -> _Given:
             SampleWarning,
             stacklevel=3,
         )
-        return _Given(draws, None, values)
+        return draws, None, values
     scores = as_float("scores", scores)
     if scores.shape != draws.shape:
         raise ValueError(f"scores must have the shape of the draws, {draws.shape}; got {scores.shape}")
     shape = (*draws.shape[:2], -1)
-    return _Given(draws.reshape(shape), scores.reshape(shape), values)
+    return draws.reshape(shape), scores.reshape(shape), values
 
 
 def selected(
@@ -156,13 +152,14 @@ def variable(label: str) -> str:
     return label.split("[")[0]
 
 
-def _exceedances(values: dict[str, np.ndarray], above: Mapping[str, float]) -> dict[str, np.ndarray]:
+def _exceedances(values: dict[str, np.ndarray], above: Mapping[str, Any]) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     for name, bound in above.items():
         labels = [label for label in values if name in (label, variable(label))]
         if not labels:
             raise ValueError(f"above: {name!r} is none of {listed(list(dict.fromkeys(map(variable, values))))}")
-        found |= {f"P({label} > {bound:g})": (values[label] > bound).astype(np.float64) for label in labels}
+        for c in np.atleast_1d(bound):
+            found |= {f"P({label} > {c:g})": (values[label] > c).astype(np.float64) for label in labels}
     return found
 
 

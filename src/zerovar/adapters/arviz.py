@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from .base import Posterior, labelled, ravelled, wished
+from .base import Posterior, labelled, ravelled, together, wished
 from .log_density import gradients
 
 _ADVICE = (
@@ -22,6 +22,7 @@ def from_arviz(
     *,
     log_density: Callable[[Any], Any] | None = None,
     score: Callable[[Any], Any] | None = None,
+    parameters: Sequence[str] | None = None,
     values: Mapping[str, Any] | None = None,
     group: str = "posterior",
 ) -> Posterior:
@@ -32,6 +33,7 @@ def from_arviz(
     log_density: a JAX function of one unconstrained draw, a dict of variables: those of the group `unconstrained_posterior` if
         there is one, else those of `posterior`, where a variable that is there transformed too (tau_log__) is taken so;
     score: its gradient, if you have it: a function of the same dict to a dict of the same names.
+    parameters: the variables of `posterior` that the log density is one of, if it has others too (deterministic ones).
     values: more quantities, name → function of one draw (a dict of all variables of `posterior`), or array (chain, draw).
     """
     natural = dataset(data, group)
@@ -45,7 +47,7 @@ def from_arviz(
             raise ValueError(f"sample_stats must have unconstrained_draw and gradient; it has {found}. {_ADVICE}")
         draws, scores = (_stacked(stats[name]) for name in ("unconstrained_draw", "gradient"))
     else:
-        tree = _unconstrained(data, natural)
+        tree = _unconstrained(data, natural, parameters)
         function = jax.grad(log_density) if log_density is not None else score
         assert function is not None
         gradient = gradients("score" if log_density is None else "log_density", function, tree)
@@ -74,7 +76,7 @@ def dataset(data: Any, group: str) -> Any:
 def natural_values(natural: Any, values: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
     """All variables of a posterior by name, but for the transformed copies (tau_log__), and what the user adds."""
     kept = {str(name): _stacked(natural[name]) for name in natural if not str(name).endswith("__")}
-    return labelled(kept, _coordinate_labels(natural)) | wished(values, kept)
+    return together(labelled(kept, _coordinate_labels(natural)), wished(values, kept))
 
 
 def _coordinate_labels(found: Any) -> Callable[[str, tuple[int, ...]], str]:
@@ -103,12 +105,18 @@ def _stacked(variable: Any) -> np.ndarray:
     return np.asarray(variable.transpose("chain", "draw", ...))
 
 
-def _unconstrained(data: Any, natural: Any) -> dict[str, np.ndarray]:
+def _unconstrained(data: Any, natural: Any, parameters: Sequence[str] | None) -> dict[str, np.ndarray]:
     """Variables of `unconstrained_posterior`, or of `posterior` with the transformed in place of their originals."""
     if "unconstrained_posterior" in _groups(data):
         source = dataset(data, "unconstrained_posterior")
         return {str(name): _stacked(source[name]).astype(np.float64) for name in source}
     names = [str(name) for name in natural]
-    transformed = [name for name in names if name.endswith("__")]  # tau_log__, p_simplex__
-    replaced = {name for name in names for other in transformed if other.startswith(f"{name}_")}
+    replaced = set()
+    for other in (name for name in names if name.endswith("__")):  # tau_log__ stands for tau, mu_sd_log__ for mu_sd and not mu
+        replaced.add(max((name for name in names if name != other and other.startswith(f"{name}_")), key=len, default=other))
+    if parameters is not None:
+        unknown = [name for name in parameters if name not in names]
+        if unknown:
+            raise ValueError(f"parameters: {', '.join(unknown)} not among {', '.join(names)}")
+        return {name: _stacked(natural[name]).astype(np.float64) for name in parameters}
     return {name: _stacked(natural[name]).astype(np.float64) for name in names if name not in replaced}

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..errors import listed
 from ..integrands import distinct, in_double
 
 _AT_A_TIME = 1024  # draws that are differentiated together: a compromise of speed and memory
@@ -67,16 +68,35 @@ def over_draws(function: Callable[[Any], Any], tree: Tree) -> Tree:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[back].reshape(*shape, *leaf.shape[1:]), out)
 
 
+def named_leaves(tree: Tree) -> dict[str, np.ndarray]:
+    """The leaves of a draw by their places: those of a dict or named tuple by name, a single array is x."""
+    if isinstance(tree, dict) and not any(isinstance(leaf, (dict, tuple, list)) for leaf in tree.values()):
+        return tree  # in the user's order
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {jax.tree_util.keystr(path, simple=True, separator=".") or "x": leaf for path, leaf in leaves}
+
+
+def together(named: dict[str, np.ndarray], added: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Variables and what the user adds to them, none of which may hide another."""
+    twice = [name for name in added if name in named]
+    if twice:
+        raise ValueError(f"values: {listed(twice)} is the name of a variable already; give the quantity another one")
+    return named | added
+
+
 def labelled(
     variables: Mapping[str, Any], labels: Callable[[str, tuple[int, ...]], str] | None = None
 ) -> dict[str, np.ndarray]:
     """Arrays (chain, draw, …) as one named (chain, draw) array an entry: tau, theta[0], corr[0, 1]."""
     label = _by_position if labels is None else labels
-    found = {}
+    found: dict[str, np.ndarray] = {}
     for name, array in variables.items():
         array = np.asarray(array)
         for index in np.ndindex(array.shape[2:]):
-            found[label(str(name), index) if index else str(name)] = array[(slice(None), slice(None), *index)]
+            entry = label(str(name), index) if index else str(name)
+            if entry in found:
+                raise ValueError(f"two entries are called {entry!r}: coordinates, and names of variables, must be distinct")
+            found[entry] = array[(slice(None), slice(None), *index)]
     return found
 
 
@@ -87,9 +107,14 @@ def _by_position(name: str, index: tuple[int, ...]) -> str:
 def wished(values: Mapping[str, Any] | None, natural: Tree) -> dict[str, np.ndarray]:
     """What the user adds: functions of one draw on the natural scale, in JAX, or arrays (chain, draw, …)."""
     found: dict[str, Any] = {}
+    shape = np.shape(jax.tree.leaves(natural)[0])[:2]
     for name, entry in (values or {}).items():
         if not callable(entry):
-            found[name] = np.asarray(entry)
+            array = np.asarray(entry)
+            array = array[None] if shape[0] == 1 and array.shape[:1] == shape[1:] else array  # one chain needs no axis
+            if array.shape[:2] != shape:
+                raise ValueError(f"values[{name!r}] must be (chain, draw, …) = {shape} or a function; got shape {array.shape}")
+            found[name] = array
             continue
         try:
             found[name] = in_double(f"values[{name!r}]", partial(over_draws, entry, natural))

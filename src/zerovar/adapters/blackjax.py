@@ -42,8 +42,6 @@ def from_blackjax(
             f"states have {np.ndim(density)} leading axes, {np.shape(density)}, and chain_axis={chain_axis} means {axes}. "
             "One chain: (draw,), chain_axis=None. Several: chain_axis=0 for (chain, draw), 1 for (draw, chain)"
         )
-    if isinstance(position, tuple) and hasattr(position, "_asdict"):
-        position = position._asdict()
     gradient = getattr(states, "logdensity_grad", None)
     if gradient is None:
         if log_density is None:

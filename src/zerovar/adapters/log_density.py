@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..integrands import in_double
-from .base import Posterior, Tree, chain_first, labelled, over_draws, ravelled, wished
+from .base import Posterior, Tree, chain_first, labelled, named_leaves, over_draws, ravelled, together, wished
 
 
 def from_log_density(
@@ -30,9 +30,11 @@ def from_log_density(
     values: more of them, name → function of one (transformed) draw, or array (chain, draw).
     """
     tree = jax.tree.map(lambda leaf: chain_first(leaf, chain_axis), draws)
-    if not isinstance(tree, dict) and np.ndim(tree) != 3:
-        axes = "(draw, d)" if chain_axis is None else "(chain, draw, d)" if chain_axis == 0 else "(draw, chain, d)"
-        raise ValueError(f"draws must be {axes} with chain_axis={chain_axis}; got shape {np.shape(draws)}")
+    shapes = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(tree)}
+    if len(shapes) != 1 or (isinstance(tree, np.ndarray) and tree.ndim != 3):
+        axes = "(draw, …)" if chain_axis is None else "(chain, draw, …)" if chain_axis == 0 else "(draw, chain, …)"
+        found = jax.tree.map(np.shape, draws)
+        raise ValueError(f"draws must be {axes} with chain_axis={chain_axis}, an array with a last axis d; got shapes {found}")
     tree = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
     scores = gradients("log_density", jax.grad(lambda x: jnp.reshape(log_density(x), ())), tree)
     return Posterior(ravelled(tree), ravelled(scores), natural_values(tree, transform, values))
@@ -65,4 +67,4 @@ def natural_values(
 
         tree = in_double("transform", lambda: over_draws(seen, tree))
         tree = {name: tree[name] for name in order} if order else tree
-    return labelled(tree if isinstance(tree, dict) else {"x": tree}) | wished(values, tree)
+    return together(labelled(named_leaves(tree)), wished(values, tree))

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .base import Posterior, labelled, missing, over_draws, ravelled, wished
+from .base import Posterior, labelled, missing, over_draws, ravelled, together, wished
 
 
 def from_numpyro(
@@ -28,6 +28,7 @@ def from_numpyro(
     Draws and scores are on the unconstrained scale of the latent sites, values on the natural one.
     """
     try:
+        from numpyro import handlers
         from numpyro.infer.util import potential_energy
     except ImportError as error:
         raise missing("numpyro", "numpyro") from error
@@ -46,6 +47,18 @@ def from_numpyro(
     # NumPyro keeps the arguments of the last run; they are not public, so explicit ones win.
     args = getattr(mcmc, "_args", ()) if args is None else args
     kwargs = getattr(mcmc, "_kwargs", {}) if kwargs is None else dict(kwargs)
+    model = handlers.seed(model, rng_seed=0)  # as NUTS does, for models with random parts of their own
+    trace = handlers.trace(model).get_trace(*args, **kwargs)
+    discrete = [
+        name
+        for name, site in trace.items()
+        if site["type"] == "sample" and not site["is_observed"] and site["fn"].support.is_discrete
+    ]
+    if discrete:
+        raise ValueError(
+            f"the model has discrete sites, {', '.join(discrete)}: its log density has no gradient there. Sum them out of the "
+            "model, or give zv.from_log_density a log density of the others"
+        )
     sites = mcmc.get_samples(group_by_chain=True)
     absent = sorted(set(latent) - set(sites))
     if absent:
@@ -57,7 +70,7 @@ def from_numpyro(
     if gradients is None:
         gradients = over_draws(jax.grad(lambda z: potential_energy(model, args, kwargs, z)), draws)
     scores = -ravelled({name: np.asarray(gradients[name]) for name in latent})  # z_grad is that of the potential, −log π
-    return Posterior(ravelled(draws), scores, labelled(sites) | wished(values, dict(sites)))
+    return Posterior(ravelled(draws), scores, together(labelled(sites), wished(values, dict(sites))))
 
 
 def _unconstrained(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], natural: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Posterior, chain_first, wished
+from .base import Posterior, chain_first, together, wished
 
 File = str | PathLike[str]
 
@@ -48,21 +48,26 @@ class StanTable:
         self.table = table[self._warmup(len(table)) :]
 
     def _warmup(self, rows: int) -> int:
-        """How many of the rows are warm-up: those that `save_warmup` kept in front."""
+        """How many of the rows are warm-up: those that `save_warmup` put in front."""
         said = {key: value for key, _, value in (comment.partition("=") for comment in self.comments)}
         said = {key.strip(): value.split("(")[0].strip().lower() for key, value in said.items()}
         if said.get("save_warmup") not in ("1", "true"):
             return 0
-        thin = int(said.get("thin", 1))
-        kept = -(-int(said.get("num_samples", 1000)) // thin)
-        return max(rows - kept, 0)
+        warmup = -(-int(said.get("num_warmup", 1000)) // int(said.get("thin", 1)))
+        if warmup >= rows:
+            raise ValueError(f"{self.path} has {rows} draws, all of them of the warm-up of {warmup}: was the run killed?")
+        return warmup
 
     @property
-    def is_diagnostic(self) -> bool:
-        return any(name.startswith("g_") for name in self.names) and any(name.startswith("p_") for name in self.names)
-
-    def columns(self, names: Sequence[str]) -> np.ndarray:
-        return self.table[:, [self.names.index(name) for name in names]]
+    def thirds(self) -> tuple[list[int], list[int]] | None:
+        """The columns of a diagnostic file with the unconstrained parameters, and those with their gradients: by their places,
+        a third of all each, since a parameter may itself be called g_rate. None in other files."""
+        places = [k for k, name in enumerate(self.names) if not name.endswith("__")]
+        d = len(places) // 3
+        first, momenta, gradients = ([self.names[k] for k in part] for part in (places[:d], places[d : 2 * d], places[2 * d :]))
+        if not d or momenta != [f"p_{name}" for name in first] or gradients != [f"g_{name}" for name in first]:
+            return None
+        return places[:d], places[2 * d :]
 
 
 def is_cmdstan(path: File) -> bool:
@@ -85,27 +90,35 @@ def from_cmdstan(
     """
     tables = [StanTable(path) for path in _paths(diagnostics)]
     for table in tables:
-        if not table.is_diagnostic:
+        if table.thirds is None:
             raise ValueError(
                 f"{table.path} is not a diagnostic file: it has no columns p_… and g_…. Run CmdStan with "
                 "output diagnostic_file=…, or CmdStanPy with save_latent_dynamics=True"
             )
-    names = [name.removeprefix("g_") for name in tables[0].names if name.startswith("g_")]
-    draws = _chains(tables, names)
-    scores = -_chains(tables, [f"g_{name}" for name in names])  # of the potential, −log π
+    assert tables[0].thirds is not None
+    inner, slopes = tables[0].thirds
+    names = [tables[0].names[k] for k in inner]
+    draws = _chains(tables, inner)
+    scores = -_chains(tables, slopes)  # of the potential, −log π
     columns, shown = draws, names
     if output is not None:
         outputs = [StanTable(path) for path in _paths(output)]
-        shown = [name for name in outputs[0].names if not name.endswith("__")]
-        columns = _chains(outputs, shown)
+        kept = [k for k, name in enumerate(outputs[0].names) if not name.endswith("__")]
+        shown = [outputs[0].names[k] for k in kept]
+        columns = _chains(outputs, kept)
         if columns.shape[:2] != draws.shape[:2]:
             raise ValueError(
                 f"the output files have {columns.shape[0]} × {columns.shape[1]} draws, the diagnostic files "
                 f"{draws.shape[0]} × {draws.shape[1]}: give files of the same chains, in the same order"
             )
+        there, here = (_chains(files, [files[0].names.index("lp__")]) for files in (outputs, tables))
+        if not np.allclose(there, here, rtol=1e-4, atol=1e-4):
+            raise ValueError(
+                "the output and the diagnostic files have other lp__: give files of the same chains, in the same order"
+            )
     natural = {name: columns[..., k] for k, name in enumerate(shown)}
     named = {_bracketed(name): column for name, column in natural.items()}
-    return Posterior(draws, scores, named | wished(values, natural))
+    return Posterior(draws, scores, together(named, wished(values, natural)))
 
 
 def from_bridgestan(
@@ -130,7 +143,7 @@ def from_bridgestan(
     scores = np.array([model.log_density_gradient(row)[1] for row in free])
     shape = (chains, length, free.shape[1])
     named = {_bracketed(name): natural[..., i] for i, name in enumerate(names)}
-    return Posterior(free.reshape(shape), scores.reshape(shape), named | wished(values, natural))
+    return Posterior(free.reshape(shape), scores.reshape(shape), together(named, wished(values, natural)))
 
 
 def _paths(paths: File | Sequence[File]) -> list[File]:
@@ -140,7 +153,7 @@ def _paths(paths: File | Sequence[File]) -> list[File]:
     return found
 
 
-def _chains(tables: list[StanTable], names: list[str]) -> np.ndarray:
+def _chains(tables: list[StanTable], places: list[int]) -> np.ndarray:
     first = tables[0]
     for table in tables:
         if table.names != first.names:
@@ -149,7 +162,7 @@ def _chains(tables: list[StanTable], names: list[str]) -> np.ndarray:
             raise ValueError(
                 f"{table.path} has {len(table.table)} draws, {first.path} has {len(first.table)}: chains must be equally long"
             )
-    return np.stack([table.columns(names) for table in tables])
+    return np.stack([table.table[:, places] for table in tables])
 
 
 def _bracketed(name: str) -> str:
