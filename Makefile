@@ -21,7 +21,7 @@ demo: setup
 # compiling, and workers share what they have compiled.
 test: setup
 	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(VENV)/compiled JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.03 \
-	OPENBLAS_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadgroup
+	OPENBLAS_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 lint: setup
 	$(BIN)/ruff check .

@@ -38,7 +38,6 @@ def answer():
     return chosen()
 
 
-@pytest.mark.xdist_group("answer")
 def test_each_integrand_gets_its_own(answer):
     taken = [answer.selection.describe(j) for j in range(4)]
     assert taken[0] == "Polynomial(1)"
@@ -49,7 +48,6 @@ def test_each_integrand_gets_its_own(answer):
     assert answer.family is None
 
 
-@pytest.mark.xdist_group("answer")
 def test_the_answer_is_right(answer):
     truth = np.array([0.0, np.exp(0.5), 0.0, 1.0])
     assert np.all(np.abs(answer.value - truth) < 5 * answer.std_error)
@@ -58,7 +56,6 @@ def test_the_answer_is_right(answer):
     assert answer.std_error[2] == pytest.approx(answer.plain_std_error[2], rel=1e-9)
 
 
-@pytest.mark.xdist_group("answer")
 def test_it_says_what_was_chosen_and_why(answer, tmp_path):
     text = str(answer.selection)
     assert "exact to rounding" in text
@@ -75,7 +72,6 @@ def test_it_says_what_was_chosen_and_why(answer, tmp_path):
     assert again.selection.reasons == answer.selection.reasons
 
 
-@pytest.mark.xdist_group("answer")
 def test_the_same_call_gives_the_same_numbers(answer):
     again = chosen()
     assert np.array_equal(again.value, answer.value)
