@@ -18,10 +18,8 @@ import numpy as np
 
 import zerovar as zv
 
+from .chains import SCHOOLS, eight_schools
 from .harness import Row, best
-
-Y = np.array([28.0, 8, -3, 7, -1, 1, 18, 12])
-SIGMA = np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
 
 
 def rows(draws: int = 1000) -> list[Row]:
@@ -31,18 +29,18 @@ def rows(draws: int = 1000) -> list[Row]:
         jax.config.update("jax_compilation_cache_dir", folder)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        return [*_numpyro(draws), *_blackjax(draws)]
+        return [*_numpyro(draws), *_blackjax(draws), *_pymc(draws)]
 
 
-def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    started = time.perf_counter()
-    out = jax.block_until_ready(call())
-    return time.perf_counter() - started, out
-
-
-def _row(case: str, sampler: Callable[[], Any], adapter: Callable[[], Any], bound: float | None) -> Row:
-    compiled, again = _timed(sampler)[0], _timed(sampler)[0]
-    first = _timed(adapter)[0]
+def _row(
+    case: str,
+    sampler: Callable[[], Any],
+    adapter: Callable[[], Any],
+    bound: float | None = None,
+    compiled: float | None = None,  # the sampler's first run, if it is timed elsewhere
+) -> Row:
+    compiled = best(sampler, 1) if compiled is None else compiled
+    again, first = best(sampler, 1), best(adapter, 1)
     return Row(case, again, best(adapter, 3), bound, f"first: {first:.1f} s, after {compiled:.0f} s of the sampler's")
 
 
@@ -60,14 +58,15 @@ def _numpyro(draws: int) -> list[Row]:
         with numpyro.plate("observed", 8):
             numpyro.sample("y", dist.Normal(theta, sigma), obs=y)
 
+    y, sigma = map(jnp.asarray, SCHOOLS)
     out = []
     for label, fields, bound in (("NumPyro, z_grad kept", ("z_grad",), 0.02), ("NumPyro, gradients computed", (), 0.2)):
         options = {"num_warmup": draws, "num_samples": draws, "num_chains": 4}
         mcmc = MCMC(NUTS(model), chain_method="sequential", progress_bar=False, **options)
 
         def run(mcmc: Any = mcmc, fields: Any = fields) -> Any:
-            mcmc.run(jax.random.key(0), jnp.asarray(SIGMA), y=jnp.asarray(Y), extra_fields=fields)
-            return mcmc.get_samples()
+            mcmc.run(jax.random.key(0), sigma, y=y, extra_fields=fields)
+            return jax.block_until_ready(mcmc.get_samples())
 
         out.append(_row(label, run, lambda mcmc=mcmc: zv.from_numpyro(mcmc), bound))
     return out
@@ -76,30 +75,56 @@ def _numpyro(draws: int) -> list[Row]:
 def _blackjax(draws: int) -> list[Row]:
     import blackjax
 
-    def log_density(x: Any) -> Any:
-        theta = x["mu"] + jnp.exp(x["log_tau"]) * x["z"]
-        prior = -0.5 * (x["mu"] / 5) ** 2 - 0.5 * jnp.sum(x["z"] ** 2)
-        prior += -jnp.log1p((jnp.exp(x["log_tau"]) / 5) ** 2) + x["log_tau"]
-        return prior - 0.5 * jnp.sum(((jnp.asarray(Y) - theta) / jnp.asarray(SIGMA)) ** 2)
-
-    start = {"mu": jnp.zeros(()), "log_tau": jnp.zeros(()), "z": jnp.zeros(8)}
-    warmup = blackjax.window_adaptation(blackjax.nuts, log_density)
+    warmup = blackjax.window_adaptation(blackjax.nuts, eight_schools)
 
     def chain(key: Any) -> Any:
         first, second = jax.random.split(key)
-        (state, parameters), _ = warmup.run(first, start, num_steps=draws)
-        step = blackjax.nuts(log_density, **parameters).step
+        (state, parameters), _ = warmup.run(first, jnp.zeros(10), num_steps=draws)
+        step = blackjax.nuts(eight_schools, **parameters).step
         return jax.lax.scan(lambda state, key: (step(key, state)[0],) * 2, state, jax.random.split(second, draws))[1]
 
     program = jax.jit(jax.vmap(chain))
     keys = jax.random.split(jax.random.key(0), 4)
-    states = program(keys)
-    positions = jax.tree.map(np.asarray, states.position)
 
     def sample() -> Any:
-        return program(keys)
+        return jax.block_until_ready(program(keys))
 
+    started = time.perf_counter()
+    states = sample()
+    compiled = time.perf_counter() - started
+    positions = np.asarray(states.position)
     return [
-        _row("BlackJAX, gradients of the states", sample, lambda: zv.from_blackjax(states, chain_axis=0), 0.02),
-        _row("the same draws, a log density", sample, lambda: zv.from_log_density(log_density, positions, chain_axis=0), None),
+        _row("BlackJAX, gradients of the states", sample, lambda: zv.from_blackjax(states, chain_axis=0), 0.02, compiled),
+        _row(
+            "the same draws, a log density",
+            sample,
+            lambda: zv.from_log_density(eight_schools, positions, chain_axis=0),
+            None,
+            compiled,
+        ),
+    ]
+
+
+def _pymc(draws: int) -> list[Row]:
+    """Sampled by nutpie through JAX, which keeps gradients; without them the model is differentiated anew."""
+    import nutpie
+    import pymc as pm
+
+    y, sigma = SCHOOLS
+    with pm.Model() as model:
+        mu, tau = pm.Normal("mu", 0, 5), pm.HalfCauchy("tau", 5)
+        theta = pm.Deterministic("theta", mu + tau * pm.Normal("z", 0, 1, shape=8))
+        pm.Normal("y", theta, sigma, observed=y)
+    started = time.perf_counter()
+    program = nutpie.compile_pymc_model(model, backend="jax", gradient_backend="jax")
+    kept = {"store_gradient": True, "store_unconstrained": True, "progress_bar": False}
+
+    def sample() -> Any:
+        return nutpie.sample(program, draws=draws, tune=draws, chains=4, seed=1, **kept)
+
+    trace = sample()
+    compiled = time.perf_counter() - started
+    return [
+        _row("PyMC by nutpie, gradients kept", sample, lambda: zv.from_arviz(trace), 0.02, compiled),
+        _row("the same draws, the model's gradient", sample, lambda: zv.from_pymc(model, trace), 0.2, compiled),
     ]

@@ -70,12 +70,15 @@ def banana(x: Point) -> Any:
     return -0.5 * x[0] ** 2 - 2.0 * (x[1] - 0.5 * (x[0] ** 2 - 1)) ** 2
 
 
+# effects of coaching that were observed, and their standard errors
+SCHOOLS = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+
+
 def eight_schools(x: Point) -> Any:
     """Non-centred: effects (8), μ/5 with μ ~ N(0, 5²), log τ with τ half-Cauchy(5)."""
     effects, mu, log_tau = x[:8], 5 * x[8], x[9]
     tau = jnp.exp(log_tau)
-    y = jnp.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
-    sigma = jnp.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+    y, sigma = map(jnp.asarray, SCHOOLS)
     likelihood = -0.5 * jnp.sum(((y - mu - tau * effects) / sigma) ** 2)
     return likelihood - 0.5 * jnp.sum(effects**2) - 0.5 * (mu / 5) ** 2 - jnp.log1p((tau / 5) ** 2) + log_tau
 

@@ -26,7 +26,7 @@ html_theme_options = {
 }
 
 
-def _as_markdown(app, what, name, obj, options, lines):
+def _as_rst(app, what, name, obj, options, lines):
     """Docstrings are plain paragraphs with `names` in single backquotes, and a line for each argument."""
     parts = "\n".join(lines).replace("``", "`").split("`")
     for k in range(0, len(parts), 2):  # what is not quoted must not be taken for markup
@@ -50,4 +50,4 @@ def _as_markdown(app, what, name, obj, options, lines):
 
 
 def setup(app):
-    app.connect("autodoc-process-docstring", _as_markdown)
+    app.connect("autodoc-process-docstring", _as_rst)

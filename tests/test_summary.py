@@ -146,6 +146,11 @@ MISTAKES = {
 }
 
 
+def test_one_draw_is_no_sample():
+    with pytest.raises(ValueError, match="at least 4 draws a chain"):
+        zv.summary(DRAWS[:, :1, 0])
+
+
 def test_scores_go_with_arrays_only():
     with pytest.raises(ValueError, match="a Posterior has its own"):
         zv.summary(POSTERIOR, SCORES)

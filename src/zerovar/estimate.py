@@ -149,7 +149,7 @@ def _settings(sample: Sample, values: np.ndarray, *choices: Any) -> dict[str, An
     named = zip(("family", "objective", "solver", "split"), choices, strict=True)
     digest = hashlib.sha256()
     for array in (sample.draws, sample.scores, values, sample.probabilities):
-        digest.update(array.tobytes())
+        digest.update(np.ascontiguousarray(array).data)
     return {
         **{name: "default" if choice is None else eqx.tree_pformat(choice, short_arrays=False) for name, choice in named},
         "chains": sample.num_chains,

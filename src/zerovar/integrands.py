@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
 from .errors import NumericalWarning
-from .sample import Sample, as_float
+from .sample import Sample, as_float, distinct
+
+_AT_A_TIME = 1024  # draws that are evaluated together: a compromise of speed and memory
 
 
 def as_values(
@@ -68,24 +71,25 @@ def _flat(name: str, entry: Any, sample: Sample) -> np.ndarray:
 
 
 def _evaluated(function: Callable[[Any], Any], sample: Sample) -> Any:
-    first, back = distinct(sample.draws)
     try:
-        out = in_double("values", lambda: jax.jit(jax.vmap(function))(sample.draws[first]))
+        return in_double("values", lambda: at_draws(function, sample.draws))
     except Exception as error:
         raise ValueError(
             f"values could not be evaluated as a JAX function of one draw of shape ({sample.dim},): {error}. "
             "Give an array of values at the draws if the function is not written in JAX"
         ) from error
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[back], out)
 
 
-def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the first of all equal rows of (n, k), and where each row is among them.
+def at_draws(function: Callable[[Any], Any], draws: Any) -> Any:
+    """`function` of one draw at all of them, an array or tree of arrays (n, …): compiled, some at a time to bound memory.
 
     A compiled function may differ in the last digit between two places of a batch; evaluated once, equal draws have the same.
     """
-    _, first, back = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    return first, back.reshape(-1)
+    columns = [np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(draws)]
+    first, back = distinct(np.concatenate(columns, axis=1))
+    some = jax.tree.map(lambda leaf: jnp.asarray(leaf[first]), draws)
+    out = jax.jit(lambda xs: jax.lax.map(function, xs, batch_size=_AT_A_TIME))(some)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[back], out)
 
 
 def _of_mixed_precision(error: Exception) -> bool:

@@ -128,7 +128,7 @@ def errors(estimate: Estimate, name: str | None = None, path: File | None = None
 
         traces = _traces(estimate)
         gain = estimate.gain
-        k = int(np.argsort(gain)[(len(gain) - 1) // 2]) if name is None else _index(estimate, name)
+        k = typical(estimate) if name is None else _index(estimate, name)
         chains, draws, _ = traces.values.shape
         lengths = np.unique(np.geomspace(min(50, draws), draws, 9).astype(int))
         figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
@@ -201,6 +201,11 @@ def _saved(plt: Any, figure: Any, path: File | None) -> Any:
             figure.savefig(temporary, dpi=160, **dated)
         plt.close(figure)
     return figure
+
+
+def typical(estimate: Estimate) -> int:
+    """The integrand of median gain."""
+    return int(np.argsort(estimate.gain)[(len(estimate.gain) - 1) // 2])
 
 
 def _spread_out(gain: np.ndarray, most: int) -> np.ndarray:

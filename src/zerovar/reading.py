@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .adapters import Posterior, from_arviz, from_cmdstan
-from .adapters.stan import StanTable, is_cmdstan
+from .adapters import Posterior, from_arviz
+from .adapters.stan import DIAGNOSE, StanTable, is_cmdstan, joined
 
 _NETCDF, _ZARR = (".nc", ".h5", ".hdf5"), (".zarr",)
 
@@ -37,9 +37,9 @@ def read(paths: Sequence[Path], scores: Path | None = None, values: Path | None 
     if scores is not None or values is not None:
         raise ValueError(f"--scores and --values go with a .csv table of draws; {first} holds its own")
     if kind == ".csv":
-        return _given(_cmdstan(paths))
+        return Given(*_cmdstan(paths))
     if kind in _NETCDF or kind in _ZARR:
-        return _given(from_arviz(_tree(_only(paths), kind)))
+        return Given(*from_arviz(_tree(_only(paths), kind)))
     return _arrays(_only(paths))
 
 
@@ -47,10 +47,6 @@ def _only(paths: Sequence[Path]) -> Path:
     if len(paths) > 1:
         raise ValueError(f"several files are read together only if they are CmdStan's; got {', '.join(map(str, paths))}")
     return paths[0]
-
-
-def _given(posterior: Posterior) -> Given:
-    return Given(posterior.draws, posterior.scores, posterior.values)
 
 
 def _arrays(path: Path) -> Given:
@@ -100,14 +96,11 @@ def _tree(path: Path, kind: str) -> Any:
 
 def _cmdstan(paths: Sequence[Path]) -> Posterior:
     """Diagnostic files and, where they are given too, output files, in any order but each kind by chain."""
-    diagnostics = [path for path in paths if StanTable(path).thirds is not None]
-    output = [path for path in paths if path not in diagnostics]
+    tables = [StanTable(path) for path in paths]
+    diagnostics = [table for table in tables if table.thirds is not None]
     if not diagnostics:
-        raise ValueError(
-            f"{', '.join(map(str, paths))}: none is a diagnostic file, with columns p_… and g_…. Run CmdStan with "
-            "output diagnostic_file=…, or CmdStanPy with save_latent_dynamics=True"
-        )
-    return from_cmdstan(diagnostics, output or None)
+        raise ValueError(f"{', '.join(map(str, paths))}: none is a diagnostic file, with columns p_… and g_…. {DIAGNOSE}")
+    return joined(diagnostics, [table for table in tables if table.thirds is None])
 
 
 def _tables(draws: Path, scores: Path | None, values: Path | None) -> Given:

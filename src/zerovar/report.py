@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from . import plots
-from .errors import listed
 from .files import atomic
 from .result import EXACT, Estimate, human, plus_minus, worth
 
@@ -107,7 +106,7 @@ def _pictures(estimate: Estimate) -> str:
     intervals += f" {most} of {count}, from the least gain to the largest; the table has all." if count > most else ""
     wanted: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [(plots.forest, (), intervals)]
     if estimate.traces is not None:
-        middle = estimate.names[int(np.argsort(estimate.gain)[(count - 1) // 2])]
+        middle = estimate.names[plots.typical(estimate)]
         falls = f"How the standard error of {middle} falls with draws, and how many plain ones it would take."
         left = f"{middle} at each draw against its control variate, and what is left of it."
         wanted += [(plots.errors, (middle,), falls), (plots.scatter, (middle,), left)]
@@ -153,9 +152,8 @@ def _diagnostics(estimate: Estimate) -> str:
         f"The controlled and the plain means are at most {apart.max():.2g} joint standard errors apart"
         + (f" ({html.escape(estimate.names[int(apart.argmax())])})." if len(apart) > 1 else ".")
     )
-    if estimate.selection is not None and not estimate.selection.helped.all():
-        names = [name for name, helped in zip(estimate.names, estimate.selection.helped, strict=True) if not helped]
-        told.append(f"No control variate helps {html.escape(listed(names))}: the plain mean is given.")
+    if estimate.unhelped:
+        told.append(html.escape(estimate.unhelped))
     return head + "<p>" + " ".join(told) + "</p>"
 
 

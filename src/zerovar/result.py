@@ -74,7 +74,7 @@ class Estimate:
         return table
 
     def __rich__(self) -> Group:
-        notes = [Text(self._unhelped)] if self._unhelped else []
+        notes = [Text(self.unhelped)] if self.unhelped else []
         cautions = [Text(f"! {text}", style="yellow") for text in self.warnings]
         return Group(Text(self._title, style="bold"), self.table(), *notes, *cautions)
 
@@ -90,7 +90,7 @@ class Estimate:
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(column)}</th>" for column in _COLUMNS)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._rows())
-        notes = f"<p>{html.escape(self._unhelped)}</p>" if self._unhelped else ""
+        notes = f"<p>{html.escape(self.unhelped)}</p>" if self.unhelped else ""
         notes += "".join(f"<p>⚠ {html.escape(text)}</p>" for text in self.warnings)
         caption = f"<caption>{html.escape(self._title)}</caption>"
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
@@ -156,7 +156,7 @@ class Estimate:
         return "chosen for each integrand" if self.family is None else self.family.describe()
 
     @property
-    def _unhelped(self) -> str:
+    def unhelped(self) -> str:
         """The integrands for which plain Monte Carlo is the best answer, if there are any."""
         if self.selection is None or self.selection.helped.all():
             return ""

@@ -154,13 +154,9 @@ class Rows:
         Metropolis rejections repeat states. For least squares with an RKHS penalty a repeated row is the same as one row
         that counts twice, and a kernel matrix with equal rows is singular, so merging loses nothing and mends that.
         """
-        # + 0.0 turns -0.0 into 0.0, which compares equal but has other bytes
-        keys = np.ascontiguousarray(self.draws + 0.0).view(
-            np.dtype((np.void, self.draws.dtype.itemsize * self.draws.shape[1]))
-        )[:, 0]
-        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        if len(first) == len(keys):
-            return self, values, np.arange(len(keys))
+        first, inverse = distinct(self.draws)
+        if len(first) == len(self.draws):
+            return self, values, np.arange(len(first))
         order = np.argsort(first)  # unique rows in the order of the chain, so that blocks of them are blocks of time
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
@@ -231,6 +227,15 @@ class Standardisation:
     def __call__(self, draws: Matrix, scores: Matrix) -> tuple[Matrix, Matrix]:
         inverse = solve_triangular(self.factor, np.eye(len(self.mean)), lower=True, check_finite=False)
         return (draws - self.mean) @ inverse.T, scores @ self.factor
+
+
+def distinct(rows: np.ndarray) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
+    """The numbers of the first of all equal rows of (n, k), and where each row is among them."""
+    # + 0.0 turns -0.0 into 0.0, which compares equal but has other bytes
+    bits = np.ascontiguousarray(rows + 0.0)
+    keys = bits.view(np.dtype((np.void, bits.dtype.itemsize * bits.shape[1])))[:, 0]
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return first, inverse
 
 
 def _shrinkage(unit: Matrix, p: Vector, correlation: Float64[np.ndarray, "d d"]) -> float:

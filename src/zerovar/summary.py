@@ -100,6 +100,8 @@ def _posterior(data: Any, scores: Any) -> tuple[Any, Any, dict[str, np.ndarray]]
             f"data must be an adapter's Posterior, an InferenceData, a DataTree, or draws (chain, draw) or (chain, draw, d); "
             f"got an array of shape {draws.shape}"
         )
+    if draws.shape[1] < 4:
+        raise ValueError(f"data must have at least 4 draws a chain, (chain, draw) or (chain, draw, d); got shape {draws.shape}")
     values = labelled({"x": draws})
     if scores is None:
         warnings.warn(

@@ -45,7 +45,7 @@ def from_arviz(
             has = [name for name in ("unconstrained_draw", "gradient") if name in stats]
             found = f"only {has[0]}" if has else "neither"
             raise ValueError(f"sample_stats must have unconstrained_draw and gradient; it has {found}. {_ADVICE}")
-        draws, scores = (_stacked(stats[name]) for name in ("unconstrained_draw", "gradient"))
+        draws, scores = (stacked(stats[name]) for name in ("unconstrained_draw", "gradient"))
     else:
         tree = _unconstrained(data, natural, parameters)
         function = jax.grad(log_density) if log_density is not None else score
@@ -75,7 +75,7 @@ def dataset(data: Any, group: str) -> Any:
 
 def natural_values(natural: Any, values: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
     """All variables of a posterior by name, but for the transformed copies (tau_log__), and what the user adds."""
-    kept = {str(name): _stacked(natural[name]) for name in natural if not str(name).endswith("__")}
+    kept = {str(name): stacked(natural[name]) for name in natural if not str(name).endswith("__")}
     return together(labelled(kept, _coordinate_labels(natural)), wished(values, kept))
 
 
@@ -101,22 +101,24 @@ def _groups(data: Any) -> list[str]:
     return []
 
 
-def _stacked(variable: Any) -> np.ndarray:
+def stacked(variable: Any) -> np.ndarray:
+    """A variable as an array (chain, draw, …)."""
     return np.asarray(variable.transpose("chain", "draw", ...))
 
 
 def _unconstrained(data: Any, natural: Any, parameters: Sequence[str] | None) -> dict[str, np.ndarray]:
     """Variables of `unconstrained_posterior`, or of `posterior` with the transformed in place of their originals."""
     if "unconstrained_posterior" in _groups(data):
-        source = dataset(data, "unconstrained_posterior")
-        return {str(name): _stacked(source[name]).astype(np.float64) for name in source}
-    names = [str(name) for name in natural]
-    replaced = set()
-    for other in (name for name in names if name.endswith("__")):  # tau_log__ stands for tau, mu_sd_log__ for mu_sd and not mu
-        replaced.add(max((name for name in names if name != other and other.startswith(f"{name}_")), key=len, default=other))
-    if parameters is not None:
-        unknown = [name for name in parameters if name not in names]
+        natural = dataset(data, "unconstrained_posterior")
+        names = [str(name) for name in natural]
+    elif parameters is not None:
+        names = list(parameters)
+        unknown = [name for name in names if name not in natural]
         if unknown:
-            raise ValueError(f"parameters: {', '.join(unknown)} not among {', '.join(names)}")
-        return {name: _stacked(natural[name]).astype(np.float64) for name in parameters}
-    return {name: _stacked(natural[name]).astype(np.float64) for name in names if name not in replaced}
+            raise ValueError(f"parameters: {', '.join(unknown)} not among {', '.join(map(str, natural))}")
+    else:
+        names = [str(name) for name in natural]
+        for other in [name for name in names if name.endswith("__")]:  # tau_log__ for tau, mu_sd_log__ for mu_sd and not mu
+            originals = [name for name in names if name != other and other.startswith(f"{name}_")]
+            names = [name for name in names if name != max(originals, key=len, default=other) or name == other]
+    return {name: stacked(natural[name]).astype(np.float64) for name in names}

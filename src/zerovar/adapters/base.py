@@ -7,13 +7,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..errors import listed
-from ..integrands import distinct, in_double
-
-_AT_A_TIME = 1024  # draws that are differentiated together: a compromise of speed and memory
+from ..integrands import at_draws, in_double
 
 Tree = Any  # of arrays (chain, draw, …)
 
@@ -38,13 +35,20 @@ def missing(package: str, extra: str) -> ImportError:
     return ImportError(f"this needs {package}: pip install 'zerovar[{extra}]'")
 
 
+def without_gradient(kind: str, names: list[str]) -> ValueError:
+    return ValueError(
+        f"the model has discrete {kind}, {', '.join(names)}: its log density has no gradient there. Sum them out of the model, "
+        "or give zv.from_log_density a log density of the others"
+    )
+
+
 def ravelled(tree: Tree) -> np.ndarray:
     """All leaves (chain, draw, …) side by side: (chain, draw, d), dicts in the order of their sorted keys."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
     return np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2).astype(np.float64)
 
 
-def chain_first(array: Any, chain_axis: int | None, name: str = "draws") -> np.ndarray:
+def chain_first(array: Any, chain_axis: int | None) -> np.ndarray:
     """(draw, …) as one chain, or two leading axes in the order (chain, draw)."""
     array = np.asarray(array)
     if chain_axis is None:
@@ -52,20 +56,16 @@ def chain_first(array: Any, chain_axis: int | None, name: str = "draws") -> np.n
     if chain_axis not in (0, 1) or array.ndim < 2:
         raise ValueError(
             f"chain_axis must be None for (draw, …), 0 for (chain, draw, …) or 1 for (draw, chain, …); "
-            f"got {chain_axis!r} with {name} of shape {array.shape}"
+            f"got {chain_axis!r} with draws of shape {array.shape}"
         )
     return np.swapaxes(array, 0, chain_axis)
 
 
 def over_draws(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """`function` of one draw, at all draws: compiled, and some at a time, so that memory stays bounded."""
+    """`function` of one draw, at all draws of all chains."""
     shape = np.shape(jax.tree.leaves(tree)[0])[:2]
-    flat = jax.tree.map(lambda leaf: np.reshape(leaf, (-1, *np.shape(leaf)[2:])), tree)
-    columns = [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(flat)]
-    first, back = distinct(np.concatenate(columns, axis=1))
-    some = jax.tree.map(lambda leaf: jnp.asarray(leaf[first]), flat)
-    out = jax.jit(lambda xs: jax.lax.map(function, xs, batch_size=_AT_A_TIME))(some)
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[back].reshape(*shape, *leaf.shape[1:]), out)
+    out = at_draws(function, jax.tree.map(lambda leaf: np.reshape(leaf, (-1, *np.shape(leaf)[2:])), tree))
+    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), out)
 
 
 def named_leaves(tree: Tree) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .base import Posterior, labelled, missing, over_draws, ravelled, together, wished
+from .base import Posterior, labelled, missing, over_draws, ravelled, together, wished, without_gradient
 
 
 def from_numpyro(
@@ -55,10 +55,7 @@ def from_numpyro(
         if site["type"] == "sample" and not site["is_observed"] and site["fn"].support.is_discrete
     ]
     if discrete:
-        raise ValueError(
-            f"the model has discrete sites, {', '.join(discrete)}: its log density has no gradient there. Sum them out of the "
-            "model, or give zv.from_log_density a log density of the others"
-        )
+        raise without_gradient("sites", discrete)
     sites = mcmc.get_samples(group_by_chain=True)
     absent = sorted(set(latent) - set(sites))
     if absent:

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
-import numpy as np
 
-from .arviz import dataset, natural_values
-from .base import Posterior, missing, over_draws, ravelled
+from .arviz import dataset, natural_values, stacked
+from .base import Posterior, missing, over_draws, ravelled, without_gradient
 
 
 def from_pymc(model: Any, idata: Any, *, values: Mapping[str, Any] | None = None) -> Posterior:
@@ -33,15 +32,11 @@ def from_pymc(model: Any, idata: Any, *, values: Mapping[str, Any] | None = None
         free = model.free_RVs
         discrete = [variable.name for variable in free if variable.dtype.startswith(("int", "uint", "bool"))]
         if discrete:
-            raise ValueError(
-                f"the model has discrete variables, {', '.join(discrete)}: its log density has no gradient there. "
-                "Sum them out of the model, or give zv.from_log_density a log density of the others"
-            )
+            raise without_gradient("variables", discrete)
         absent = [variable.name for variable in free if variable.name not in posterior]
         if absent:
             raise ValueError(f"the posterior lacks the model's free variables {', '.join(absent)}; it has {list(posterior)}")
 
-        natural = {variable.name: np.asarray(posterior[variable.name].transpose("chain", "draw", ...)) for variable in free}
         transforms = [model.rvs_to_transforms[variable] for variable in free]
         unconstrained = [
             variable if transform is None else transform.forward(variable, *variable.owner.inputs)
@@ -51,7 +46,7 @@ def from_pymc(model: Any, idata: Any, *, values: Mapping[str, Any] | None = None
         forward = get_jaxified_graph(given, clone_replace(unconstrained, dict(zip(free, given, strict=True))))
         density = get_jaxified_graph(inputs=model.value_vars, outputs=[model.logp()])
         with jax.enable_x64(True):
-            draws = over_draws(lambda xs: list(forward(*xs)), [natural[variable.name] for variable in free])
+            draws = over_draws(lambda xs: list(forward(*xs)), [stacked(posterior[variable.name]) for variable in free])
             scores = over_draws(jax.grad(lambda xs: density(*xs)[0]), draws)
     return Posterior(ravelled(draws), ravelled(scores), natural_values(posterior, values))
 

@@ -14,6 +14,7 @@ import numpy as np
 from .base import Posterior, chain_first, together, wished
 
 File = str | PathLike[str]
+DIAGNOSE = "Run CmdStan with output diagnostic_file=…, or CmdStanPy with save_latent_dynamics=True"
 
 
 class StanTable:
@@ -88,21 +89,22 @@ def from_cmdstan(
     values: more quantities, name → function of one draw (a dict of all columns of the output files, such as "theta.1"), or
         array (chain, draw).
     """
-    tables = [StanTable(path) for path in _paths(diagnostics)]
+    outputs = [] if output is None else [StanTable(path) for path in _paths(output)]
+    return joined([StanTable(path) for path in _paths(diagnostics)], outputs, values)
+
+
+def joined(tables: list[StanTable], outputs: list[StanTable], values: Mapping[str, Any] | None = None) -> Posterior:
+    """The diagnostic tables of all chains, and the output tables of the same chains if there are any."""
     for table in tables:
         if table.thirds is None:
-            raise ValueError(
-                f"{table.path} is not a diagnostic file: it has no columns p_… and g_…. Run CmdStan with "
-                "output diagnostic_file=…, or CmdStanPy with save_latent_dynamics=True"
-            )
+            raise ValueError(f"{table.path} is not a diagnostic file: it has no columns p_… and g_…. {DIAGNOSE}")
     assert tables[0].thirds is not None
     inner, slopes = tables[0].thirds
     names = [tables[0].names[k] for k in inner]
     draws = _chains(tables, inner)
     scores = -_chains(tables, slopes)  # of the potential, −log π
     columns, shown = draws, names
-    if output is not None:
-        outputs = [StanTable(path) for path in _paths(output)]
+    if outputs:
         kept = [k for k, name in enumerate(outputs[0].names) if not name.endswith("__")]
         shown = [outputs[0].names[k] for k in kept]
         columns = _chains(outputs, kept)
