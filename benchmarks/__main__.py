@@ -1,4 +1,4 @@
-"""python -m benchmarks [exact | sgd | automatic | adapters | all] [--quick] [--data DIR] [--out DIR]."""
+"""python -m benchmarks [exact | sgd | automatic | adapters | scale | peers | stream | device | all] [--quick]."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from . import adapters, automatic, exact, sgd
+from . import adapters, automatic, device, exact, peers, scale, sgd, stream
 from .harness import Row, print_table, show, write
 
 
@@ -135,10 +135,132 @@ def run_adapters(quick: bool) -> dict[str, Any]:
     return {"adapters": found}
 
 
+def run_scale(quick: bool) -> dict[str, Any]:
+    """Many draws on this machine: solvers against each other, growth, the default choice, start-up."""
+    results: dict[str, Any] = {}
+    rows = scale.agreement_rows(300, 50) if quick else scale.agreement_rows(20_000, 2000)
+    if not quick:
+        rows.append(scale.centres_alone(100_000, 2000))
+    results["solvers"] = [row._asdict() | {"ratio": row.ratio} for row in rows]
+    print_table(
+        "Kernel + quadratic, d = 10, ridge 1e-6 of the mean diagonal: seconds, and distance from the exact answer",
+        ("solver", "seconds", "of exact", "standard errors away", "iterations", "peak memory (GB)", ""),
+        [
+            (
+                row.case,
+                f"{row.seconds:.1f}",
+                f"{row.ratio:.2f}",
+                f"{row.distance:.2g}",
+                row.iterations or "",
+                f"{row.gigabytes:.2f}",
+                "" if row.bound is None else "ok" if row.ratio <= row.bound and row.distance <= 0.1 else "MISSED",
+            )
+            for row in rows
+        ],
+    )
+    grown = scale.growth_rows(quick)
+    results["growth"] = [dataclasses.asdict(row) | {"slope": row.slope} for row in grown]
+    print_table(
+        "Growth with the number of draws",
+        ("solver", "draws", "seconds", "iterations", "slope", "bound", ""),
+        [
+            (
+                row.case,
+                " ".join(map(str, row.sizes)),
+                " ".join(f"{value:.2g}" for value in row.seconds),
+                " ".join(map(str, row.iterations)) if max(row.iterations) > 1 else "",
+                f"{row.slope:.2f}",
+                f"{row.bound:g}",
+                "ok" if row.slope <= row.bound else "MISSED",
+            )
+            for row in grown
+        ],
+    )
+    results["choice"] = scale.choice_rows(quick)
+    show("The cost model of the default choice against what it takes", results["choice"], "model")
+    if not quick:
+        results["start"] = scale.import_rows()
+        show("A fresh process", results["start"], "jax")
+    return results
+
+
+def run_peers(quick: bool, out: Path) -> dict[str, Any]:
+    """What else there is, and the picture of error against time."""
+    results: dict[str, Any] = {"peers": peers.rows(100, 1) if quick else peers.rows(1000, 5)}
+    show("Against plain re-implementations", results["peers"], "peer")
+    reached = peers.digits(1, (100, 200)) if quick else peers.digits(5, (500, 2000, 8000))
+    results["digits"] = [row._asdict() for row in reached]
+    print_table(
+        "Error reached against time (draws included), kernel + quadratic, d = 10",
+        ("method", "draws", "seconds", "error (deviations)"),
+        [(row.method, row.draws, f"{row.seconds:.3g}", f"{row.error:.2e}") for row in reached],
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    peers.picture(reached, out / "digits.png")
+    return results
+
+
+def run_device(quick: bool) -> dict[str, Any]:
+    """What needs an accelerator to be worth its time; small sizes run anywhere."""
+    results: dict[str, Any] = {"genz": device.genz_rows(2 if quick else 20, 60 if quick else 1000)}
+    show("One program for all repetitions, against one fit after the other", results["genz"], "one by one")
+    if not quick:
+        results["cholesky"] = device.cholesky_rows((20_000,))
+        show("Exact dual on the default device against a bare Cholesky factorisation", results["cholesky"], "Cholesky")
+        large = device.large_rows(100_000, 100_000, 10**6)
+        results["large"] = [row._asdict() for row in large]
+        print_table(
+            "As large as it gets: kernel + quadratic, d = 10",
+            ("solver", "seconds", "Var f / Var(f − g) on fresh draws", ""),
+            [(row.case, f"{row.seconds:.1f}", f"{row.gain:.3g}", row.note) for row in large],
+        )
+    return results
+
+
+def run_stream(quick: bool) -> dict[str, Any]:
+    """Ten million draws on disk, 3.2 GB."""
+    sizes, chunk = ((20_000,), 5000) if quick else ((10**5, 10**6, 10**7), 10**5)
+    results: dict[str, Any] = {}
+    with stream.written(sizes[-1], chunk) as name:
+        folder = Path(name)
+        if not quick:
+            results["pass"] = stream.rows(folder, sizes[-1])
+            show("One pass over chunks on disk, on one core, against bare NumPy", results["pass"], "NumPy")
+        grown = stream.growth(folder, sizes)
+        results["growth"] = [row._asdict() for row in grown]
+        print_table(
+            "The whole call on Dask's threads, in a fresh process",
+            ("draws", "seconds", "seconds a million draws", "peak memory (GB)"),
+            [(f"{g.draws:.0e}", f"{g.seconds:.2f}", f"{1e6 * g.seconds / g.draws:.2f}", f"{g.gigabytes:.2f}") for g in grown],
+        )
+        if not quick:
+            found = stream.workers(folder, sizes[-1])
+            results["workers"] = found._asdict() | {"ratio": found.ratio}
+            print_table(
+                "Local workers with one thread each (seconds of the pass)",
+                ("one", "two", "ratio", "two, one killed in the middle", "change of the values", "restarted"),
+                [
+                    (
+                        f"{found.one:.1f}",
+                        f"{found.two:.1f}",
+                        f"{found.ratio:.2f}",
+                        f"{found.killed:.1f}",
+                        f"{found.change:.1e}",
+                        found.restarts,
+                    )
+                ],
+            )
+    return results
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "what", nargs="?", choices=("exact", "sgd", "automatic", "adapters", "all"), default="all", help="default: %(default)s"
+        "what",
+        nargs="?",
+        choices=("exact", "sgd", "automatic", "adapters", "scale", "peers", "stream", "device", "all"),
+        default="all",
+        help="default: %(default)s",
     )
     parser.add_argument("--quick", action="store_true", help="small sizes and no tuning, to see that everything runs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out"), help="folder for the JSON (default: %(default)s)")
@@ -150,7 +272,9 @@ def main() -> None:
     def run_choice(quick: bool) -> dict[str, Any]:
         return run_automatic(quick, options.data)
 
-    for name, run in (("exact", run_exact), ("sgd", run_sgd), ("automatic", run_choice), ("adapters", run_adapters)):
+    runs = {"exact": run_exact, "sgd": run_sgd, "automatic": run_choice, "adapters": run_adapters, "scale": run_scale}
+    runs |= {"peers": lambda quick: run_peers(quick, options.out), "stream": run_stream, "device": run_device}
+    for name, run in runs.items():
         if options.what in (name, "all"):
             results = {
                 key: [dataclasses.asdict(row) | {"ratio": row.ratio} if isinstance(row, Row) else row for row in value]

@@ -9,7 +9,10 @@ from jaxtyping import install_import_hook
 
 # Shapes and types in signatures are checked at every call while the tests run: of the inner modules, because at the public
 # surface the messages under test are our own.
-INNER = ("base", "blocks", "coordinates", "dual", "exact", "lasso", "primal", "running", "terms", "trainer", "whitening")
+INNER = (
+    *("base", "blocks", "coordinates", "dual", "exact", "lasso", "moments", "primal", "running", "terms", "trainer"),
+    "whitening",
+)
 install_import_hook(
     [
         "zerovar.families.base",

@@ -42,6 +42,7 @@ from .operators import Langevin as Langevin
 from .operators import ScalarLangevin as ScalarLangevin
 from .result import Estimate as Estimate
 from .sample import Sample as Sample
+from .solvers import CG as CG
 from .solvers import SGD as SGD
 from .solvers import Exact as Exact
 from .solvers import schedules as schedules

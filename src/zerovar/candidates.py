@@ -131,7 +131,7 @@ def tried(
         family, objective = _tuned(candidate, sample, tuned_for, standardise, time)
     recipe = Recipe(family, objective, None, standardise, seed)
     thinned = candidate.criterion is not None and len(sample) > _DENSE
-    split = _FitThinned(_THINNED) if thinned else default_split(family, objective)
+    split = _FitThinned(_THINNED) if thinned else default_split(family, sample, values.shape[1], objective)
     answer = run(recipe, sample, values, split, time)
     if not isinstance(split, OutOfFold):
         return Answer(answer.value, answer.influence)

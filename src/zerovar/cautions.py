@@ -29,15 +29,16 @@ _HEAVY_INFLUENCE = 0.95
 
 
 class Cautions:
-    """Warnings, given to the user once each and kept with the answer."""
+    """Warnings, given to the user once each and kept with the answer; `depth` calls below the user's line."""
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int = 4) -> None:
         self.texts: list[str] = []
+        self._depth = depth
 
     def add(self, kind: type[ZerovarWarning], text: str) -> None:
         if text not in self.texts:
             self.texts.append(text)
-            warnings.warn(text, kind, stacklevel=4)  # as if from the line that called estimate()
+            warnings.warn(text, kind, stacklevel=self._depth)  # as if from the line that called estimate()
 
     def numerics(self, family: Family, results: Iterable[Result]) -> None:
         """How the fits of all folds ended, each way once."""
@@ -86,14 +87,14 @@ class Cautions:
             text = f"{repeated} of {stats['draws']} fitting draws repeat an earlier one (merged for the fit)."
             self.add(SampleWarning, text)
 
-    def tails(self, names: Sequence[str], series: np.ndarray, in_sample: bool) -> None:
+    def tails(self, names: Sequence[str], series: np.ndarray, in_sample: bool, of: str = "draw") -> None:
         share = tail_share(series)
         limit = _HEAVY_INFLUENCE if in_sample else _HEAVY_TAIL
         heavy = [name for name, part in zip(names, share, strict=True) if part > limit]
         if heavy:
             self.add(
                 SampleWarning,
-                f"Heavy tails: one draw in a hundred carries {share.max():.0%} of the error's variance ({listed(heavy)}), so "
+                f"Heavy tails: one {of} in a hundred carries {share.max():.0%} of the error's variance ({listed(heavy)}), so "
                 "the standard error is itself uncertain and probably too small. "
                 "A smaller family, of lower degree or without a kernel, has lighter tails and a larger error: compare.",
             )

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 
 from .automatic import Automatic, choose
 from .cautions import DRAWS_PER_TERM, Cautions
 from .checks import check
+from .chunked import is_chunked
 from .families import Family, Polynomial
 from .fitting import check_seed
 from .integrands import as_values
 from .objectives import Objective
-from .result import Estimate, Traces
+from .result import Estimate, Traces, settings
 from .runs import Recipe, Run, default_split, run
 from .sample import Sample
 from .solvers import Solver
@@ -31,6 +30,7 @@ from .std_errors import (
     some_columns,
     stretches_apart,
 )
+from .streaming import estimate_chunked
 
 
 def estimate(
@@ -55,15 +55,34 @@ def estimate(
     family: what the control variates are taken from. By default, `Automatic()`, candidates from none to tuned sums of
         polynomials and kernels are compared and combined for each integrand; `estimate.selection` says what was taken and why.
     objective, solver, split: how to fit the family that is given (without one, a polynomial as large as the draws allow).
-        objective: default `LeastSquares()`. solver: default `Exact()`, and `SGD()` for families with a network.
+        objective: default `LeastSquares()`. solver: default `Exact()`; `CG()` or `SGD()` where that would take too long or too
+            much memory, and `SGD()` for families with a network.
         split: default `in_sample()`, whose value is the fitted intercept and whose error comes from leave-out residuals, where
             the solver has those in closed form, and `cross_fit()` where it has not.
     log_weights: unnormalised log importance weights, (n,) or (chain, draw).
     seed: for solvers that are random; the same seed gives the same numbers.
 
+    Arrays may be chunked, larger than memory: dask arrays, or xarray opened with `chunks=`; then all of them must be. They are
+    read in one pass, on the cluster that Dask is set to. The family must have features; by default it is the polynomial of the
+    highest degree up to three with at most 600 terms and twenty draws for each. The split is `cross_fit()` or `holdout()`.
+
     Problems with the draws, scores or fit are warned of (`ZerovarWarning`) and kept in `estimate.warnings`.
     """
     check_seed(seed)
+    if any(map(is_chunked, (draws, scores, values, log_weights))):
+        return estimate_chunked(
+            draws,
+            scores,
+            values,
+            family=family,
+            objective=objective,
+            solver=solver,
+            split=split,
+            names=names,
+            log_weights=log_weights,
+            standardise=standardise,
+            seed=seed,
+        )
     sample = Sample(draws, scores, log_weights)
     if values is None:
         values = {f"x{j}": column for j, column in enumerate(sample.draws.T)}
@@ -75,7 +94,7 @@ def estimate(
         if spelled_out:
             raise ValueError("Automatic chooses objective, solver and split itself; leave them out, or give a family")
     else:
-        split = default_split(family, objective, solver) if split is None else split
+        split = default_split(family, sample, array.shape[1], objective, solver) if split is None else split
         if not isinstance(split, Split):
             raise ValueError(f"split must be in_sample(), holdout(fraction) or cross_fit(k); got {split!r}")
     sample.rows().merged(array)  # equal draws with other scores or values are an error, before anything is judged
@@ -129,7 +148,7 @@ def estimate(
         selection=selection,
         warnings=tuple(cautions.texts),
         stats=answer.stats | {"autocorrelation_time": time},
-        settings=_settings(sample, array, family, objective, solver, split) | {"standardise": standardise, "seed": seed},
+        settings=settings(sample, array, family, objective, solver, split) | {"standardise": standardise, "seed": seed},
         traces=Traces(_like(answer, array), answer.influence.reshape(answer.series.shape)),
     )
 
@@ -142,21 +161,6 @@ def _polynomial(sample: Sample) -> Family:
 def _like(answer: Run, values: np.ndarray) -> np.ndarray:
     """The values at the draws of the answer's series, in its shape."""
     return (values if answer.rows is None else values[answer.rows]).reshape(answer.series.shape)
-
-
-def _settings(sample: Sample, values: np.ndarray, *choices: Any) -> dict[str, Any]:
-    """What was asked for, in words, and a fingerprint of the data: what it takes to make the answer again."""
-    named = zip(("family", "objective", "solver", "split"), choices, strict=True)
-    digest = hashlib.sha256()
-    for array in (sample.draws, sample.scores, values, sample.probabilities):
-        digest.update(np.ascontiguousarray(array).data)
-    return {
-        **{name: "default" if choice is None else eqx.tree_pformat(choice, short_arrays=False) for name, choice in named},
-        "chains": sample.num_chains,
-        "draws": len(sample) // sample.num_chains,
-        "dimensions": sample.dim,
-        "fingerprint": digest.hexdigest()[:16],
-    }
 
 
 def _slowest_time(sample: Sample, values: np.ndarray) -> float:

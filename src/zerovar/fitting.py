@@ -13,11 +13,11 @@ from jaxtyping import Float64
 
 from . import storage
 from .errors import NumericalError, NumericalWarning
-from .families import Family, LinearFamily
+from .families import Family
 from .integrands import as_values
 from .objectives import LeastSquares, Objective
 from .sample import Rows, Sample, Standardisation
-from .solvers import SGD, Exact, Prepared, Result, Solution, Solver
+from .solvers import Prepared, Result, Solution, Solver, default_solver
 from .solvers.base import ChainOrder, Groups
 from .solvers.terms import Term
 
@@ -149,7 +149,8 @@ def fit(
     """Choose g in `family` so that f − g is nearly constant on `sample`.
 
     `values` as in `zv.estimate`. Equal draws are merged into one with their counts. `standardise=False` keeps raw coordinates.
-    solver: default `Exact()`, and `SGD()` for families with a network; `seed` is for those that are random.
+    solver: default `Exact()`; `CG()` or `SGD()` where that would take too long or too much memory, and `SGD()` for families
+        with a network. `seed` is for those that are random.
     A numerical failure raises `NumericalError`, or with `throw=False` comes back as `fitted.result`.
     """
     if not isinstance(sample, Sample):
@@ -178,14 +179,14 @@ def fit_rows(
     objective = LeastSquares() if objective is None else objective
     if not isinstance(objective, Objective):
         raise ValueError(f"objective must be LeastSquares(...), Variance(...) or SpectralVariance(...); got {objective!r}")
-    solver = default_solver(family) if solver is None else solver
-    if not isinstance(solver, Solver):
-        raise ValueError(f"solver must be a solver such as Exact() or SGD(); got {solver!r}")
+    if not (solver is None or isinstance(solver, Solver)):
+        raise ValueError(f"solver must be a solver such as Exact(), CG() or SGD(); got {solver!r}")
     check_seed(seed)
     started = time.perf_counter()
     distinct, merged, group = rows.merged(values)
     d = rows.draws.shape[1]
     family.check(d)
+    solver = default_solver(family, len(distinct.draws), d, merged.shape[1], objective) if solver is None else solver
     standardisation = Standardisation.of(rows, mixing=not family.keeps_axes) if standardise else Standardisation.identity(d)
     x, s = standardisation(distinct.draws, distinct.scores)
     family = family.resolve(x, merged)
@@ -207,10 +208,6 @@ def fit_rows(
     if throw:
         fitted._must_have_solved()
     return fitted
-
-
-def default_solver(family: Family) -> Solver:
-    return Exact() if isinstance(family, LinearFamily) else SGD()
 
 
 def check_seed(seed: int) -> None:

@@ -229,5 +229,8 @@ def _index(estimate: Estimate, name: str | None) -> int:
 
 def _traces(estimate: Estimate) -> Any:
     if estimate.traces is None:
-        raise ValueError("this estimate has no traces to draw: it was stored by an earlier version. Estimate again")
+        raise ValueError(
+            "this estimate has no traces to draw: it is one of chunked draws, which are not kept, or was stored by an earlier "
+            "version. estimate.plot() needs none; for this picture estimate again, from draws in memory"
+        )
     return estimate.traces

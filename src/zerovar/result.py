@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import html
 import math
 from os import PathLike
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import numpy as np
 from jaxtyping import Float64
 from rich.console import Console, Group
@@ -18,6 +20,7 @@ from . import storage
 from .automatic import Selection
 from .errors import listed
 from .families import Family
+from .sample import Sample
 
 Vector = Float64[np.ndarray, " q"]
 
@@ -173,6 +176,21 @@ class Estimate:
             (name, plus_minus(v, e), plus_minus(pv, pe), worth(g), human(g * self.num_draws))
             for name, v, e, pv, pe, g in columns
         ]
+
+
+def settings(sample: Sample, values: np.ndarray, *choices: Any) -> dict[str, Any]:
+    """What was asked for, in words, and a fingerprint of the data: what it takes to make the answer again."""
+    named = zip(("family", "objective", "solver", "split"), choices, strict=True)
+    digest = hashlib.sha256()
+    for array in (sample.draws, sample.scores, values, sample.probabilities):
+        digest.update(np.ascontiguousarray(array).data)
+    return {
+        **{name: "default" if choice is None else eqx.tree_pformat(choice, short_arrays=False) for name, choice in named},
+        "chains": sample.num_chains,
+        "draws": len(sample) // sample.num_chains,
+        "dimensions": sample.dim,
+        "fingerprint": digest.hexdigest()[:16],
+    }
 
 
 def worth(gain: float) -> str:

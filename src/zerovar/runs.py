@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float64
 
 from .families import Family
-from .fitting import default_solver, fit_rows
+from .fitting import fit_rows
 from .objectives import LeastSquares, Objective
 from .sample import Sample
-from .solvers import Result, Solver
+from .solvers import Result, Solver, default_solver
 from .splits import OutOfFold, RowNumbers, Split, blocks, cross_fit, in_sample
 from .std_errors import INDEPENDENT
 
@@ -54,10 +54,13 @@ class Run(NamedTuple):
         return len(flat) * self.probabilities[:, None] * (flat - self.value)
 
 
-def default_split(family: Family, objective: Objective | None = None, solver: Solver | None = None) -> Split:
+def default_split(
+    family: Family, sample: Sample, q: int, objective: Objective | None = None, solver: Solver | None = None
+) -> Split:
     """In sample where leave-out residuals come in closed form and are honest, else cross-fitting."""
-    solver = default_solver(family) if solver is None else solver
     objective = LeastSquares() if objective is None else objective
+    if solver is None and isinstance(family, Family) and isinstance(objective, Objective):
+        solver = default_solver(family, len(sample), sample.dim, q, objective)
     if not (isinstance(solver, Solver) and isinstance(objective, Objective)):
         return in_sample()  # the fit will say what is wrong
     honest = isinstance(family, Family) and not family.sees_values

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import lapack
 
 Matrix = Float64[np.ndarray, "n d"]
 Vector = Float64[np.ndarray, " n"]
@@ -225,7 +225,7 @@ class Standardisation:
         return Standardisation(mean, scale[:, None] * factor, kind)
 
     def __call__(self, draws: Matrix, scores: Matrix) -> tuple[Matrix, Matrix]:
-        inverse = solve_triangular(self.factor, np.eye(len(self.mean)), lower=True, check_finite=False)
+        inverse = lapack.dtrtri(self.factor, lower=1)[0]
         return (draws - self.mean) @ inverse.T, scores @ self.factor
 
 

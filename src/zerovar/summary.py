@@ -11,7 +11,9 @@ import numpy as np
 
 from .adapters import Posterior, from_arviz
 from .adapters.base import labelled
+from .adapters.chunks import loaded
 from .automatic import Automatic
+from .chunked import is_chunked
 from .errors import SampleWarning, listed
 from .estimate import estimate
 from .families import Family
@@ -88,12 +90,13 @@ def summary(
     return _table(kept, list(everything), notes, fmt)
 
 
-def _posterior(data: Any, scores: Any) -> tuple[Any, Any, dict[str, np.ndarray]]:
+def _posterior(data: Any, scores: Any) -> tuple[Any, Any, Any]:
     whole = isinstance(data, Posterior) or hasattr(data, "children") or hasattr(data, "groups")
     if whole and scores is not None:
         raise ValueError(f"scores go with an array of draws; a {type(data).__name__} has its own")
     if whole:
-        return data if isinstance(data, Posterior) else from_arviz(data)
+        posterior = data if isinstance(data, Posterior) else from_arviz(data)
+        return loaded(posterior) if is_chunked(posterior.draws) else posterior  # quantiles need all draws at once
     draws = as_float("data", data)
     if draws.ndim not in (2, 3):
         raise ValueError(

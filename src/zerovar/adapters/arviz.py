@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..chunked import is_chunked
+from . import chunks
 from .base import Posterior, labelled, ravelled, together, wished
 from .log_density import gradients
 
@@ -35,9 +37,12 @@ def from_arviz(
     score: its gradient, if you have it: a function of the same dict to a dict of the same names.
     parameters: the variables of `posterior` that the log density is one of, if it has others too (deterministic ones).
     values: more quantities, name → function of one draw (a dict of all variables of `posterior`), or array (chain, draw).
+
+    Data that were opened with `chunks=` are not loaded: the posterior holds dask arrays, which `estimate` streams.
     """
     natural = dataset(data, group)
     stats = dataset(data, "sample_stats") if "sample_stats" in _groups(data) else {}
+    chunked = is_chunked(natural) or is_chunked(stats)
     if log_density is not None and score is not None:
         raise ValueError("give log_density or score, not both")
     if log_density is None and score is None:
@@ -45,16 +50,23 @@ def from_arviz(
             has = [name for name in ("unconstrained_draw", "gradient") if name in stats]
             found = f"only {has[0]}" if has else "neither"
             raise ValueError(f"sample_stats must have unconstrained_draw and gradient; it has {found}. {_ADVICE}")
-        draws, scores = (stacked(stats[name]) for name in ("unconstrained_draw", "gradient"))
+        names = ["unconstrained_draw", "gradient"]
+        draws, scores = chunks.variables(stats, names).values() if chunked else (stacked(stats[name]) for name in names)
     else:
-        tree = _unconstrained(data, natural, parameters)
+        found, names = _unconstrained(data, natural, parameters)
         function = jax.grad(log_density) if log_density is not None else score
         assert function is not None
-        gradient = gradients("score" if log_density is None else "log_density", function, tree)
+        what = "score" if log_density is None else "log_density"
+        if chunked:
+            blocks = chunks.variables(found, names)
+            scores = chunks.scores_of(what, function, blocks)
+            return Posterior(chunks.side_by_side(blocks), scores, natural_values(natural, values, chunked))
+        tree = {name: stacked(found[name]).astype(np.float64) for name in names}
+        gradient = gradients(what, function, tree)
         if set(gradient) != set(tree):
             raise ValueError(f"score must return a dict with the names of its draw, {sorted(tree)}; got {sorted(gradient)}")
         draws, scores = ravelled(tree), ravelled(gradient)
-    return Posterior(draws, scores, natural_values(natural, values))
+    return Posterior(draws, scores, natural_values(natural, values, chunked))
 
 
 def dataset(data: Any, group: str) -> Any:
@@ -73,9 +85,12 @@ def dataset(data: Any, group: str) -> Any:
     return found
 
 
-def natural_values(natural: Any, values: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+def natural_values(natural: Any, values: Mapping[str, Any] | None, chunked: bool = False) -> Mapping[str, Any]:
     """All variables of a posterior by name, but for the transformed copies (tau_log__), and what the user adds."""
-    kept = {str(name): stacked(natural[name]) for name in natural if not str(name).endswith("__")}
+    names = [str(name) for name in natural if not str(name).endswith("__")]
+    if chunked:
+        return chunks.columns(chunks.variables(natural, names), _coordinate_labels(natural), values)
+    kept = {name: stacked(natural[name]) for name in names}
     return together(labelled(kept, _coordinate_labels(natural)), wished(values, kept))
 
 
@@ -106,8 +121,9 @@ def stacked(variable: Any) -> np.ndarray:
     return np.asarray(variable.transpose("chain", "draw", ...))
 
 
-def _unconstrained(data: Any, natural: Any, parameters: Sequence[str] | None) -> dict[str, np.ndarray]:
-    """Variables of `unconstrained_posterior`, or of `posterior` with the transformed in place of their originals."""
+def _unconstrained(data: Any, natural: Any, parameters: Sequence[str] | None) -> tuple[Any, list[str]]:
+    """A group, and the names of its variables that a log density is one of: all of `unconstrained_posterior` if there is one,
+    else those of `posterior`, with the transformed in place of their originals."""
     if "unconstrained_posterior" in _groups(data):
         natural = dataset(data, "unconstrained_posterior")
         names = [str(name) for name in natural]
@@ -121,4 +137,4 @@ def _unconstrained(data: Any, natural: Any, parameters: Sequence[str] | None) ->
         for other in [name for name in names if name.endswith("__")]:  # tau_log__ for tau, mu_sd_log__ for mu_sd and not mu
             originals = [name for name in names if name != other and other.startswith(f"{name}_")]
             names = [name for name in names if name != max(originals, key=len, default=other) or name == other]
-    return {name: stacked(natural[name]).astype(np.float64) for name in names}
+    return natural, names

@@ -20,11 +20,12 @@ class Posterior(NamedTuple):
 
     draws, scores: (chain, draw, d), both on the unconstrained scale, the Jacobian of the transformation in the log density.
     values: name → (chain, draw), the quantities of interest on their natural scale.
+    Arrays are NumPy's, or Dask's where they stay on disk.
     """
 
-    draws: np.ndarray
-    scores: np.ndarray
-    values: dict[str, np.ndarray]
+    draws: Any
+    scores: Any
+    values: Any
 
     def __repr__(self) -> str:
         chains, draws, d = self.draws.shape
@@ -76,7 +77,7 @@ def named_leaves(tree: Tree) -> dict[str, np.ndarray]:
     return {jax.tree_util.keystr(path, simple=True, separator=".") or "x": leaf for path, leaf in leaves}
 
 
-def together(named: dict[str, np.ndarray], added: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def together(named: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
     """Variables and what the user adds to them, none of which may hide another."""
     twice = [name for name in added if name in named]
     if twice:
@@ -88,15 +89,23 @@ def labelled(
     variables: Mapping[str, Any], labels: Callable[[str, tuple[int, ...]], str] | None = None
 ) -> dict[str, np.ndarray]:
     """Arrays (chain, draw, …) as one named (chain, draw) array an entry: tau, theta[0], corr[0, 1]."""
+    arrays: dict[str, Any] = {str(name): np.asarray(array) for name, array in variables.items()}
+    places = named_entries(arrays, labels)
+    return {entry: arrays[name][:, :, *index] for entry, (name, index) in places.items()}
+
+
+def named_entries(
+    variables: Mapping[str, Any], labels: Callable[[str, tuple[int, ...]], str] | None = None
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """A name for each entry of arrays (chain, draw, …), and where it is: the variable and the index."""
     label = _by_position if labels is None else labels
-    found: dict[str, np.ndarray] = {}
+    found: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name, array in variables.items():
-        array = np.asarray(array)
         for index in np.ndindex(array.shape[2:]):
             entry = label(str(name), index) if index else str(name)
             if entry in found:
                 raise ValueError(f"two entries are called {entry!r}: coordinates, and names of variables, must be distinct")
-            found[entry] = array[(slice(None), slice(None), *index)]
+            found[entry] = (str(name), index)
     return found
 
 

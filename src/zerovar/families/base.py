@@ -74,6 +74,14 @@ class LinearFamily(Family):
     def resolve(self, x: np.ndarray, values: np.ndarray) -> LinearFamily:
         return self
 
+    def apply(self, x: Points, s: Points, theta: Float[Array, "p q"]) -> Float[Array, "n q"]:
+        """features @ theta, where there is a way to it without the features; `work` then says so."""
+        return self.features(x, s) @ theta
+
+    def work(self, d: int) -> int | None:
+        """Multiplications of `apply` a draw and integrand, or None if there are no features."""
+        return self.num_features(d)
+
     def gram(self, x: Points, s: Points, y: Others, t: Others) -> Float[Array, "n m"]:
         """k₀((x, s), (y, t))."""
         return self.features(x, s) @ self.features(y, t).T
@@ -142,6 +150,15 @@ class Sum(_OfParts, LinearFamily):
     def features(self, x, s):
         return jnp.concatenate([part.features(x, s) for part in self.parts], axis=1)
 
+    def apply(self, x, s, theta):
+        sizes = [part.num_features(x.shape[1]) or 0 for part in self.parts]
+        shares = jnp.split(theta, np.cumsum(sizes)[:-1])
+        return sum(part.apply(x, s, share) for part, share in zip(self.parts, shares, strict=True))
+
+    def work(self, d):
+        found = [part.work(d) for part in self.parts]
+        return None if None in found else sum(found)
+
     def gram(self, x, s, y, t):
         return sum(part.gram(x, s, y, t) for part in self.parts)
 
@@ -167,21 +184,24 @@ class Translates(LinearFamily):
     """Any linear family as the span of its Gram's columns at given points: g = Σ_j θ_j k₀(·, (y_j, t_j)).
 
     This is the paper's parametrisation of kernels, with the penalty ‖θ‖²; fewer points than draws make it an
-    approximation whose size does not grow with n.
+    approximation whose size does not grow with n. `lift` (m, p) makes p features of the m columns: the inverse of a Cholesky
+    factor of their own Gram makes them orthonormal in the family's space, so that ‖θ‖² is its norm.
     """
 
     family: LinearFamily
     points: Any  # (m, d)
     scores: Any  # (m, d)
+    lift: Any = None  # (m, p)
 
     def describe(self):
         return f"{self.family.describe()} at {len(self.points)} points"
 
     def num_features(self, d):
-        return len(self.points)
+        return len(self.points) if self.lift is None else self.lift.shape[1]
 
     def features(self, x, s):
-        return self.family.gram(x, s, self.points, self.scores)
+        columns = self.family.gram(x, s, self.points, self.scores)
+        return columns if self.lift is None else columns @ self.lift
 
 
 def parts_of(family: Family) -> tuple[Family, ...]:

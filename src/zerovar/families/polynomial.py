@@ -139,6 +139,29 @@ class Polynomial(BasisFamily):
             ]
         return jnp.concatenate(blocks).T
 
+    @property
+    def _quadratic(self) -> bool:
+        """Whether it is a quadratic potential, whose control variates are sᵀAx + tr A + b·s."""
+        return isinstance(self.operator, ScalarLangevin) and self.degree == 2 and 2 in (*self.penalised, *self.free)
+
+    def work(self, d):
+        d = len(self.coordinates) if self.coordinates is not None else d
+        return d * (d + 1) if self._quadratic else self.num_features(d)
+
+    def apply(self, x, s, theta):
+        """Matrix products alone for a quadratic potential: O(n d²) and no features."""
+        if not self._quadratic:
+            return super().apply(x, s, theta)
+        x, s = self._restricted(x, s)
+        d, q = x.shape[1], theta.shape[1]
+        scaled = jnp.concatenate([scale for _, scale in self._scales(d)])[:, None] * theta
+        linear = scaled[:d] if len(scaled) > d * (d + 1) // 2 else jnp.zeros((d, q), theta.dtype)
+        first, second = _table(d, 2)[2].parent, _table(d, 2)[2].variable
+        upper = jnp.zeros((d, d, q), theta.dtype).at[first, second].set(scaled[-len(first) :])
+        matrix = upper + jnp.swapaxes(upper, 0, 1)  # L(x_i x_j) = x_i s_j + x_j s_i, and 2 x_i s_i + 2 on the diagonal
+        image = (x @ matrix.reshape(d, d * q)).reshape(len(x), d, q)
+        return jnp.einsum("niq,ni->nq", image, s) + jnp.trace(matrix) + s @ linear
+
     def gram(self, x, s, y, t):
         (x, s), (y, t) = self._restricted(x, s), self._restricted(y, t)
         d = x.shape[1]

@@ -4,5 +4,7 @@ from .base import Prepared as Prepared
 from .base import Result as Result
 from .base import Solution as Solution
 from .base import Solver as Solver
+from .cg import CG as CG
+from .choice import default_solver as default_solver
 from .exact import Exact as Exact
 from .sgd import SGD as SGD

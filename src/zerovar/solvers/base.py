@@ -41,7 +41,12 @@ class Result(enum.Enum):
         "training diverged: the loss grew or became infinite (stats['loss'] has its curve). Lower learning_rate, use a larger "
         "batch_size, or give clip=1.0"
     )
-    INTERRUPTED = "training was interrupted; the best parameters so far were taken (stats['epochs'] says how far it came)"
+    STALLED = (
+        "conjugate gradients stopped before they converged; the control variate is valid, but not the best "
+        "(stats['error_left'] estimates how far its intercept is from the exact fit's, in standard errors). "
+        "Raise max_iterations, rank or the Ridge, or use solver=Exact(centres=…)"
+    )
+    INTERRUPTED = "the fit was interrupted; the best so far was taken (stats['epochs'] or ['iterations'] says how far it came)"
 
     @property
     def failed(self) -> bool:

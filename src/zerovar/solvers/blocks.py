@@ -100,6 +100,7 @@ def evaluate(family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix,
     n = len(x)
     out = np.zeros((n, theta.shape[1]))
     if isinstance(family, Translates):
+        theta = theta if family.lift is None else family.lift @ theta
         tile, columns = _tile_for(n, _TILES), _tile_for(len(theta), _TILES)
         points, scores = _padded(family.points, columns), _padded(family.scores, columns)
         coefficients = _padded(theta, columns)

@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int
-from scipy.linalg import blas, cho_solve, eigh, lapack, qr, solve_triangular
+from jaxtyping import Float64
+from scipy.linalg import cho_solve, eigh, qr, solve_triangular
 
 from ..families import LinearFamily, Translates
 from .base import Groups, Prepared, Problem, Result, Solution, Values, only_its_own_ridge, solve_group
 from .blocks import feature_matrix, gram_matrix
+from .factors import factor_of
 from .terms import LinearTerm
 
 _EPS = np.finfo(np.float64).eps
@@ -24,7 +25,7 @@ Free = Float64[np.ndarray, "b q"]
 
 
 class Dual(Prepared):
-    """Cholesky of A, in the lower triangle of the one n × n array; the other triangle keeps K.
+    """A Cholesky factor of A, on the host or on an accelerator.
 
     The ridge policy: A is factorised with the ridge asked for. If that fails, or the pivots say that A is singular to rounding,
     the ridge is raised once, to ten times the rounding error of the Gram, n · ε · mean(diag K), which always suffices; the fit
@@ -35,37 +36,32 @@ class Dual(Prepared):
         self.probabilities = problem.probabilities
         n = len(self.probabilities)
         self.border, self.terms, self.intercept_variance = _border(problem, penalised, free)
-        array = gram_matrix(penalised, problem.x, problem.s)
-        if np.isfinite(self.intercept_variance):
-            array += self.intercept_variance
-        self._array = array.T  # Fortran order, as LAPACK wants it; symmetric, so the same matrix
-        self._diagonal = self._array.diagonal().copy()
-        self._inverted = False
+        shift = self.intercept_variance if np.isfinite(self.intercept_variance) else 0.0
+        self._factor = factor_of(penalised, problem.x, problem.s, shift)
         ridge = problem.ridge
         self.result = Result.OK
-        floor = 10 * n * _EPS * self._diagonal.mean()
-        if not (self._factorise(ridge / self.probabilities) and self._rcond > n * _EPS):
+        floor = 10 * n * _EPS * self._factor.diagonal.mean()
+        if not (self._factor.factorise(ridge / self.probabilities) and self._factor.rcond > n * _EPS):
             self.result = Result.RIDGE_RAISED
             ridge = max(ridge, floor / n)
-            self._restore()
-            if not self._factorise(np.maximum(problem.ridge / self.probabilities, floor)):
+            if not self._factor.factorise(np.maximum(problem.ridge / self.probabilities, floor)):
                 self.result = Result.SINGULAR
         self.stats = {
             "form": "dual",
             "unknowns": n,
             "free_terms": self.border.shape[1],
             "ridge": ridge,
-            "rcond": self._rcond,
+            "rcond": self._factor.rcond,
         }
         if self.result is Result.SINGULAR:
             return
         self._border_solved, self._schur = None, None
         if self.border.shape[1]:
-            self._orthonormal, self._triangle, full = _economic_qr(self.border)
+            self._orthonormal, self._triangle, full = economic_qr(self.border)
             if not full:
                 self.result = Result.COLLINEAR
                 return
-            self._border_solved = self._solve_a(self._orthonormal)
+            self._border_solved = self._factor.solve(self._orthonormal)
             schur = self._orthonormal.T @ self._border_solved
             self._schur = np.linalg.cholesky(0.5 * (schur + schur.T))
 
@@ -85,65 +81,34 @@ class Dual(Prepared):
     def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
         only_its_own_ridge(ridge)
         a, _ = self._dual_coefficients(values)
-        self._invert()
         half = None
         if self._border_solved is not None:
             half = solve_triangular(self._schur, self._border_solved.T, lower=True).T
         if groups is None:
-            diagonal = _inverse_diagonal(self._array)
+            diagonal = self._factor.inverse_diagonal()
             if half is not None:
                 diagonal = diagonal - np.sum(half**2, axis=1)
             return a / diagonal[:, None]
         out, plain = np.empty_like(a), values - self.probabilities @ values
-        for group in groups:
-            columns = _inverse_columns(self._array, group)
-            block = columns.T @ columns
+        for group, block in self._factor.inverse_blocks(groups):
             if half is not None:
-                block -= half[group] @ half[group].T
+                block = block - half[group] @ half[group].T
             out[group] = solve_group(block, a[group], plain[group])
         return out
 
     def _dual_coefficients(self, values: Values) -> tuple[Values, Free]:
         if self._border_solved is None:
-            return self._solve_a(values), np.zeros((0, values.shape[1]))
+            return self._factor.solve(values), np.zeros((0, values.shape[1]))
         # What the border explains is taken out first: exact, whatever the condition of A
         first = self._orthonormal.T @ values
         rest = values - self._orthonormal @ first
-        a = self._solve_a(rest)
+        a = self._factor.solve(rest)
         second = self._solve_schur(self._orthonormal.T @ a)
         a -= self._border_solved @ second
         return a, solve_triangular(self._triangle, first + second)
 
     def _solve_schur(self, right: np.ndarray) -> np.ndarray:
         return cho_solve((self._schur, True), right)
-
-    def _factorise(self, ridge: np.ndarray) -> bool:
-        np.fill_diagonal(self._array, self._diagonal + ridge)
-        _, info = lapack.dpotrf(self._array, lower=1, overwrite_a=1, clean=0)
-        pivots = self._array.diagonal()
-        self._rcond = float((pivots.min() / pivots.max()) ** 2) if info == 0 else 0.0
-        return info == 0
-
-    def _restore(self) -> None:
-        n = len(self._diagonal)
-        for start in range(0, n, 256):
-            stop = min(start + 256, n)
-            self._array[stop:, start:stop] = self._array[start:stop, stop:].T
-            block = self._array[start:stop, start:stop]
-            lower = np.tril_indices(stop - start, -1)
-            block[lower] = block.T[lower]
-
-    def _solve_a(self, right: np.ndarray) -> np.ndarray:
-        if self._inverted:
-            half = blas.dtrmm(1.0, self._array, right, lower=1)
-            return blas.dtrmm(1.0, self._array, half, lower=1, trans_a=1)
-        return lapack.dpotrs(self._array, right, lower=1)[0]
-
-    def _invert(self) -> None:
-        """Replace the factor by its inverse, from which every block of A⁻¹ is one product."""
-        if not self._inverted:
-            lapack.dtrtri(self._array, lower=1, overwrite_c=1)
-            self._inverted = True
 
 
 class Spectral(Prepared):
@@ -163,7 +128,7 @@ class Spectral(Prepared):
         gram *= self._root.T
         count = self.border.shape[1]
         if count:
-            self._orthonormal, self._triangle, full = _economic_qr(self._root * self.border)
+            self._orthonormal, self._triangle, full = economic_qr(self._root * self.border)
             if not full:
                 self.result = Result.COLLINEAR
                 self.stats = {"form": "spectral", "free_terms": count}
@@ -246,24 +211,9 @@ def _solution(a: Values, free: Free, terms: Any, intercept_variance: float) -> S
     return Solution(intercept, tuple(LinearTerm(*pair) for pair in zip(terms, (a, free), strict=False)))
 
 
-def _economic_qr(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+def economic_qr(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
     """Q, R of columns brought to unit length first, and whether they are independent to rounding."""
     lengths = np.linalg.norm(columns, axis=0)
     orthonormal, triangle = qr(columns / lengths, mode="economic", check_finite=False)
     independent = np.abs(triangle.diagonal()).min() > len(columns) * _EPS
     return orthonormal, triangle * lengths, bool(independent)
-
-
-def _inverse_columns(factor: np.ndarray, columns: Int[np.ndarray, " k"]) -> np.ndarray:
-    """These columns of the lower-triangular L⁻¹, below their first row; the rest of the array is not part of it."""
-    start = int(columns.min())
-    block = np.array(factor[start:, columns], order="F")
-    stop = int(columns.max()) + 1 - start
-    block[:stop][np.arange(start, start + stop)[:, None] < columns] = 0.0
-    return block
-
-
-def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:
-    n = len(factor)
-    steps = [np.arange(i, min(i + 256, n)) for i in range(0, n, 256)]
-    return np.concatenate([np.sum(_inverse_columns(factor, step) ** 2, axis=0) for step in steps])

@@ -9,10 +9,14 @@ import numpy as np
 from ..families import Family, LinearFamily
 from ..objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
 from .base import Prepared, Problem, Solver, check_sparse
+from .centres import WAYS, at_centres
 from .dual import Dual, Spectral
 from .lasso import Lasso
 from .moving_sums import MovingSums
 from .primal import Primal
+from .streamed import Streamed
+
+_KEPT = 2**26  # numbers of features up to which they are kept: half a gigabyte
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,9 +27,24 @@ class Exact(Solver):
     is no ridge or that is less work; else the dual, O(m² d + m³). `spectral=True` factorises the dual by one
     eigendecomposition, some ten times dearer than Cholesky, after which `fitted.refit(ridge=…)` serves any ridge.
     Ill-conditioning: see `Dual` for the ridge policy (reported, never silent) and `Primal` for the rank-revealing fallback.
+
+    centres: represent kernels by their translates at so many draws, O(m centres²), where the dual of all draws is too large.
+    spread: how these are chosen: "pivots" (of the kernel matrix; the best approximation), "uniform", "k-means++" or "thinning".
     """
 
     spectral: bool = False
+    centres: int | None = None
+    spread: str = "pivots"
+
+    def __post_init__(self) -> None:
+        if self.centres is not None and (
+            isinstance(self.centres, bool) or not isinstance(self.centres, (int, np.integer)) or self.centres < 1
+        ):
+            raise ValueError(f"Exact: centres must be an integer of at least 1; got {self.centres!r}")
+        if self.spread not in WAYS:
+            raise ValueError(f"Exact: spread must be one of {', '.join(map(repr, WAYS))}; got {self.spread!r}")
+        if self.spectral and self.centres is not None:
+            raise ValueError("Exact: spectral factorises the dual of all draws; give spectral or centres, not both")
 
     def prepare(self, family: Family, objective: Objective, x, s, probabilities, seed=0, order=None) -> Prepared:
         if not isinstance(family, LinearFamily):
@@ -36,6 +55,8 @@ class Exact(Solver):
         ridge, l2, l1 = (objective.strength(kind, probabilities) for kind in (Ridge, L2, L1))
         if l2:
             family, ridge = family.on_coefficients(x, s), l2
+        elif self.centres is not None:
+            family = at_centres(family, x, s, probabilities, self.centres, self.spread, np.random.default_rng(seed))
         problem = Problem(family, x, s, probabilities, ridge, l1, objective.intercept_variance)
         penalised, free = family.split()
         m, d = x.shape
@@ -51,7 +72,8 @@ class Exact(Solver):
         if self.spectral and penalised is not None:
             return Spectral(problem, penalised, free)
         if p is not None and (penalised is None or _primal_is_smaller(p, m, ridge)):
-            return Primal(problem, penalised, free)
+            large = m * p > _KEPT and np.isinf(objective.intercept_variance)
+            return (Streamed if large else Primal)(problem, penalised, free)
         assert penalised is not None
         return Dual(problem, penalised, free)
 

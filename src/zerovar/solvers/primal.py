@@ -151,7 +151,7 @@ class Primal(Prepared):
         else:
             out = np.empty_like(f)
             for group in groups:
-                out[group] = _without(v[:, group], residuals[group], f[group])
+                out[group] = without(v[:, group], residuals[group], f[group])
         return out / self._data.root[:, None]
 
     def _normal(self, right: np.ndarray) -> np.ndarray:
@@ -180,7 +180,7 @@ class Primal(Prepared):
         self._complete = (right, lower, order)
 
 
-def _without(
+def without(
     v: Float64[np.ndarray, "r k"], residuals: Float64[np.ndarray, "k q"], plain: Float64[np.ndarray, "k q"]
 ) -> Float64[np.ndarray, "k q"]:
     """(I − vᵀv)⁻¹ residuals, through the smaller of the two sizes; `plain` where the rest does not determine the fit."""

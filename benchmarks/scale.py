@@ -1,0 +1,204 @@
+"""Fits of many draws: conjugate gradients and centres against the exact solution, growth with n, and the default choice."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+import zerovar as zv
+from zerovar.families import LinearFamily
+from zerovar.sample import Standardisation
+from zerovar.solvers import choice
+from zerovar.solvers.blocks import gram_matrix
+
+from .harness import Row, best
+
+FAMILY = zv.Polynomial(2) + zv.Kernel(zv.kernels.Gaussian(3.2))
+SLOWER = zv.Polynomial(2) + zv.Kernel(zv.kernels.InverseMultiquadric(3.2))  # slower to decay: closer to its diagonal
+
+
+class Agreement(NamedTuple):
+    """A solver against the exact one: seconds, how far its answers are in standard errors (the largest), and gains lost."""
+
+    case: str
+    seconds: float
+    exact: float
+    distance: float
+    iterations: int | None
+    gigabytes: float
+    bound: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        return self.seconds / self.exact
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """Seconds and iterations at each size, and the slope of logarithms of the seconds (an iteration, where there are any)."""
+
+    case: str
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+    iterations: tuple[int, ...]
+    bound: float
+
+    @property
+    def slope(self) -> float:
+        return float(np.polyfit(np.log(self.sizes), np.log(self.seconds), 1)[0])
+
+
+def banana(n: int, d: int = 10, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draws and scores of a bent Gaussian, and four integrands of which no polynomial is one."""
+    z = np.random.default_rng(seed).normal(size=(n, d))
+    x, s = z.copy(), -z
+    x[:, 1] += 0.4 * (z[:, 0] ** 2 - 1)
+    s[:, 0] += 0.8 * z[:, 0] * z[:, 1]
+    values = [
+        np.sin(x[:, 0]) + x[:, 1] ** 2,
+        np.exp(-np.sum(x**2, axis=1) / (2 * d)),
+        np.cos(x.sum(axis=1) / 3),
+        np.log1p(np.exp(x[:, 2] + x[:, 3])),
+    ]
+    return x, s, np.stack(values, axis=1)
+
+
+def banana_means(d: int = 10) -> np.ndarray:
+    """Exact means of the four, by Gauss–Hermite quadrature in the two bent coordinates and closed forms in the others."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    weights = weights / weights.sum()
+    first, second = np.meshgrid(nodes, nodes, indexing="ij")
+    bent, chance = second + 0.4 * (first**2 - 1), np.outer(weights, weights)
+    peak = np.sum(chance * np.exp(-(first**2 + bent**2) / (2 * d))) * (1 + 1 / d) ** (-(d - 2) / 2)
+    wave = np.sum(chance * np.cos((first + bent) / 3)) * np.exp(-(d - 2) / 18)
+    soft = weights @ np.log1p(np.exp(np.sqrt(2) * nodes))
+    return np.array([1.32, peak, wave, soft])
+
+
+def ridge_of(x: np.ndarray, s: np.ndarray, relative: float, family: LinearFamily = FAMILY) -> float:
+    """The strength at which n times it is `relative` of the mean of the Gram's diagonal."""
+    rows = zv.Sample(x[:500], s[:500]).rows()
+    diagonal = gram_matrix(family, *Standardisation.of(rows)(rows.draws, rows.scores)).diagonal()
+    return relative * float(diagonal.mean()) / len(x)
+
+
+def agreement_rows(n: int, centres: int) -> list[Agreement]:
+    """The same fit by every solver, warm, at a ridge of 10⁻⁶ of the mean diagonal; the exact one with its standard errors."""
+    x, s, f = banana(n)
+    sample, found = zv.Sample(x, s), []
+    for name, family in (("IMQ", SLOWER), ("Gaussian", FAMILY)):
+        objective = zv.LeastSquares(zv.Ridge(ridge_of(x, s, 1e-6, family)))
+        warm(family, objective, n)
+        start = time.perf_counter()
+        reference = zv.fit(family, sample, f, objective, zv.Exact())
+        exact = time.perf_counter() - start
+        influence = reference.intercept_weights()[:, None] * reference.leave_out()
+        errors = np.sqrt(np.sum(influence**2, axis=0))
+        values = reference.intercept
+        found.append(Agreement(f"{name}: Exact()", exact, exact, 0.0, None, peak()))
+        del reference, influence
+        for label, solver, bound in (
+            ("CG(tolerance=0.3)", zv.CG(tolerance=0.3), 1 / 3),
+            ("CG()", zv.CG(), None),
+            (f"Exact(centres={centres})", zv.Exact(centres=centres), None),
+        ):
+            start = time.perf_counter()
+            fitted = zv.fit(family, sample, f, objective, solver)
+            seconds = time.perf_counter() - start
+            distance = float(np.max(np.abs(fitted.intercept - values) / errors))
+            found.append(Agreement(f"{name}: {label}", seconds, exact, distance, fitted.stats.get("iterations"), peak(), bound))
+    return found
+
+
+def warm(family: LinearFamily, objective: zv.LeastSquares, n: int) -> None:
+    """Compile what the host's tiles need; conjugate gradients compile for their size, and pay for it."""
+    x, s, f = banana(min(n, 1200))
+    zv.fit(family, zv.Sample(x, s), f, objective, zv.Exact()).leave_out()
+
+
+def centres_alone(n: int, centres: int) -> Agreement:
+    """A fit at centres with leave-one-out residuals, in a process of its own, so that its peak of memory is its own."""
+    script = (
+        "import time, numpy as np, zerovar as zv\nfrom benchmarks.scale import *\n"
+        f"x, s, f = banana({n}); sample = zv.Sample(x, s); objective = zv.LeastSquares(zv.Ridge(ridge_of(x, s, 1e-6)))\n"
+        f"t = time.perf_counter(); fitted = zv.fit(FAMILY, sample, f, objective, zv.Exact(centres={centres}))\n"
+        "fitted.leave_out(); print(time.perf_counter() - t, peak())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    seconds, gigabytes = map(float, done.stdout.split())
+    return Agreement(f"Exact(centres={centres}) with leave-one-out, n = {n}", seconds, seconds, 0.0, None, gigabytes)
+
+
+def growth_rows(quick: bool) -> list[Growth]:
+    """Time against n: exact, an iteration of conjugate gradients, centres, training."""
+    sizes = (200, 400) if quick else (2000, 4000, 8000)
+    many = (400, 800) if quick else (5000, 15_000, 50_000)
+    found = []
+    for name, solver, where, bound in (
+        ("Exact(), dual", zv.Exact(), sizes, 3.1),
+        ("CG(), one iteration", zv.CG(), sizes, 2.2),
+        ("Exact(centres=200)", zv.Exact(centres=200), many, 1.1),
+        ("SGD(centres=200)", zv.SGD(centres=200, epochs=5, progress=False), many, 1.1),
+    ):
+        seconds, iterations = [], []
+        for n in where:
+            x, s, f = banana(n)
+            sample, objective = zv.Sample(x, s), zv.LeastSquares(zv.Ridge(ridge_of(x, s, 1e-6)))
+            fitted = zv.fit(FAMILY, sample, f, objective, solver)  # compiles
+            taken = best(lambda s=sample, f=f, o=objective, solver=solver: zv.fit(FAMILY, s, f, o, solver), 1 if quick else 2)
+            count = fitted.stats.get("iterations", 1)
+            seconds.append(taken / count)
+            iterations.append(count)
+        found.append(Growth(name, where, tuple(seconds), tuple(iterations), bound))
+    return found
+
+
+def choice_rows(quick: bool) -> list[Row]:
+    """What the cost model says against what it takes."""
+    rows = []
+    for n, d in ((300, 3),) if quick else ((4000, 10), (10_000, 10)):
+        x, s, f = banana(n, d)
+        sample, objective = zv.Sample(x, s), zv.LeastSquares(zv.Ridge(ridge_of(x, s, 1e-4)))
+        for name, solver, cost in (
+            ("Exact", zv.Exact(), choice.exact_cost(FAMILY, n, d, True)),
+            ("CG", zv.CG(), choice.cg_cost(FAMILY, n, d, f.shape[1])),
+        ):
+            zv.fit(FAMILY, sample, f, objective, solver)
+            taken = best(lambda s=sample, f=f, o=objective, solver=solver: zv.fit(FAMILY, s, f, o, solver), 1)
+            rows.append(Row(f"{name}, kernel + quadratic, n = {n}, d = {d}", cost.seconds, taken))
+    for n, d in ((1000, 5),) if quick else ((200_000, 20), (20_000, 60)):
+        x, s, f = banana(n, d)
+        cost = choice.exact_cost(zv.Polynomial(2), n, d, False)
+        sample = zv.Sample(x, s)
+        zv.fit(zv.Polynomial(2), sample, f)
+        rows.append(
+            Row(
+                f"Exact, quadratic, n = {n}, d = {d}",
+                cost.seconds,
+                best(lambda s=sample, f=f: zv.fit(zv.Polynomial(2), s, f), 1),
+            )
+        )
+    return rows
+
+
+def import_rows() -> list[Row]:
+    """Fresh processes: importing zerovar against importing JAX, and the first call of `estimate`."""
+    imports = {name: min(_fresh(f"import {name}") for _ in range(3)) for name in ("jax", "zerovar")}
+    return [Row("import zerovar", imports["jax"], imports["zerovar"], 2.0)]
+
+
+def _fresh(statement: str) -> float:
+    script = f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
+    return float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
+
+
+def peak() -> float:
+    """Gigabytes that this process has had at most."""
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size / (1e9 if sys.platform == "darwin" else 1e6)

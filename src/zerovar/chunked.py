@@ -1,0 +1,281 @@
+"""Draws that are larger than memory: chunked arrays of Dask, recognised, checked, aligned, and looked at.
+
+A chunked array is a dask array, or an xarray DataArray or Variable with one inside (Zarr and NetCDF files opened with
+`chunks=`). Nothing here loads more than a few chunks: shapes are known beforehand, and numbers are checked as they stream by.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+
+from .integrands import as_values
+from .sample import Sample
+
+_PILOT_DRAWS = 20_000
+_PILOT_PIECES = 32
+_SMALL_CHUNK = 2e6  # bytes of draws; smaller chunks are joined, as the handling of one costs milliseconds
+
+Blocks = Any  # a dask array (chain, draw, …)
+
+
+class BadNumbers(ValueError):
+    """What a block raises about its numbers; the message is for the user."""
+
+
+class Columns(Mapping[str, Any]):
+    """name → (chain, draw), kept as one chunked array (chain, draw, q): one task a chunk, however many names there are."""
+
+    def __init__(self, names: tuple[str, ...], array: Blocks):
+        self.names, self.array = names, array
+
+    def __getitem__(self, name: str) -> Blocks:
+        if name not in self.names:
+            raise KeyError(name)
+        return self.array[:, :, self.names.index(name)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return f"Columns({', '.join(self.names)})"
+
+
+class Pilot(NamedTuple):
+    """Some of the draws, as a sample of short stretches; their integrands, the names of these, the largest log weight."""
+
+    sample: Sample
+    values: Float64[np.ndarray, "n q"]
+    names: tuple[str, ...]
+    log_weight: float
+
+
+def is_chunked(thing: Any) -> bool:
+    """Whether this is a chunked array, or a dict with one: told by Dask's protocol, without importing Dask."""
+    graph = getattr(thing, "__dask_graph__", None)
+    if callable(graph):
+        return graph() is not None
+    return isinstance(thing, Mapping) and any(map(is_chunked, thing.values()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunks:
+    """Draws, scores and integrands in aligned chunks: cut alike along chains and draws, and never along parameters."""
+
+    draws: Blocks  # (chain, draw, d)
+    scores: Blocks  # (chain, draw, d)
+    values: dict[str, Blocks] | Blocks | Callable[[Any], Any]  # (chain, draw, q), a dict of such, or a function of one draw
+    log_weights: Blocks | None  # (chain, draw)
+    names: tuple[str, ...] | None = None  # of the entries of `values`, where it is one array that has names
+
+    @staticmethod
+    def of(draws: Any, scores: Any, values: Any, log_weights: Any) -> Chunks:
+        """From what a user has; `values` None stands for the draws."""
+        draws, scores = _chunked_array("draws", draws), _chunked_array("scores", scores)
+        if draws.shape != scores.shape or draws.ndim not in (2, 3):
+            raise ValueError(
+                "draws and scores must have the same shape, (n, d) or (chain, draw, d); "
+                f"got {draws.shape} and {scores.shape}. For one parameter use draws[:, None]"
+            )
+        if draws.ndim == 2:
+            draws, scores = draws[None], scores[None]
+        chains, length, d = draws.shape
+        if not (chains and d) or length < 4:
+            raise ValueError(
+                f"draws must hold at least 4 draws a chain of at least one parameter; got {chains} chain(s) of {length} draws "
+                f"in {d} dimensions. If the axes are (parameter, draw), transpose"
+            )
+        cuts = _cuts(draws)
+
+        def aligned(name: str, entry: Any) -> Blocks:
+            array = _flat(name, _chunked_array(name, entry), chains, length)
+            return array.rechunk({0: cuts[0], 1: cuts[1], 2: -1})
+
+        draws, scores = aligned("draws", draws), aligned("scores", scores)
+        names = None
+        if values is None:
+            names, values = tuple(f"x{j}" for j in range(d)), draws
+        elif isinstance(values, Columns):
+            names, values = values.names, aligned("values", values.array)
+        elif isinstance(values, Mapping):
+            if not values:
+                raise ValueError("values is an empty dict: give at least one integrand")
+            values = {str(key): aligned(f"values[{key!r}]", entry) for key, entry in values.items()}
+        elif is_chunked(values) or not callable(values):
+            values = aligned("values", values)
+        if log_weights is not None:
+            log_weights = aligned("log_weights", log_weights)
+            if log_weights.shape[2] != 1:
+                raise ValueError(f"log_weights must be (n,) or (chain, draw); got {log_weights.shape}")
+            log_weights = log_weights[:, :, 0]
+        return Chunks(draws, scores, values, log_weights, names)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(chains, draws a chain, d)."""
+        return self.draws.shape
+
+    def __len__(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def value_blocks(self) -> list[Blocks]:
+        """The integrands that are arrays, in order; none where they are a function."""
+        if isinstance(self.values, dict):
+            return list(self.values.values())
+        return [] if self.function else [self.values]
+
+    @property
+    def value_names(self) -> list[str]:
+        if isinstance(self.values, dict):
+            return [f"values[{key!r}]" for key in self.values]
+        return [] if self.function else ["values"]
+
+    @property
+    def function(self) -> Callable[[Any], Any] | None:
+        """The integrands, where they are no arrays."""
+        return self.values if callable(self.values) and not is_chunked(self.values) else None
+
+    def pilot(self, names: Sequence[str] | None) -> Pilot:
+        """About 20 000 draws, 32 stretches spread over all chains."""
+        import dask
+
+        places, length = self._pieces()
+
+        def pieces(array: Blocks) -> list[Blocks]:
+            return [array[chain, start : start + length] for chain, start in places]
+
+        weights = [] if self.log_weights is None else [self.log_weights]
+        arrays = [self.draws, self.scores, *weights, *self.value_blocks]
+        found = [np.stack(each) for each in dask.compute(*map(pieces, arrays))]
+        labels = ["draws", "scores", *(["log_weights"] if weights else []), *self.value_names]
+        for label, array in zip(labels, found, strict=True):
+            for piece, place in zip(array, places, strict=True):
+                check_finite(label, piece[None], *place)
+        draws, scores, *rest = found
+        log_weights = rest.pop(0) if weights else None
+        sample = Sample(draws, scores, log_weights)
+        values: Any = rest[0] if rest else self.values
+        if isinstance(self.values, dict):
+            values = dict(zip(self.values, rest, strict=True))
+        array, names = as_values(values, sample, self.names if names is None else names)
+        sample.rows().merged(array)  # equal draws with other scores or values are an error
+        return Pilot(sample, array, names, 0.0 if log_weights is None else float(log_weights.max()))
+
+    def _pieces(self) -> tuple[list[tuple[int, int]], int]:
+        """(chain, first draw) of each stretch of the pilot, and their length; whole chains if there are few draws."""
+        chains, draws, _ = self.shape
+        if len(self) <= 1.5 * _PILOT_DRAWS:
+            return [(chain, 0) for chain in range(chains)], draws
+        used = np.unique(np.linspace(0, chains - 1, min(chains, _PILOT_PIECES)).astype(int))
+        per = -(-_PILOT_PIECES // len(used))
+        length = min(max(_PILOT_DRAWS // (per * len(used)), 4), draws // per)
+        edges = np.concatenate([[0], np.cumsum(self.draws.chunks[1])])
+        places = []
+        for j, chain in enumerate(used):
+            for i in range(per):
+                start = min(int((i + j / len(used)) * draws / per), draws - length)
+                block = int(np.searchsorted(edges, start, side="right")) - 1
+                if edges[block + 1] - edges[block] >= length:  # inside one chunk, where that can be had: fewer are read
+                    start = min(start, int(edges[block + 1]) - length)
+                places.append((int(chain), start))
+        return places, length
+
+    def tasks(self) -> list[tuple[int, int, Any, Any, list[Any], Any]]:
+        """For each chunk: its first chain and draw, and the delayed blocks of draws, scores, values and log weights.
+
+        Graphs are not optimised one by one: so arrays that are cut from the same file keep sharing what is read of it.
+        """
+
+        def blocks(array: Blocks) -> np.ndarray:
+            return array.to_delayed(optimize_graph=False).reshape(*array.numblocks[:2])
+
+        x, s, values = blocks(self.draws), blocks(self.scores), [blocks(array) for array in self.value_blocks]
+        weights = None if self.log_weights is None else blocks(self.log_weights)
+        firsts = [np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int) for sizes in self.draws.chunks[:2]]
+        return [
+            (
+                *(int(first[k]) for first, k in zip(firsts, at, strict=True)),
+                x[at],
+                s[at],
+                [v[at] for v in values],
+                None if weights is None else weights[at],
+            )
+            for at in itertools.product(*(range(len(first)) for first in firsts))
+        ]
+
+
+def check_finite(name: str, block: np.ndarray, chain: int, draw: int) -> None:
+    """That a block (chain, draw, …), which begins at this chain and draw, is finite."""
+    if np.isfinite(block.sum()):  # a sum that overflows is looked at more closely too
+        return
+    bad = ~np.isfinite(block)
+    if bad.any():
+        where = np.argwhere(bad)[0]
+        place = f"chain {where[0] + chain}, draw {where[1] + draw}" + (f", entry {where[2]}" if len(where) > 2 else "")
+        raise BadNumbers(
+            f"{name} must be finite; got {bad.sum()} NaN or infinite entries in the chunk that begins at chain {chain}, "
+            f"draw {draw}, the first at {place}. Remove those draws or mend the log density there: zerovar does not drop them "
+            "for you"
+        )
+
+
+def _chunked_array(name: str, thing: Any) -> Blocks:
+    """The dask array inside, (chain, draw, …) in that order where dimensions have names."""
+    import dask.array
+
+    if not is_chunked(thing):
+        raise ValueError(
+            f"{name} is in memory ({type(thing).__name__}) while other arguments are chunked. Give all of them chunked, "
+            f"dask.array.from_array({name.partition('[')[0]}, chunks=…), or all of them in memory, np.asarray(…)"
+        )
+    if isinstance(getattr(thing, "dims", None), tuple):  # xarray
+        thing = (thing.transpose("chain", "draw", ...) if {"chain", "draw"} <= set(thing.dims) else thing).data
+    if not isinstance(thing, dask.array.Array):
+        raise ValueError(f"{name} must be a dask array, or an xarray DataArray with one inside; got {type(thing).__name__}")
+    if thing.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must be an array of real numbers; got an array of dtype {thing.dtype}")
+    if np.isnan(thing.shape).any():
+        raise ValueError(f"{name} has chunks of unknown size; call its compute_chunk_sizes() first")
+    return thing
+
+
+def _flat(name: str, array: Blocks, chains: int, length: int) -> Blocks:
+    """Any of the shapes that `estimate` takes, as (chain, draw, q)."""
+    n = chains * length
+    if array.shape[:2] == (chains, length) and array.ndim in (2, 3) and not (array.ndim == 2 and len(array) == n):
+        return array if array.ndim == 3 else array[:, :, None]
+    if array.ndim in (1, 2) and len(array) == n:
+        flat = array if array.ndim == 2 else array[:, None]
+        return flat[None] if chains == 1 else flat.reshape(chains, length, flat.shape[1])
+    forms = f"(n,) = ({n},) or (n, q)"
+    if chains > 1:
+        forms += f", (chain, draw) = ({chains}, {length}) or (chain, draw, q)"
+    raise ValueError(f"{name} must be {forms} to match the draws; got {array.shape}")
+
+
+def _cuts(draws: Blocks) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes of chunks along chains and along draws: those of the draws, small ones joined."""
+    of_chains, of_draws, _ = draws.chunks
+    row = 8 * draws.shape[2]
+    of_draws = _joined(of_draws, _SMALL_CHUNK / (row * max(of_chains)))
+    return _joined(of_chains, _SMALL_CHUNK / (row * max(of_draws))), of_draws
+
+
+def _joined(sizes: Sequence[int], least: float) -> tuple[int, ...]:
+    """Neighbours put together until each has `least`; the last may have less."""
+    out: list[int] = []
+    for size in map(int, sizes):
+        if out and out[-1] < least:
+            out[-1] += size
+        else:
+            out.append(size)
+    return tuple(out)

@@ -1,0 +1,133 @@
+"""Conjugate gradients on many right-hand sides at once, stopped by what they are for.
+
+What a fit is for is its intercept, a linear functional of the solution: c = base − ℓᵀu with Au = h. So Az = ℓ is solved along,
+and what the residual r = h − Au still says about c is added: c ≈ base − ℓᵀu − zᵀr, whose error is the product of both
+errors, ⟨e_z, e_u⟩_A, where that of ℓᵀu alone is one of them. It takes a third of the iterations or less, and the energies that
+conjugate gradients bring along say when to stop: ‖e‖_A² is the sum of what later iterations will add (Hestenes and Stiefel),
+seen a few iterations later and continued as a geometric series.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from .base import Result
+
+_EVERY = 5  # iterations between looks at how far it is
+_SLOWEST = 0.97  # ratio of successive energies that a geometric series may be continued with
+
+
+class System(eqx.Module):
+    """A symmetric positive operator and its preconditioner, on columns (n, k)."""
+
+    def apply(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        raise NotImplementedError
+
+    def precondition(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        raise NotImplementedError
+
+
+class State(NamedTuple):
+    solution: Float[Array, "n k"]
+    residual: Float[Array, "n k"]
+    direction: Float[Array, "n k"]
+    size: Float[Array, " k"]  # residual · preconditioned residual
+
+
+class Ending(NamedTuple):
+    """Where it ended: `distance` is at most 1 if converged, in units of what was tolerated."""
+
+    state: State
+    distance: float
+    iterations: int
+    interrupted: bool
+
+
+def conjugate_gradients(
+    system: System,
+    right: Float[Array, "n k"],
+    judge: Callable[[State, Float[np.ndarray, "i k"]], float],
+    limit: int,
+    progress: bool,
+) -> Ending:
+    """Solve for all columns, until `judge` finds the state, with the energies of all iterations so far, no further than 1."""
+    state = _start(system, right)
+    energies = np.zeros((0, right.shape[1]))
+    distance, interrupted = np.inf, False
+    columns = (TextColumn("conjugate gradients"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    silent = not (progress and sys.stderr.isatty())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as bar:
+        task = bar.add_task("", total=limit)
+        try:
+            while len(energies) < limit and distance > 1:
+                state, gained = _advance(system, state, min(_EVERY, limit - len(energies)))
+                energies = np.concatenate([energies, np.asarray(gained)])
+                if len(energies) >= 2 * _EVERY:
+                    distance = judge(state, energies)
+                bar.update(task, completed=len(energies), description=f"error {distance:.2g} of what is tolerated")
+        except KeyboardInterrupt:  # what there is serves: any g has mean zero
+            interrupted = True
+    return Ending(state, distance, len(energies), interrupted)
+
+
+def ended(ending: Ending, options: Any, before: Result, stats: dict[str, Any]) -> tuple[Result, dict[str, Any]]:
+    """How a fit ended that was well, or not, `before` it began."""
+    result = before
+    if ending.interrupted:
+        result = Result.INTERRUPTED
+    elif ending.distance > 1 and before is Result.OK:
+        result = Result.STALLED
+    return result, stats | {"iterations": ending.iterations, "error_left": options.tolerance * ending.distance}
+
+
+def still_to_come(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
+    """What later iterations will add to the energies, which is ‖e‖_A² now."""
+    before, last = energies[-2 * _EVERY : -_EVERY].sum(axis=0), energies[-_EVERY:].sum(axis=0)
+    ratio = np.clip(np.divide(last, before, out=np.zeros_like(last), where=before > 0), 0.0, _SLOWEST**_EVERY)
+    return last * ratio / (1 - ratio)
+
+
+def largest_ratio(errors: Any, tolerable: Any) -> float:
+    """Of errors that are not zero, against what is tolerated."""
+    errors, tolerable = np.asarray(errors), np.asarray(tolerable)
+    return float(np.max(np.divide(errors, tolerable, out=np.zeros_like(errors), where=errors > 0), initial=0.0))
+
+
+@eqx.filter_jit
+def _start(system: System, right: Float[Array, "n k"]) -> State:
+    direction = system.precondition(right)
+    return State(jnp.zeros_like(right), right, direction, jnp.sum(right * direction, axis=0))
+
+
+@eqx.filter_jit
+def _advance(system: System, state: State, steps: int) -> tuple[State, Float[Array, "steps k"]]:
+    def step(state: State, _: None) -> tuple[State, Any]:
+        image = system.apply(state.direction)
+        length = _ratio(state.size, jnp.sum(state.direction * image, axis=0))
+        residual = state.residual - length * image
+        better = system.precondition(residual)
+        size = jnp.sum(residual * better, axis=0)
+        new = State(
+            state.solution + length * state.direction,
+            residual,
+            better + _ratio(size, state.size) * state.direction,
+            size,
+        )
+        return new, length * state.size
+
+    return jax.lax.scan(step, state, None, length=steps)
+
+
+def _ratio(above: Any, below: Any) -> Any:
+    """Zero where a column is solved to the last digit."""
+    return jnp.where((above > 0) & (below > 0), above / jnp.where(below > 0, below, 1.0), 0.0)

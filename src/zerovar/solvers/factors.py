@@ -1,0 +1,271 @@
+"""Cholesky factors of A = K + shift + diag(ridge): by LAPACK on the host, or tile by tile on an accelerator.
+
+On the host one n × n array is all the memory: its lower triangle becomes the factor, the other keeps K. On an accelerator one
+tile holds all draws where there is room, and beyond that tiles of one size are made, updated and factorised column by column:
+a few compiled programs serve every n, and only half a matrix is ever stored, so that 100 000 draws take 40 GB.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float64, Int
+from scipy.linalg import blas, lapack
+
+from ..families import LinearFamily
+from .base import Groups
+from .blocks import Matrix, gram_matrix
+from .memory import room
+
+_in_place = functools.partial(jax.jit, donate_argnums=0)  # the first argument's memory becomes the result's
+
+_TILE = 4096
+_WORTHWHILE = 2048  # draws from which an accelerator is used
+_ROUND, _COPIES = 512, 6  # one tile, of a multiple of this many draws, holds all of them if memory has room for so many of it
+
+Vector = Float64[np.ndarray, " n"]
+Columns = Float64[np.ndarray, "n q"]
+
+
+class Factor(ABC):
+    """A⁻¹ on vectors, and blocks of it."""
+
+    diagonal: Vector  # of K + shift
+    rcond: float  # smallest over largest squared pivot, 0 if there is no factor
+
+    @abstractmethod
+    def factorise(self, ridge: Vector) -> bool:
+        """Whether A has a Cholesky factor to rounding."""
+
+    @abstractmethod
+    def solve(self, right: Columns) -> Columns:
+        """A⁻¹ right."""
+
+    @abstractmethod
+    def inverse_diagonal(self) -> Vector:
+        """Of A⁻¹."""
+
+    @abstractmethod
+    def inverse_blocks(self, groups: Groups) -> Iterator[tuple[Int[np.ndarray, " k"], Float64[np.ndarray, "k k"]]]:
+        """The block of A⁻¹ that belongs to each group of rows."""
+
+
+def factor_of(family: LinearFamily, x: Matrix, s: Matrix, shift: float) -> Factor:
+    """Where the machine is fastest."""
+    if jax.default_backend() != "cpu" and len(x) >= _WORTHWHILE:
+        whole = -(-len(x) // _ROUND) * _ROUND
+        return OnDevice(family, x, s, shift, whole if _COPIES * 8 * whole**2 < room() else _TILE)
+    return OnHost(family, x, s, shift)
+
+
+class OnHost(Factor):
+    """LAPACK in place."""
+
+    def __init__(self, family: LinearFamily, x: Matrix, s: Matrix, shift: float):
+        array = gram_matrix(family, x, s)
+        if shift:
+            array += shift
+        self._array = array.T  # Fortran order, as LAPACK wants it; symmetric, so the same matrix
+        self.diagonal = self._array.diagonal().copy()
+        self._untouched, self._inverted = True, False
+
+    def factorise(self, ridge):
+        if not self._untouched:
+            self._restore()
+        self._untouched = False
+        np.fill_diagonal(self._array, self.diagonal + ridge)
+        _, info = lapack.dpotrf(self._array, lower=1, overwrite_a=1, clean=0)
+        pivots = self._array.diagonal()
+        self.rcond = float((pivots.min() / pivots.max()) ** 2) if info == 0 else 0.0
+        return info == 0
+
+    def solve(self, right):
+        if self._inverted:
+            half = blas.dtrmm(1.0, self._array, right, lower=1)
+            return blas.dtrmm(1.0, self._array, half, lower=1, trans_a=1)
+        return lapack.dpotrs(self._array, right, lower=1)[0]
+
+    def inverse_diagonal(self):
+        self._invert()
+        n = len(self.diagonal)
+        steps = [np.arange(i, min(i + 256, n)) for i in range(0, n, 256)]
+        return np.concatenate([np.sum(self._inverse_columns(step) ** 2, axis=0) for step in steps])
+
+    def inverse_blocks(self, groups):
+        self._invert()
+        for group in groups:
+            columns = self._inverse_columns(group)
+            yield group, columns.T @ columns
+
+    def _restore(self) -> None:
+        n = len(self.diagonal)
+        for start in range(0, n, 256):
+            stop = min(start + 256, n)
+            self._array[stop:, start:stop] = self._array[start:stop, stop:].T
+            block = self._array[start:stop, start:stop]
+            lower = np.tril_indices(stop - start, -1)
+            block[lower] = block.T[lower]
+
+    def _invert(self) -> None:
+        """Replace the factor by its inverse, from which every block of A⁻¹ is one product."""
+        if not self._inverted:
+            lapack.dtrtri(self._array, lower=1, overwrite_c=1)
+            self._inverted = True
+
+    def _inverse_columns(self, columns: Int[np.ndarray, " k"]) -> np.ndarray:
+        """These columns of the lower-triangular L⁻¹, below their first row; the rest of the array is not part of it."""
+        start = int(columns.min())
+        block = np.array(self._array[start:, columns], order="F")
+        stop = int(columns.max()) + 1 - start
+        block[:stop][np.arange(start, start + stop)[:, None] < columns] = 0.0
+        return block
+
+
+class OnDevice(Factor):
+    """Tiles of the lower triangle; rows are padded by those of the identity."""
+
+    def __init__(self, family: LinearFamily, x: Matrix, s: Matrix, shift: float, tile: int = _TILE):
+        self._family, self._shift, self._tile, self._width = family, shift, tile, min(tile, _TILE)
+        self._n, self._count = len(x), -(-len(x) // tile)
+        with jax.enable_x64(True):
+            self._x, self._s = (jnp.asarray(self._padded(array)) for array in (x, s))
+            found = [_diagonal(family, a, b) for a, b in zip(self._x, self._s, strict=True)]
+            self.diagonal = np.concatenate([np.asarray(part) for part in found])[: self._n] + shift
+
+    def factorise(self, ridge):
+        whole = np.pad(ridge, (0, self._count * self._tile - self._n)).reshape(self._count, -1)
+        real = np.pad(np.ones(self._n), (0, self._count * self._tile - self._n)).reshape(self._count, -1)
+        tiles: dict[tuple[int, int], Any] = {}
+        pivots = []
+        with jax.enable_x64(True):
+            for j in range(self._count):
+                for i in range(j, self._count):
+                    points = (self._x[i], self._s[i], self._x[j], self._s[j])
+                    tile = _gram(self._family, *points, real[i], real[j], self._shift)
+                    tile = _with_diagonal(tile, whole[i], real[i]) if i == j else tile
+                    for k in range(j):
+                        tile = _less(tile, tiles[i, k], tiles[j, k])
+                    tiles[i, j] = _root(tile) if i == j else _over(tile, tiles[j, j])
+                pivots.append(jnp.diagonal(tiles[j, j]))
+            found = np.concatenate([np.asarray(part) for part in pivots])[: self._n]
+        self._tiles = tiles
+        ok = bool(np.isfinite(found).all())
+        self.rcond = float((found.min() / found.max()) ** 2) if ok else 0.0
+        return ok
+
+    def solve(self, right):
+        with jax.enable_x64(True):
+            parts = self._forward([jnp.asarray(part) for part in self._padded(right)])
+            for i in reversed(range(self._count)):
+                for k in range(i + 1, self._count):
+                    parts[i] = _less_transposed(parts[i], self._tiles[k, i], parts[k])
+                parts[i] = _solved_transposed(self._tiles[i, i], parts[i])
+            return np.concatenate([np.asarray(part) for part in parts])[: self._n]
+
+    def inverse_diagonal(self):
+        rows = [np.arange(i, min(i + self._width, self._n)) for i in range(0, self._n, self._width)]
+        with jax.enable_x64(True):
+            return np.concatenate([np.asarray(jnp.diagonal(self._inverse(some)))[: len(some)] for some in rows])
+
+    def inverse_blocks(self, groups):
+        waiting: list[np.ndarray] = []
+        for k, group in enumerate(groups):
+            waiting.append(group)
+            more = len(groups[k + 1]) if k + 1 < len(groups) else self._width + 1
+            if sum(map(len, waiting)) + more > self._width:
+                with jax.enable_x64(True):
+                    block, start = np.asarray(self._inverse(np.concatenate(waiting))), 0
+                for one in waiting:
+                    stop = start + len(one)
+                    yield one, block[start:stop, start:stop]
+                    start = stop
+                waiting = []
+
+    def _inverse(self, rows: Int[np.ndarray, " k"]) -> Any:
+        """The block of A⁻¹ that belongs to some rows, padded: XᵀX with LX = their columns of the identity."""
+        width = max(self._width, len(rows))  # one shape for all but groups that are larger
+        padded = np.pad(rows, (0, width - len(rows)), constant_values=-1)
+        unit = [_unit(jnp.asarray(padded - i * self._tile), self._tile) for i in range(self._count)]
+        total = jnp.zeros((width, width))
+        for part in self._forward(unit, int(rows.min()) // self._tile):
+            total = _more(total, part)
+        return total
+
+    def _forward(self, parts: list[Any], first: int = 0) -> list[Any]:
+        """L⁻¹ of columns in tiles, those before `first` being zero."""
+        for i in range(first, self._count):
+            for k in range(first, i):
+                parts[i] = _less_product(parts[i], self._tiles[i, k], parts[k])
+            parts[i] = _solved(self._tiles[i, i], parts[i])
+        return parts[first:] if first else parts
+
+    def _padded(self, array: np.ndarray) -> np.ndarray:
+        more = ((0, self._count * self._tile - self._n), (0, 0))
+        return np.pad(array, more).reshape(self._count, self._tile, -1)
+
+
+@eqx.filter_jit
+def _gram(family, x, s, y, t, row, column, shift):
+    return (family.gram(x, s, y, t) + shift) * row[:, None] * column
+
+
+@eqx.filter_jit
+def _diagonal(family, x, s):
+    return jax.vmap(lambda point, score: family.gram(point[None], score[None], point[None], score[None])[0, 0])(x, s)
+
+
+@_in_place
+def _with_diagonal(tile, ridge, real):
+    return tile + jnp.diag(ridge + (1 - real))
+
+
+@_in_place
+def _less(tile, left, right):
+    return tile - left @ right.T
+
+
+@_in_place
+def _root(tile):
+    return jax.lax.linalg.cholesky(tile, symmetrize_input=False)
+
+
+@_in_place
+def _over(tile, factor):
+    return jax.lax.linalg.triangular_solve(factor, tile, left_side=False, lower=True, transpose_a=True)
+
+
+@_in_place
+def _less_product(part, tile, other):
+    return part - tile @ other
+
+
+@_in_place
+def _less_transposed(part, tile, other):
+    return part - tile.T @ other
+
+
+@eqx.filter_jit
+def _solved(factor, part):
+    return jax.lax.linalg.triangular_solve(factor, part, left_side=True, lower=True)
+
+
+@eqx.filter_jit
+def _solved_transposed(factor, part):
+    return jax.lax.linalg.triangular_solve(factor, part, left_side=True, lower=True, transpose_a=True)
+
+
+@_in_place
+def _more(total, part):
+    return total + part.T @ part
+
+
+@eqx.filter_jit
+def _unit(rows, size):
+    return (jnp.arange(size)[:, None] == rows).astype(jnp.float64)

@@ -1,0 +1,173 @@
+"""The dual by conjugate gradients.
+
+In coordinates weighted by √p, with U an orthonormal basis of the free columns (the intercept, unpenalised terms) and P the
+projection off it: P(G + λ)P ã = P√p f, G = √p K √p. The intercept is u·√p f − ℓ·ã with u the part of U that belongs to it
+and ℓ = PGu.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Float64
+from scipy.linalg import solve_triangular
+
+from ..families import LinearFamily, Translates
+from .base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from .blocks import feature_matrix
+from .conjugate import State, System, conjugate_gradients, ended, largest_ratio, still_to_come
+from .dual import economic_qr
+from .preconditioner import Preconditioner, neighbours, preconditioner
+from .products import Product, mesh_of_draws, padded_points, product, tile_rows
+from .terms import LinearTerm
+
+_EPS = np.finfo(np.float64).eps
+_BLOCK = 512  # draws that are neighbours to the preconditioner
+_FEWEST, _MOST = 100, 1000  # centres
+_DRAWS_A_CENTRE = 40
+_ORDERS = 3  # in which draws are put
+_ALIGNED = 1 / 3  # share of the bound on an intercept's error that was ever met: two errors are never quite parallel
+_ROUGHER = 3.0  # what is tolerated of g, in deviations: at 0.3 of one the variance of f − g grows by a tenth
+
+
+class Bordered(System):
+    """P(G + λ)P and its preconditioner, off the free columns U."""
+
+    product: Product
+    preconditioner: Preconditioner
+    free: Float[Array, "n b"]
+    ridge: Float[Array, ""]
+
+    def apply(self, v):
+        return self.off(self.product(v)) + self.ridge * v
+
+    def precondition(self, v):
+        return self.off(self.preconditioner(v))
+
+    def off(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        return v - self.free @ (self.free.T @ v)
+
+
+class Start(NamedTuple):
+    """What does not depend on the integrands."""
+
+    contrast: Float[Array, " n"]  # u
+    functional: Float[Array, "n 1"]  # ℓ
+    probe: Float[Array, "n 1"]  # random signs, off the border
+    inverse_diagonal: Float[Array, " n"]  # the preconditioner's; infinite in the padding
+
+
+@eqx.filter_jit
+def _started(system: Bordered, first: Any, signs: Any) -> Start:
+    contrast = system.free @ first
+    diagonal = jnp.where(signs[:, 0] == 0, jnp.inf, system.preconditioner.diagonal())
+    return Start(contrast, system.off(system.product(contrast[:, None])), system.off(signs), diagonal)
+
+
+@eqx.filter_jit
+def _sizes(state: State, contrast: Any, inverse_diagonal: Any, trace: Any) -> tuple[Any, Any, Any]:
+    """Standard errors (q,), deviations of left-out residuals (q,), and of what g still lacks at the draws (q,).
+
+    For a left-out residual a / diag Q, the preconditioner's diagonal stands in for that of Q, brought to its trace, which
+    the energy of a column of random signs estimates.
+    """
+    q = state.solution.shape[1] - 2
+    scale = trace / jnp.sum(jnp.where(jnp.isinf(inverse_diagonal), 0.0, inverse_diagonal))
+    left_out = state.solution[:, :q] / (scale * inverse_diagonal)[:, None]
+    influence = (contrast - state.solution[:, q])[:, None] * left_out
+    return tuple(jnp.linalg.norm(part, axis=0) for part in (influence, left_out, state.residual[:, :q]))
+
+
+class IterativeDual(Prepared):
+    """Ready to iterate for any values: the Gram or its points, the preconditioner, the border."""
+
+    def __init__(
+        self, options: Any, problem: Problem, penalised: LinearFamily, free: LinearFamily | None, keep: bool, seed: int
+    ):
+        self._options, self._problem, self._penalised, self._free = options, problem, penalised, free
+        n = len(problem.x)
+        mesh = mesh_of_draws()
+        block = min(_BLOCK, -(-n // 64) * 64)
+        tile = block if n < 8 * tile_rows() else max(block, tile_rows())
+        self._size = -(-n // (tile * mesh.size)) * tile * mesh.size
+        root = np.sqrt(problem.probabilities)
+        columns = [np.ones((1, n)), *([] if free is None else [feature_matrix(free, problem.x, problem.s)])]
+        self._orthonormal, self._triangle, independent = economic_qr(root[:, None] * np.concatenate(columns).T)
+        self.stats = {"form": "dual by conjugate gradients", "unknowns": n, "free_terms": self._triangle.shape[0]}
+        self.result = Result.OK if independent else Result.COLLINEAR
+        if not independent:
+            return
+        rank = min(options.rank or int(np.clip(n // _DRAWS_A_CENTRE, _FEWEST, _MOST)), n)
+        rng = np.random.default_rng(seed)
+        centres = np.sort(rng.choice(n, rank, replace=False))
+        orders = self._orders(block, rng)
+        with jax.enable_x64(True):
+            points = padded_points(problem.x, problem.s, root, self._size)
+            gram = product(penalised, points, tile, mesh, keep)
+            floor = 10 * _EPS * float(jnp.sum(gram.diagonal()))
+            ridge = max(problem.ridge, floor)
+            self.result = Result.RIDGE_RAISED if ridge > problem.ridge else Result.OK
+            first = solve_triangular(self._triangle, np.eye(len(self._triangle))[0], trans=1)
+            signs = self._padded(rng.choice([-1.0, 1.0], (n, 1)))
+            inverse, left = preconditioner(gram, jnp.asarray(centres), jnp.asarray(orders), block, jnp.asarray(ridge))
+            border = jnp.asarray(self._padded(self._orthonormal))
+            self._system = Bordered(gram, inverse, border, jnp.asarray(ridge))
+            self._start = _started(self._system, jnp.asarray(first), jnp.asarray(signs))
+        self._prepared = self.result
+        self._weights: np.ndarray | None = None
+        self.stats |= {"ridge": ridge, "rank": rank, "unexplained": float(left), "kept": keep}
+
+    def solve(self, values: Values, ridge: float | None = None) -> Solution:
+        only_its_own_ridge(ridge)
+        (n, q), root = values.shape, np.sqrt(self._problem.probabilities)[:, None]
+        with jax.enable_x64(True):
+            right = jnp.asarray(self._padded(root * values))
+            every = jnp.concatenate([self._system.off(right), self._start.functional, self._start.probe], axis=1)
+            ending = conjugate_gradients(
+                self._system, every, self._distance, self._options.max_iterations, self._options.progress
+            )
+            solution, residual = ending.state.solution, ending.state.residual[:, :q]
+            inner, adjoint = solution[:, :q], solution[:, q]
+            rest = right - self._system.product(inner)
+            intercept = self._start.contrast @ right - self._start.functional[:, 0] @ inner - adjoint @ residual
+            free = solve_triangular(self._triangle, np.asarray(self._system.free.T @ rest))
+            self._weights = np.asarray(self._start.contrast - adjoint)[:n] * root[:, 0]
+            coefficients = root * np.asarray(inner)[:n]
+        self.result, self.stats = ended(ending, self._options, self._prepared, self.stats)
+        terms = [LinearTerm(Translates(self._penalised, self._problem.x, self._problem.s), coefficients)]
+        if self._free is not None:
+            terms.append(LinearTerm(self._free, free[1:]))
+        return Solution(np.asarray(intercept), tuple(terms))
+
+    def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
+        only_its_own_ridge(ridge)
+        assert self._weights is not None, "known once something was solved"
+        return self._weights
+
+    def _distance(self, state: State, energies: Float[np.ndarray, "i k"]) -> float:
+        """The largest of two errors against what is tolerated: of an intercept, in standard errors, and of g at the draws, in
+        deviations of the residuals that are left out."""
+        q = state.solution.shape[1] - 2
+        left = still_to_come(energies)
+        trace = energies[:, -1].sum() + left[-1]
+        errors, spread, misfit = (
+            np.asarray(part) for part in _sizes(state, self._start.contrast, self._start.inverse_diagonal, trace)
+        )
+        tolerance = self._options.tolerance
+        of_intercept = largest_ratio(_ALIGNED * np.sqrt(left[:q] * left[q]), tolerance * errors)
+        return max(of_intercept, largest_ratio(misfit, _ROUGHER * tolerance * spread))
+
+    def _orders(self, block: int, rng: np.random.Generator) -> np.ndarray:
+        """(parts, size): neighbours along the axes, and along others; the padding at the end."""
+        n, d = self._problem.x.shape
+        turns = [np.eye(d), *(np.linalg.qr(rng.normal(size=(d, d)))[0] for _ in range(_ORDERS - 1))]
+        padding = np.arange(n, self._size)
+        return np.stack([np.concatenate([neighbours(self._problem.x @ turn, block), padding]) for turn in turns])
+
+    def _padded(self, array: np.ndarray) -> np.ndarray:
+        """(n, k) with zeros at the end."""
+        return np.pad(array, ((0, self._size - len(array)), (0, 0)))

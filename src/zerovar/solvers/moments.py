@@ -1,0 +1,139 @@
+"""Least squares from second moments: one pass over the rows in any pieces, merged by addition, then one small solve.
+
+For z = [1, φ(x, s), f − f₀] the matrix M = Σ w z zᵀ, k × k with k = 1 + p + q, holds all that a fit of q integrands by p
+features needs, whatever the number of rows. Features of a Stein family have means near zero, and f₀ is a guess of the mean of
+f, so that centring M afterwards cancels nothing, and pieces may be added in any order. Rows go through in tiles: a compiled
+tile of z, and BLAS for its products, so that there never is an array of all features.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float64, Int
+from scipy.linalg import eigh, lapack
+
+from ..families import LinearFamily
+from .base import Result
+
+_ROWS = 1024  # of a tile: its features stay in cache for what reads them next
+# Products of features know the fit only to the square root of rounding: below this pivot, at unit diagonal, a Cholesky factor
+# would amplify rounding, and below this eigenvalue a direction is not told from none.
+_SMALLEST_PIVOT = 1e-10
+_SMALLEST_EIGENVALUE = 1e-12
+
+Terms = tuple[LinearFamily, ...]
+
+
+class Moments(NamedTuple):
+    """Of some rows: Σ w z zᵀ, and Σ w z over each stretch of them."""
+
+    matrix: Float64[np.ndarray, "k k"]
+    sums: Float64[np.ndarray, "b k"]
+
+
+class Solved(NamedTuple):
+    """f − f₀ ≈ intercept + φ·θ, how the solve ended, and the rank and smallest squared pivot of the system."""
+
+    intercept: Float64[np.ndarray, " q"]
+    theta: Float64[np.ndarray, "p q"]
+    result: Result
+    stats: dict[str, Any]
+
+
+def arranged(family: LinearFamily, d: int) -> tuple[Terms, Float64[np.ndarray, " p"]]:
+    """The family in parts, penalised ones first, and for each feature 1 where a ridge holds it and 0 where it is free."""
+    penalised, free = family.split()
+    parts = [(term, held) for term, held in ((penalised, 1.0), (free, 0.0)) if term is not None]
+    return tuple(term for term, _ in parts), np.concatenate([np.full(_size(term, d), held) for term, held in parts])
+
+
+def moments(
+    terms: Terms,
+    x: Float64[np.ndarray, "n d"],
+    s: Float64[np.ndarray, "n d"],
+    f: Float64[np.ndarray, "n q"],
+    weights: Float64[np.ndarray, " n"] | None,
+    starts: Int[np.ndarray, " b"],
+) -> Moments:
+    """The moments of n rows: standardised points x, scores s, targets f less f₀, and what each counts (None: one each).
+
+    `starts` are the rows at which stretches begin, the first of them 0; sums over these are kept apart.
+    """
+    n, d = x.shape
+    k = 1 + sum(_size(term, d) for term in terms) + f.shape[1]
+    matrix, product, sums = np.zeros((k, k)), np.empty((k, k)), np.zeros((len(starts), k))
+    root = None if weights is None else np.sqrt(weights)
+    ones = np.ones(_ROWS)
+    leaves, structure = jax.tree.flatten(terms)
+    with jax.enable_x64(True):
+        for first in range(0, n, _ROWS):
+            rows = min(_ROWS, n - first)
+            tile = np.asarray(_columns(structure, leaves, *(_full(a, first) for a in (x, s, f, root))))
+            if rows < _ROWS:
+                tile = np.ascontiguousarray(tile[:, :rows])
+            # NumPy sees that this is symmetric, and unlike SciPy lets other threads run meanwhile
+            matrix += np.matmul(tile, tile.T, out=product)
+            counts = ones if root is None else root[first:]
+            low, high = np.searchsorted(starts, [first, first + rows - 1], side="right")
+            edges = [0, *(starts[low:high] - first), rows]
+            for stretch, left, right in zip(range(low - 1, high), edges[:-1], edges[1:], strict=True):
+                sums[stretch] += tile[:, left:right] @ counts[left:right]
+    return Moments(matrix, sums)
+
+
+def solve(matrix: Float64[np.ndarray, "k k"], penalty: Float64[np.ndarray, " p"]) -> Solved:
+    """Least squares with a free intercept and Σ penalty θ², per unit of weight, from Σ w z zᵀ."""
+    p = len(penalty)
+    means = matrix[0, 1:] / matrix[0, 0]
+    centred = matrix[1:, 1:] / matrix[0, 0] - np.outer(means, means)
+    diagonal = centred.diagonal()[:p] + penalty
+    stats: dict[str, Any] = {"form": "primal from moments", "unknowns": p, "rank": p, "rcond": 0.0}
+    if not np.isfinite(centred).all():
+        nothing = np.full(len(means) - p, np.nan)
+        return Solved(nothing, np.full((p, len(nothing)), np.nan), Result.SINGULAR, stats)
+    scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    gram = centred[:p, :p] * np.outer(scale, scale)
+    np.fill_diagonal(gram, np.where(diagonal > 0, 1.0, 0.0))
+    right = scale[:, None] * centred[:p, p:]
+    factor, info = lapack.dpotrf(gram, lower=1, clean=0)
+    stats["rcond"] = float(factor.diagonal().min() ** 2) if info == 0 else 0.0
+    result = Result.OK
+    if stats["rcond"] >= _SMALLEST_PIVOT:
+        theta = lapack.dpotrs(factor, right, lower=1)[0]
+    else:
+        values, vectors = eigh(gram, check_finite=False)
+        kept = values > _SMALLEST_EIGENVALUE * values[-1]
+        theta = vectors[:, kept] @ ((vectors[:, kept].T @ right) / values[kept, None])
+        stats |= {"form": "primal from moments, by eigenvectors", "rank": int(kept.sum())}
+        stats["rcond"] = float(values[kept][0] / values[-1])
+        result = Result.OK if kept.all() else Result.RANK_DEFICIENT
+    theta = scale[:, None] * theta
+    return Solved(means[p:] - means[:p] @ theta, theta, result, stats)
+
+
+@functools.partial(jax.jit, static_argnums=0)  # not Equinox's, whose dispatch would cost a tenth of a tile's time
+def _columns(structure: Any, leaves: Any, x: Any, s: Any, f: Any, root: Any) -> jax.Array:
+    """z of the rows of a tile, times √w, (k, rows): the layout in which features are computed and BLAS wants them."""
+    terms = jax.tree.unflatten(structure, leaves)
+    z = jnp.concatenate([jnp.ones((1, len(x))), *(term.features(x, s).T for term in terms), f.T])
+    return z if root is None else z * root
+
+
+def _full(array: np.ndarray | None, first: int) -> np.ndarray | None:
+    """The rows of a tile, with zeros at the end of the last."""
+    if array is None:
+        return None
+    rows = array[first : first + _ROWS]
+    missing = _ROWS - len(rows)
+    return rows if not missing else np.concatenate([rows, np.zeros((missing, *array.shape[1:]))])
+
+
+def _size(term: LinearFamily, d: int) -> int:
+    p = term.num_features(d)
+    assert p is not None, "a family without features has only a Gram"
+    return p

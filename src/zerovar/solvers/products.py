@@ -1,0 +1,190 @@
+"""Products with the weighted Gram G = WKW of all draws, on whatever devices JAX has: stored, or made anew for each product.
+
+Rows are padded to whole tiles with draws of weight zero, which add nothing. With several devices the rows of G are shared
+among them (the draw axis is sharded); vectors are kept whole on each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from ..families import LinearFamily
+
+_TILE = {"cpu": 512}  # rows of a tile: its intermediate arrays stay in a processor's cache
+_WIDE_TILE = 4096  # on an accelerator
+
+Vectors = Float[Array, "n q"]
+
+
+class Points(eqx.Module):
+    """Draws and scores (n, d), padded, with the square roots of their probabilities (n, 1): zero in the padding."""
+
+    x: Any
+    s: Any
+    root: Any
+
+
+class Stored(eqx.Module):
+    """K as one array, its rows shared among the devices."""
+
+    matrix: Float[Array, "n n"]
+    root: Float[Array, "n 1"]
+
+    def __call__(self, v: Vectors) -> Vectors:
+        return self.root * (self.matrix @ (self.root * v))
+
+    def columns(self, chosen: Any) -> Float[Array, "n r"]:
+        return self.root * self.matrix[:, chosen] * self.root[chosen].T
+
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.diagonal(self.matrix) * self.root[:, 0] ** 2
+
+    def near(self, rows: Int[Array, "k b"]) -> Float[Array, "k b b"]:
+        return _weighted(jax.lax.map(lambda some: self.matrix[some[:, None], some], rows), self.root[rows])
+
+
+class MadeAnew(eqx.Module):
+    """G by tiles: memory for one tile, and the work of a Gram in every product."""
+
+    family: LinearFamily
+    points: Points
+    tile: int = eqx.field(static=True)
+    mesh: Mesh = eqx.field(static=True)
+
+    def __call__(self, v: Vectors) -> Vectors:
+        return self.points.root * self._product(self.points, self.points, self.points.root * v)
+
+    def columns(self, chosen: Any) -> Float[Array, "n r"]:
+        some = jax.tree.map(lambda leaf: leaf[chosen], self.points)
+        rows = jax.lax.map(lambda part: self.family.gram(part.x, part.s, some.x, some.s), in_tiles(self.points, self.tile))
+        return self.points.root * rows.reshape(len(self.points.x), -1) * some.root.T
+
+    def near(self, rows: Int[Array, "k b"]) -> Float[Array, "k b b"]:
+        """Blocks of G, of each row of row numbers with itself."""
+
+        def one(some):
+            x, s = self.points.x[some], self.points.s[some]
+            return self.family.gram(x, s, x, s)
+
+        return _weighted(jax.lax.map(one, rows), self.points.root[rows])
+
+    def diagonal(self) -> Float[Array, " n"]:
+        def one(x, s):
+            return self.family.gram(x[None], s[None], x[None], s[None])[0, 0]
+
+        return jax.vmap(one)(self.points.x, self.points.s) * self.points.root[:, 0] ** 2
+
+    def _product(self, rows: Points, columns: Points, v: Vectors) -> Vectors:
+        across = (in_tiles(columns, self.tile), v.reshape(-1, self.tile, v.shape[1]))
+
+        def of_row(row: Points) -> Any:
+            def add(total, column):
+                points, part = column
+                return total + self.family.gram(row.x, row.s, points.x, points.s) @ part, None
+
+            return jax.lax.scan(add, jnp.zeros((self.tile, v.shape[1]), v.dtype), across)[0]
+
+        def of_share(share: Points) -> Any:
+            return jax.lax.map(of_row, in_tiles(share, self.tile)).reshape(-1, v.shape[1])
+
+        return by_device(of_share, self.mesh, rows)
+
+
+Product = Stored | MadeAnew
+
+
+def mesh_of_draws() -> Mesh:
+    """All devices of the default kind that this process has, along the draw axis."""
+    return Mesh(np.array(jax.local_devices()), ("draws",))
+
+
+def by_device(function: Callable[[Any], Any], mesh: Mesh, draws: Any) -> Any:
+    """A function of rows to rows, each device on its share."""
+    if mesh.size == 1:
+        return function(draws)
+    split = PartitionSpec("draws")
+    return jax.shard_map(function, mesh=mesh, in_specs=(split,), out_specs=split, check_vma=False)(draws)
+
+
+def over_draws(function: Callable[..., Any], mesh: Mesh, draws: Any, *others: Any) -> Any:
+    """A sum over rows, each device on its share; `others` are whole on each."""
+    if mesh.size == 1:
+        return function(draws, *others)
+    whole = PartitionSpec()
+    total = jax.shard_map(
+        lambda share, *rest: jax.lax.psum(function(share, *rest), "draws"),
+        mesh=mesh,
+        in_specs=(PartitionSpec("draws"), *(whole for _ in others)),
+        out_specs=whole,
+        check_vma=False,
+    )
+    return total(draws, *others)
+
+
+def tile_rows() -> int:
+    return _TILE.get(jax.default_backend(), _WIDE_TILE)
+
+
+def padded_points(x: np.ndarray, s: np.ndarray, root: np.ndarray, size: int) -> Points:
+    """On the devices, in rows of which `size` is a multiple of the tile."""
+    more = ((0, size - len(x)), (0, 0))
+    return Points(*(jnp.asarray(np.pad(array, more)) for array in (x, s, root[:, None])))
+
+
+def product(family: LinearFamily, points: Points, tile: int, mesh: Mesh, keep: bool) -> Product:
+    """G, kept if asked for."""
+    made_anew = MadeAnew(family, points, tile, mesh)
+    if not keep:
+        return made_anew
+    matrix = _symmetric(family, points, tile) if mesh.size == 1 else _by_rows(made_anew)
+    return Stored(matrix, points.root)
+
+
+@eqx.filter_jit
+def _symmetric(family: LinearFamily, points: Points, tile: int) -> Float[Array, "n n"]:
+    """K: half of the tiles, each written twice, in one loop over one array.
+
+    Weights are left to the vectors: a factor here keeps the compiler from making tiles on all cores, five times slower.
+    """
+    n = len(points.x)
+    above, left = (jnp.asarray(index * tile) for index in np.tril_indices(n // tile))
+
+    def cut(start):
+        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, tile), points)
+
+    def write(k, out):
+        row, column = cut(above[k]), cut(left[k])
+        block = family.gram(row.x, row.s, column.x, column.s)
+        out = jax.lax.dynamic_update_slice(out, block.T, (left[k], above[k]))
+        return jax.lax.dynamic_update_slice(out, block, (above[k], left[k]))
+
+    return jax.lax.fori_loop(0, len(above), write, jnp.zeros((n, n)))
+
+
+@eqx.filter_jit
+def _by_rows(product: MadeAnew) -> Float[Array, "n n"]:
+    """Every device makes its own rows."""
+    points, family = product.points, product.family
+
+    def of_share(share: Points) -> Any:
+        block = jax.lax.map(lambda row: family.gram(row.x, row.s, points.x, points.s), in_tiles(share, product.tile))
+        return block.reshape(len(share.x), -1)
+
+    return by_device(of_share, product.mesh, points)
+
+
+def _weighted(blocks: Float[Array, "k b b"], root: Float[Array, "k b 1"]) -> Float[Array, "k b b"]:
+    return root * blocks * jnp.swapaxes(root, 1, 2)
+
+
+def in_tiles(points: Points, tile: int) -> Points:
+    """(n, d) as (n / tile, tile, d)."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, tile, leaf.shape[1]), points)

@@ -1,0 +1,134 @@
+"""The primal of more draws than features fit into memory: features are made anew, a tile of draws at a time, in each pass.
+
+One pass for their second moments, from which a whitening matrix T with TᵀHT = 1, H = ΦᵀΦ + D, whose columns serve for
+everything else: θ = TTᵀΦᵀf, and the hat matrix is ΦT(ΦT)ᵀ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+from jaxtyping import Float64, Int
+from scipy.linalg import eigh, lapack
+
+from ..families import LinearFamily
+from .base import Groups, Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from .blocks import feature_matrix
+from .moments import moments
+from .primal import without
+from .terms import LinearTerm
+
+_EPS = np.finfo(np.float64).eps
+_ROWS = 4096  # of a pass
+_SMALLEST_PIVOT, _SMALLEST_EIGENVALUE = 1e-10, 1e-12
+_REFINE_BELOW = 1e-3
+
+Rows = Int[np.ndarray, " k"]
+
+
+class Streamed(Prepared):
+    """Least squares on features that are never kept, with a diagonal penalty and a free intercept."""
+
+    def __init__(self, problem: Problem, penalised: LinearFamily | None, free: LinearFamily | None):
+        self._problem = problem
+        self._p = problem.probabilities
+        n, d = problem.x.shape
+        self._terms = tuple(term for term in (penalised, free) if term is not None)
+        self._sizes = [term.num_features(d) or 0 for term in self._terms]
+        held = [0.0 if term is free else problem.ridge for term in self._terms]
+        self._penalty = np.repeat(held, self._sizes)
+        nothing, first = np.zeros((n, 0)), np.zeros(1, dtype=int)
+        matrix = moments(self._terms, problem.x, problem.s, nothing, self._p, first).matrix
+        self._means = matrix[0, 1:]
+        gram = matrix[1:, 1:] - np.outer(self._means, self._means)
+        gram[np.diag_indices(len(gram))] += self._penalty
+        self._whitening, rank, rcond = _whitening(gram)
+        self._rcond = rcond
+        self.result = Result.OK if rank == len(gram) else Result.RANK_DEFICIENT
+        self.stats = {"form": "primal, streamed", "unknowns": len(gram), "rank": rank, "ridge": problem.ridge, "rcond": rcond}
+
+    def solve(self, values: Values, ridge: float | None = None) -> Solution:
+        only_its_own_ridge(ridge)
+        theta, intercept = self._fit(values)
+        blocks = np.split(theta, np.cumsum(self._sizes)[:-1])
+        return Solution(intercept, tuple(LinearTerm(*pair) for pair in zip(self._terms, blocks, strict=True)))
+
+    def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
+        only_its_own_ridge(ridge)
+        direction = self._normal(self._means[:, None])[:, 0]
+        return self._p * (1 - self._at_draws(lambda phi, rows: direction @ phi))
+
+    def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
+        only_its_own_ridge(ridge)
+        theta, intercept = self._fit(values)
+        root, plain = np.sqrt(self._p), values - self._p @ values
+        out = np.empty_like(values)
+        single = groups is None
+        for rows, parts in _batches(len(values), groups):
+            phi = self._centred(rows)
+            residuals = values[rows] - (intercept + self._means @ theta) - phi.T @ theta
+            v = np.concatenate([self._whitening.T @ phi * root[rows], root[None, rows]])  # the hat matrix is vᵀv
+            if single:
+                left = 1.0 - np.einsum("ij,ij->j", v, v)
+                out[rows] = residuals / np.maximum(left, _EPS)[:, None]
+                continue
+            weighted, unfitted = root[rows, None] * residuals, root[rows, None] * plain[rows]
+            for part in parts:
+                out[rows[part]] = without(v[:, part], weighted[part], unfitted[part]) / root[rows[part], None]
+        return out
+
+    def _fit(self, values: Values) -> tuple[Float64[np.ndarray, "p q"], Float64[np.ndarray, " q"]]:
+        mean = self._p @ values
+        theta = self._normal(self._project(values - mean))
+        if self._rcond < _REFINE_BELOW:
+            fitted = self._at_draws(lambda phi, rows: phi.T @ theta)
+            theta = theta + self._normal(self._project(values - mean - fitted) - self._penalty[:, None] * theta)
+        return theta, mean - self._means @ theta
+
+    def _normal(self, right: np.ndarray) -> np.ndarray:
+        return self._whitening @ (self._whitening.T @ right)
+
+    def _project(self, f: Values) -> Float64[np.ndarray, "p q"]:
+        return sum(
+            (self._centred(rows) @ (self._p[rows, None] * f[rows]) for rows, _ in _batches(len(f), None)),
+            np.zeros((len(self._means), f.shape[1])),
+        )
+
+    def _at_draws(self, function: Callable[[np.ndarray, Rows], np.ndarray]) -> np.ndarray:
+        return np.concatenate([function(self._centred(rows), rows) for rows, _ in _batches(len(self._p), None)])
+
+    def _centred(self, rows: Rows) -> Float64[np.ndarray, "p k"]:
+        x, s = self._problem.x[rows], self._problem.s[rows]
+        return np.concatenate([feature_matrix(term, x, s) for term in self._terms]) - self._means[:, None]
+
+
+def _whitening(gram: np.ndarray) -> tuple[Float64[np.ndarray, "p r"], int, float]:
+    """T with TᵀHT = 1, its rank, and the smallest squared pivot at unit diagonal."""
+    diagonal = gram.diagonal()
+    scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
+    unit = gram * np.outer(scale, scale)
+    factor, info = lapack.dpotrf(unit, lower=1, clean=1)
+    rcond = float(factor.diagonal().min() ** 2) if info == 0 else 0.0
+    if rcond > _SMALLEST_PIVOT:
+        return scale[:, None] * lapack.dtrtri(factor, lower=1)[0].T, len(gram), rcond
+    values, vectors = eigh(unit, check_finite=False)
+    kept = values > _SMALLEST_EIGENVALUE * values[-1]
+    basis = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
+    return basis, int(kept.sum()), float(values[kept][0] / values[-1])
+
+
+def _batches(n: int, groups: Groups | None) -> Iterator[tuple[Rows, list[slice]]]:
+    """Rows in batches of about `_ROWS` that hold whole groups, and where each group is in its batch."""
+    if groups is None:
+        for start in range(0, n, _ROWS):
+            yield np.arange(start, min(start + _ROWS, n)), []
+        return
+    waiting: list[np.ndarray] = []
+    for k, group in enumerate(groups):
+        waiting.append(group)
+        if sum(map(len, waiting)) >= _ROWS or k + 1 == len(groups):
+            ends = np.cumsum([0, *map(len, waiting)])
+            yield np.concatenate(waiting), [slice(*pair) for pair in pairwise(ends)]
+            waiting = []

@@ -1,0 +1,301 @@
+"""estimate() of chunked draws: one pass of sums over the chunks, then everything else from these.
+
+Each chunk gives, for every part of the split that it touches, the second moments of [1, features, integrands], and for every
+batch of draws the first ones. Fits of all folds are small solves: the moments of the other folds, added. As f − g is linear in
+the features, its sum over a batch comes from the batch's first moments, so that residuals need no second pass over the draws;
+and about four thousand batch means carry the standard errors, as the chain of single draws does in memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+
+from .automatic import Automatic
+from .cautions import Cautions
+from .checks import check
+from .chunk_sums import Plan, Sums, sums_over
+from .chunked import Chunks
+from .errors import NumericalError
+from .families import Family, LinearFamily, Polynomial
+from .objectives import LeastSquares, Objective, Ridge, Variance
+from .result import Estimate, settings
+from .sample import Standardisation
+from .solvers import Exact, Solver
+from .solvers.centres import at_centres
+from .solvers.moments import Solved, arranged, solve
+from .splits import CrossFit, Holdout, Split, cross_fit
+from .std_errors import covariance, mean_and_error, stretches_apart
+
+_BATCHES = 4000  # over all chains, about: their scatter knows a standard error to a few per cent
+_FEWEST_BATCHES = 4  # of each chain in each part
+_MOST_TERMS = 600
+_DRAWS_PER_TERM = 20
+
+
+def estimate_chunked(
+    draws: Any,
+    scores: Any,
+    values: Any,
+    *,
+    family: Family | Automatic | None,
+    objective: Objective | None,
+    solver: Solver | None,
+    split: Split | None,
+    names: Sequence[str] | None,
+    log_weights: Any,
+    standardise: bool,
+    seed: int,
+) -> Estimate:
+    """`estimate` for chunked arrays, with the same arguments and an answer of the same kind, without traces.
+
+    A pilot of about 20 000 draws chooses the coordinates, and whatever else a family leaves open, and is what the scores are
+    checked on. Everything that is estimated comes from all draws.
+    """
+    started = time.perf_counter()
+    asked = (family, objective, solver, split)
+    objective = LeastSquares() if objective is None else objective
+    split = cross_fit() if split is None else split
+    _check_choices(objective, solver, split)
+    chunks = Chunks.of(draws, scores, values, log_weights)
+    chains, length, d = chunks.shape
+    if family is None or isinstance(family, Automatic):
+        family = _polynomial(d, len(chunks))
+    family = _checked_family(family, d)
+    parts, fitting = _parts(split, length)
+
+    sample, pilot_values, found, log_weight = chunks.pilot(names)
+    rows = sample.rows()
+    standardisation = Standardisation.of(rows, mixing=not family.keeps_axes) if standardise else Standardisation.identity(d)
+    x, s = standardisation(rows.draws, rows.scores)
+    featured = with_features(family.resolve(x, pilot_values), solver, x, s, rows.probabilities, seed)
+    terms, held = arranged(featured, d)
+    centre = rows.probabilities @ pilot_values
+    size = np.abs(pilot_values - centre).max(axis=0)
+    unit = np.where(size > 0, size, 1.0)
+    cautions = Cautions(depth=5)
+    cautions.scores(check(sample))
+    edges = _batches(parts, chains)
+    plan = Plan(terms, standardisation, chunks.function, chunks.value_names, centre, unit, log_weight, parts, edges)
+    prepared = time.perf_counter()
+
+    sums, count = sums_over(chunks, plan)
+    passed = time.perf_counter()
+    cautions.constants(found, np.stack([sums.low, sums.high]))
+    fits = {part: _fit(sums, others, held, objective) for part, others in fitting.items()}
+    for fit in fits.values():
+        if fit.result.failed:
+            raise NumericalError(f"{family.describe()}: {fit.result.value}")
+    cautions.numerics(family, [fit.result for fit in fits.values()])
+    everything = _Series.of(sums, plan, chains, len(held))
+    scale = np.maximum(np.abs(sums.low), np.abs(sums.high))
+    scale = np.where(scale > 0, scale, 1.0) / unit
+    plain, plain_error, _ = mean_and_error(*everything.plain, scale)
+    slowest, kish = _slowest(everything, sums, len(held))
+    cautions.convergence(found, length, *_r_hats(everything, sums, len(held)))
+    residuals, probabilities = everything.residuals(fits, parts, edges)
+    value, error, influence = mean_and_error(residuals, probabilities, scale)
+    fit = next(iter(fits.values()))
+    stats = fit.stats | {
+        "draws": length * chains,
+        "distinct_draws": length * chains,  # repeated ones are not merged
+        "standardisation": standardisation.kind,
+        "pilot_draws": len(sample),
+        "chunks": count,
+        "passes": 1,
+        "batches": chains * (len(edges) - 1),
+        "autocorrelation_time": slowest,
+        "pilot_seconds": prepared - started,
+        "pass_seconds": passed - prepared,
+        "seconds": time.perf_counter() - started,
+    }
+    cautions.size(len(chunks), slowest, kish, stats)
+    cautions.tails(found, influence, in_sample=False, of="batch")
+    cautions.stretches(found, stretches_apart(influence))
+    cautions.usefulness(found, (plain_error / error) ** 2)
+    cautions.agreement(found, np.abs(value - plain) / np.hypot(plain_error, error))
+    told = {"chains": chains, "draws": length, "dimensions": d, "standardise": standardise, "seed": seed}
+    return Estimate(
+        names=found,
+        value=centre + unit * value,
+        std_error=unit * error,
+        plain_value=centre + unit * plain,
+        plain_std_error=unit * plain_error,
+        covariance=covariance(influence, unit * error),
+        num_draws=len(chunks),
+        family=family,
+        split=split.describe(),
+        warnings=tuple(cautions.texts),
+        stats=stats,
+        settings=settings(sample, pilot_values, *asked) | told,
+    )
+
+
+def with_features(
+    family: LinearFamily, solver: Solver | None, x: np.ndarray, s: np.ndarray, probabilities: np.ndarray, seed: int
+) -> LinearFamily:
+    """The family, if it has features, or its kernels at centres; these come from the pilot, standardised: x, s (n, d)."""
+    if isinstance(solver, Exact) and solver.centres is not None:
+        rng = np.random.default_rng(seed)
+        family = at_centres(family, x, s, probabilities, solver.centres, solver.spread, rng)
+    if family.num_features(x.shape[1]) is None:
+        raise ValueError(
+            f"{family.describe()} has no features, only a Gram matrix between all draws, which chunked draws cannot have. "
+            "Use a Polynomial, solver=Exact(centres=…), or fewer draws, in memory"
+        )
+    return family
+
+
+def _check_choices(objective: Objective, solver: Solver | None, split: Split) -> None:
+    if not isinstance(split, (CrossFit, Holdout)):
+        if isinstance(split, Split):
+            raise ValueError(
+                f"chunked draws cannot be estimated {split.describe()}: leave-out residuals need all features of all draws at "
+                "once. Use split=cross_fit(k), which costs nothing more here, or holdout(fraction)"
+            )
+        raise ValueError(f"split must be holdout(fraction) or cross_fit(k) for chunked draws; got {split!r}")
+    if solver is not None and not isinstance(solver, Exact):
+        raise ValueError(
+            f"chunked draws are fitted by solver=Exact(), from one pass of sums; got {type(solver).__name__}. To train on some "
+            "of them, load these: np.asarray(draws[…])"
+        )
+    if not isinstance(objective, (LeastSquares, Variance)) or not np.isinf(objective.intercept_variance):
+        raise ValueError(
+            f"chunked draws are fitted by LeastSquares (with a free intercept) or Variance; got {type(objective).__name__}"
+        )
+    others = sorted({type(penalty).__name__ for penalty in objective.penalties} - {Ridge.__name__})
+    if others:
+        raise ValueError(f"chunked draws are fitted with a Ridge penalty or none; got {', '.join(others)}")
+
+
+def _checked_family(family: Any, d: int) -> LinearFamily:
+    if not isinstance(family, LinearFamily):
+        name = family.describe() if isinstance(family, Family) else repr(family)
+        raise ValueError(
+            f"chunked draws are fitted by a linear family such as Polynomial(2); got {name}. To train a network on some of "
+            "them, load these: np.asarray(draws[…])"
+        )
+    family.check(d)
+    return family
+
+
+def _polynomial(d: int, n: int) -> LinearFamily:
+    """The polynomial of the highest degree up to three that has at most 600 terms, and twenty draws for each."""
+    most = min(_MOST_TERMS, n / _DRAWS_PER_TERM)
+    return next((p for p in map(Polynomial, (3, 2)) if p.num_features(d) <= most), Polynomial(1))
+
+
+def _parts(split: Split, length: int) -> tuple[np.ndarray, dict[int, list[int]]]:
+    """Edges of the parts that chains of this length are cut into, as `split.folds` cuts them; and for each part that
+    estimates, those that fit."""
+    if isinstance(split, Holdout):
+        held = round(split.fraction * length)
+        if not 4 <= held <= length - 4:
+            raise ValueError(
+                f"holdout({split.fraction}) leaves {length - held} draws a chain to fit and {held} to estimate; "
+                "both need at least 4. Use more draws or another fraction"
+            )
+        return np.array([0, length - held, length]), {1: [0]}
+    assert isinstance(split, CrossFit)
+    if length < 2 * split.k:
+        raise ValueError(f"cross_fit({split.k}) needs at least {2 * split.k} draws a chain; got {length}. Use fewer folds")
+    sizes = [len(part) for part in np.array_split(np.empty(length, dtype=bool), split.k)]
+    every = range(split.k)
+    return np.cumsum([0, *sizes]), {part: [other for other in every if other != part] for part in every}
+
+
+def _batches(parts: np.ndarray, chains: int) -> np.ndarray:
+    """Edges of batches of nearly one length, each within one part: about four thousand in all, or single draws."""
+    edges = [0]
+    for first, last in itertools.pairwise(parts.tolist()):
+        wanted = max(round(_BATCHES / chains * (last - first) / parts[-1]), _FEWEST_BATCHES)
+        edges += np.linspace(first, last, min(wanted, last - first) + 1).round().astype(int)[1:].tolist()
+    return np.array(edges)
+
+
+def _fit(sums: Sums, parts: list[int], held: np.ndarray, objective: Objective) -> Solved:
+    """To the draws of these parts."""
+    matrix = sums.moments[parts[0]].copy()
+    for part in parts[1:]:
+        matrix += sums.moments[part]
+    # an objective asks for probabilities, but only Σp² of them matters
+    root = np.sqrt(np.array([sums.weights[parts].sum()])) / matrix[0, 0]
+    ridge = objective.strength(Ridge, root)
+    solved = solve(matrix, ridge * held)
+    return solved._replace(stats=solved.stats | {"ridge": ridge})
+
+
+class _Series(NamedTuple):
+    """Batch by batch, (chain, batch, …): what each counts, and means of features, integrands and coordinates."""
+
+    weights: Float64[np.ndarray, "chain batch"]
+    features: Float64[np.ndarray, "chain batch p"]
+    integrands: Float64[np.ndarray, "chain batch q"]
+    coordinates: Float64[np.ndarray, "chain batch c"]
+
+    @staticmethod
+    def of(sums: Sums, plan: Plan, chains: int, p: int) -> _Series:
+        table = sums.batches.reshape(chains, len(plan.batches) - 1, -1)
+        weights = table[:, :, 0]
+        means = table[:, :, 1:] / weights[:, :, None]
+        return _Series(weights, *np.split(means, [p, p + len(plan.centre)], axis=2))
+
+    @property
+    def probabilities(self) -> Float64[np.ndarray, " n"]:
+        return (self.weights / self.weights.sum()).ravel()
+
+    @property
+    def plain(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.integrands, self.probabilities
+
+    def residuals(self, fits: dict[int, Solved], parts: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """f − g of the batches that estimate, each by the fit that did not see it; and what these count, summing to one."""
+        own = np.searchsorted(parts, edges[:-1], side="right") - 1
+        out = np.empty_like(self.integrands)
+        for part, fit in fits.items():
+            out[:, own == part] = self.integrands[:, own == part] - self.features[:, own == part] @ fit.theta
+        kept = np.isin(own, list(fits))
+        weights = self.weights[:, kept]
+        return out[:, kept], (weights / weights.sum()).ravel()
+
+
+def _variances(series: _Series, sums: Sums, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of the integrands (q,) and coordinates (c,), over all draws."""
+    total = np.sum([np.diagonal(matrix) for matrix in sums.moments.values()], axis=0)
+    count = series.weights.sum()
+    means = [series.probabilities @ part.reshape(-1, part.shape[2]) for part in (series.integrands, series.coordinates)]
+    q = series.integrands.shape[2]
+    squares = (total[1 + p : 1 + p + q], sums.squares)
+    of_values, of_draws = (np.maximum(square / count - mean**2, 0.0) for square, mean in zip(squares, means, strict=True))
+    return np.where(sums.high > sums.low, of_values, 0.0), of_draws
+
+
+def _slowest(series: _Series, sums: Sums, p: int) -> tuple[float, float]:
+    """The longest autocorrelation time of integrands and coordinates, their errors against their variances; and 1/Σp²."""
+    both = np.concatenate([series.integrands, series.coordinates], axis=2)
+    variances = np.concatenate(_variances(series, sums, p))
+    _, errors, _ = mean_and_error(both, series.probabilities, np.zeros(both.shape[2]))
+    kish = float(series.weights.sum() ** 2 / sums.weights.sum())
+    moving = variances > 0
+    return float(kish * np.max(errors[moving] ** 2 / variances[moving], initial=0.0)) or 1.0, kish
+
+
+def _r_hats(series: _Series, sums: Sums, p: int) -> list[np.ndarray]:
+    """√(1 + B/W), between and within half chains, of the integrands and of the coordinates."""
+    half = series.weights.shape[1] // 2
+    found = []
+    for part, total in zip((series.integrands, series.coordinates), _variances(series, sums, p), strict=True):
+        means = [
+            np.einsum("cb,cbk->ck", series.weights[:, cut], part[:, cut]) / series.weights[:, cut].sum(axis=1)[:, None]
+            for cut in (slice(half), slice(half, None))
+        ]
+        halves = np.concatenate(means)
+        between = halves.var(axis=0, ddof=1)
+        within = total - halves.var(axis=0)
+        found.append(np.sqrt(1 + np.divide(between, within, out=np.zeros_like(between), where=within > 0)))
+    return found

@@ -1,0 +1,295 @@
+"""Solvers for many draws: every one of them gives the exact solver's answer within what it promises."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from problems import gaussian
+from tables import rows
+
+import zerovar as zv
+from zerovar.solvers import choice, dual, exact, factors
+from zerovar.solvers.blocks import feature_matrix, gram_matrix
+from zerovar.solvers.centres import WAYS, choose
+from zerovar.solvers.preconditioner import neighbours
+
+GAUSSIAN = zv.kernels.Gaussian(2.0)
+SUM = zv.Polynomial(2, weight=(np.inf, 1.0)) + zv.Kernel(GAUSSIAN)
+
+
+def problem(n, d, seed):
+    x, s = gaussian(n, d, seed)
+    z = x - x.mean(axis=0)
+    values = np.stack([np.sin(z[:, 0]), z[:, 0] * z[:, -1] + np.cos(z.sum(axis=1))], axis=1)
+    return zv.Sample(x, s), values
+
+
+def standard_errors(fitted):
+    influence = fitted.intercept_weights()[:, None] * fitted.leave_out()
+    return np.sqrt(np.sum(influence**2, axis=0))
+
+
+# family, draws, dimensions, ridge: primal and dual, with and without free terms, kept and made anew, more terms than draws
+SIZES = {
+    "kernel": (zv.Kernel(GAUSSIAN), 700, 3, 1e-6),
+    "semi-exact": (SUM, 300, 2, 1e-7),
+    "quadratic, primal": (zv.Polynomial(2), 900, 4, 0.0),
+    "quadratic, ridge": (zv.Polynomial(2, weight=(np.inf, 1.0)), 900, 4, 1e-2),
+    "cubic, primal": (zv.Polynomial(3), 900, 3, 1e-3),
+    "more terms than draws": (zv.Polynomial(2), 200, 25, 1e-2),
+}
+
+
+@pytest.mark.parametrize(("case", "keep"), [*((case, True) for case in SIZES), ("semi-exact", False)])
+def test_conjugate_gradients_keep_their_promise(case, keep):
+    """By default the intercept is within a tenth of a standard error of the exact one, and g so near that its residuals
+    are; with a tolerance of a millionth both agree to as many digits."""
+    family, n, d, ridge = SIZES[case]
+    sample, values = problem(n, d, seed=len(case))
+    objective = zv.LeastSquares(zv.Ridge(ridge))
+    reference = zv.fit(family, sample, values, objective, zv.Exact())
+    error = standard_errors(reference)
+    spread = np.std(reference.leave_out(), axis=0)
+    found = zv.fit(family, sample, values, objective, zv.CG(keep=keep))
+    assert found.stats["error_left"] <= 0.1
+    assert np.all(np.abs(found.intercept - reference.intercept) < 0.1 * error + 1e-12)
+    assert np.all(np.std(found(sample) - reference(sample), axis=0) < 0.5 * spread + 1e-9)
+    sharp = zv.fit(family, sample, values, objective, zv.CG(keep=keep, tolerance=1e-6))
+    np.testing.assert_allclose(sharp.intercept, reference.intercept, atol=1e-6 * np.max(error) + 1e-12)
+    assert sharp.stats["iterations"] >= found.stats["iterations"]
+
+
+def test_iterations_are_shared_and_integrands_do_not_meddle():
+    sample, values = problem(400, 2, 1)
+    objective = zv.LeastSquares(zv.Ridge(1e-6))
+    both = zv.fit(SUM, sample, values, objective, zv.CG(tolerance=1e-8))
+    alone = zv.fit(SUM, sample, values[:, 1], objective, zv.CG(tolerance=1e-8))
+    np.testing.assert_allclose(both.intercept[1:], alone.intercept, rtol=1e-10, atol=1e-12)
+
+
+def test_a_stall_is_reported():
+    sample, values = problem(600, 5, 2)
+    with pytest.warns(zv.NumericalWarning, match="before they converged"):
+        found = zv.fit(
+            zv.Kernel(zv.kernels.Gaussian(1.0)),
+            sample,
+            values,
+            zv.LeastSquares(zv.Ridge(1e-12)),
+            zv.CG(max_iterations=10, rank=5, tolerance=1e-6),
+        )
+    assert found.stats["iterations"] == 10
+    assert found.stats["error_left"] > 1e-6
+
+
+def test_conjugate_gradients_say_what_they_do_not_take():
+    sample, values = problem(60, 2, 3)
+    kernel = zv.Kernel(GAUSSIAN)
+    for objective, words in (
+        (zv.LeastSquares(zv.L1(0.1)), "L1"),
+        (zv.LeastSquares(zv.L2(0.1)), "Ridge for kernels"),
+        (zv.LeastSquares(zv.Ridge(0.1), intercept_variance=1.0), "intercept free"),
+        (zv.SpectralVariance(), "SpectralVariance"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            zv.fit(kernel, sample, values, objective, zv.CG())
+    with pytest.raises(ValueError, match="not linear"):
+        zv.fit(zv.Network(), sample, values, solver=zv.CG())
+    for options in ({"tolerance": 0.0}, {"rank": 0}, {"max_iterations": 1.5}, {"keep": "yes"}):
+        with pytest.raises(ValueError, match=f"CG: {next(iter(options))}"):
+            zv.CG(**options)
+    for options in ({"centres": 0}, {"spread": "far"}, {"spectral": True, "centres": 5}):
+        with pytest.raises(ValueError, match="Exact: "):
+            zv.Exact(**options)
+
+
+def test_estimate_cross_fits_with_conjugate_gradients():
+    sample, values = problem(400, 2, 4)
+    options = {"family": zv.Kernel(GAUSSIAN), "objective": zv.LeastSquares(zv.Ridge(1e-2))}
+    found = zv.estimate(sample.draws, sample.scores, values, **options, solver=zv.CG())
+    reference = zv.estimate(sample.draws, sample.scores, values, **options, split=zv.cross_fit())
+    assert "cross-fitting" in found.split
+    assert np.all(np.abs(found.value - reference.value) < 0.3 * reference.std_error)
+    assert np.all(found.gain > 0.7 * reference.gain)
+
+
+QUADRATICS = {
+    "degree 2": zv.Polynomial(2),
+    "free and penalised": zv.Polynomial(2, weight=(np.inf, 2.0)),
+    "without lines": zv.Polynomial(2, weight=(0.0, 2.0)),
+    "some coordinates": zv.Polynomial(2, coordinates=(0, 2)),
+    "a sum": zv.Polynomial(2, weight=0.5) + zv.Polynomial(1, operator=zv.Langevin()),
+}
+
+
+@pytest.mark.parametrize("family", **rows(QUADRATICS))
+def test_products_with_features_need_no_features(family, x64):
+    """Nor do those with their transpose, which conjugate gradients take."""
+    x, s = (jax.numpy.asarray(array) for array in gaussian(7, 3))
+    features = feature_matrix(family, np.asarray(x), np.asarray(s)).T
+    theta = jax.numpy.asarray(np.random.default_rng(0).normal(size=(features.shape[1], 2)))
+    image, back = jax.vjp(lambda coefficients: family.apply(x, s, coefficients), theta)
+    np.testing.assert_allclose(image, features @ theta, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(back(image)[0], features.T @ (features @ theta), rtol=1e-10, atol=1e-9)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_centres_approach_the_exact_fit(way):
+    sample, values = problem(1500, 2, 5)
+    objective = zv.LeastSquares(zv.Ridge(1e-6))
+    reference = zv.fit(SUM, sample, values, objective)
+    error = standard_errors(reference)
+    few, many = (zv.fit(SUM, sample, values, objective, zv.Exact(centres=count, spread=way)) for count in (15, 250))
+    distances = [np.max(np.abs(found.intercept - reference.intercept) / error) for found in (few, many)]
+    assert distances[1] < (0.05 if way in ("pivots", "k-means++") else 0.5)
+    assert distances[1] < distances[0]
+    assert 10 + 5 <= few.stats["unknowns"] <= 15 + 5  # Stein thinning may choose a draw again
+
+
+def test_all_centres_are_the_exact_fit():
+    sample, values = problem(80, 2, 6)
+    objective = zv.LeastSquares(zv.Ridge(1e-3))
+    reference = zv.fit(SUM, sample, values, objective)
+    found = zv.fit(SUM, sample, values, objective, zv.Exact(centres=80))
+    np.testing.assert_allclose(found.intercept, reference.intercept, atol=1e-8)
+    np.testing.assert_allclose(found.leave_out(), reference.leave_out(), atol=1e-6)
+
+
+def test_pivots_leave_less_of_the_kernel_than_uniform_centres():
+    sample, _ = problem(1000, 2, 7)
+    kernel, equal = zv.Kernel(GAUSSIAN), np.full(1000, 1e-3)
+    x, s = (sample.draws - sample.draws.mean(axis=0)) / 2, 2 * sample.scores
+    gram = gram_matrix(kernel, x, s)
+    left = {}
+    for way in ("pivots", "uniform"):
+        chosen = choose(way, 60, kernel, x, s, equal, np.random.default_rng(0))
+        assert len(np.unique(chosen)) == len(chosen) <= 60
+        columns = gram[:, chosen]
+        left[way] = np.trace(gram) - np.sum(
+            columns * np.linalg.lstsq(gram[np.ix_(chosen, chosen)], columns.T, rcond=1e-12)[0].T
+        )
+    assert left["pivots"] < 0.8 * left["uniform"]
+
+
+def test_fits_at_centres_are_saved(tmp_path):
+    sample, values = problem(200, 2, 8)
+    fitted = zv.fit(SUM, sample, values, zv.LeastSquares(zv.Ridge(1e-3)), zv.Exact(centres=30))
+    fitted.save(tmp_path / "fit.npz")
+    np.testing.assert_array_equal(zv.load(tmp_path / "fit.npz")(sample), fitted(sample))
+
+
+@pytest.mark.parametrize(
+    ("family", "ridge"), [(SUM, 1e-3), (zv.Polynomial(3), 0.0), (zv.Polynomial(2, weight=(np.inf, 1.0)), 1e-2)]
+)
+def test_features_need_not_be_kept(monkeypatch, family, ridge):
+    """The streamed primal is the primal: fits, weights, residuals with draws and with blocks left out."""
+    x, s = gaussian(5000, 3)
+    sample = zv.Sample(x, s, np.random.default_rng(0).normal(size=5000) * 0.1)
+    values = np.stack([np.sin(x[:, 0]), x[:, 1] ** 3], axis=1)
+    objective, solver = zv.LeastSquares(zv.Ridge(ridge)), zv.Exact(centres=40)
+    kept = zv.fit(family, sample, values, objective, solver)
+    monkeypatch.setattr(exact, "_KEPT", 0)
+    found = zv.fit(family, sample, values, objective, solver)
+    assert (kept.stats["form"], found.stats["form"]) == ("primal", "primal, streamed")
+    blocks = np.array_split(np.arange(5000), 23)
+    np.testing.assert_allclose(found.intercept, kept.intercept, rtol=1e-9)
+    np.testing.assert_allclose(found(sample), kept(sample), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found.intercept_weights(), kept.intercept_weights(), rtol=1e-6, atol=1e-10)
+    np.testing.assert_allclose(found.leave_out(), kept.leave_out(), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(found.leave_out(blocks), kept.leave_out(blocks), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [(SUM, {}), (zv.Kernel(GAUSSIAN), {"intercept_variance": 2.0})],
+    ids=["semi-exact", "finite variance"],
+)
+def test_tiles_of_an_accelerator_are_lapack(monkeypatch, family, options):
+    sample, values = problem(300, 2, 9)
+    objective = zv.LeastSquares(zv.Ridge(1e-4), **options)
+    reference = zv.fit(family, sample, values, objective)
+    monkeypatch.setattr(dual, "factor_of", lambda *arguments: factors.OnDevice(*arguments, tile=64))
+    found = zv.fit(family, sample, values, objective)
+    blocks = np.array_split(np.arange(300), 7)
+    np.testing.assert_allclose(found.intercept, reference.intercept, rtol=1e-10)
+    np.testing.assert_allclose(found(sample), reference(sample), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(found.leave_out(), reference.leave_out(), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found.leave_out(blocks), reference.leave_out(blocks), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found.intercept_weights(), reference.intercept_weights(), rtol=1e-6, atol=1e-12)
+
+
+def test_tiles_notice_a_singular_matrix(monkeypatch):
+    sample, values = problem(150, 1, 10)
+    monkeypatch.setattr(dual, "factor_of", lambda *arguments: factors.OnDevice(*arguments, tile=64))
+    with pytest.warns(zv.NumericalWarning, match="singular to rounding"):
+        zv.fit(zv.Kernel(zv.kernels.Gaussian(5.0)), sample, values, zv.LeastSquares())
+
+
+def test_neighbours_are_near():
+    x = np.random.default_rng(0).uniform(size=(1000, 2))
+    order = neighbours(x, 100)
+    np.testing.assert_array_equal(np.sort(order), np.arange(1000))
+    within = np.mean([x[order[i : i + 100]].std(axis=0) for i in range(0, 1000, 100)])
+    assert within < 0.5 * x.std(axis=0).mean()
+
+
+_SHARED = """
+import json
+import jax, numpy as np
+import zerovar as zv
+from test_scale import shared_fits
+print(json.dumps([jax.device_count(), *shared_fits()]))
+"""
+
+
+def shared_fits():
+    """Of the Gram kept and made anew, and of features: intercepts and iterations."""
+    sample, values = problem(300, 2, 12)
+    found = []
+    for family, keep in ((zv.Kernel(GAUSSIAN), True), (zv.Kernel(GAUSSIAN), False), (zv.Polynomial(2), None)):
+        fitted = zv.fit(family, sample, values, zv.LeastSquares(zv.Ridge(1e-4)), zv.CG(keep=keep, tolerance=1e-7))
+        found.append([fitted.intercept.tolist(), fitted.stats["iterations"]])
+    return found
+
+
+def test_draws_are_shared_among_devices():
+    """Four virtual devices give what one gives; only another process can have another number of them."""
+    flags = "--xla_force_host_platform_device_count=4 --xla_cpu_multi_thread_eigen=false"
+    environment = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": os.path.dirname(__file__)}
+    done = subprocess.run([sys.executable, "-c", _SHARED], capture_output=True, text=True, check=True, env=environment)
+    devices, *shared = json.loads(done.stdout)
+    assert devices == 4
+    for (intercept, iterations), (reference, alone) in zip(shared, shared_fits(), strict=True):
+        np.testing.assert_allclose(intercept, reference, rtol=1e-9, atol=1e-12)
+        assert abs(iterations - alone) <= 5
+
+
+def test_the_default_solver_is_chosen_by_cost(monkeypatch):
+    kernel, ridge = zv.Kernel(), zv.LeastSquares(zv.Ridge(1e-6))
+    monkeypatch.setattr(choice, "room", lambda: 8e9)
+    monkeypatch.setattr(choice, "_rates", lambda: {name: 2 * rate for name, rate in choice._CORE.items()})
+
+    def chosen(family, m, d, objective=ridge):
+        return type(choice.default_solver(family, m, d, 5, objective))
+
+    assert chosen(kernel, 5000, 10) is zv.Exact
+    assert chosen(kernel, 300_000, 10) is zv.SGD
+    assert chosen(zv.Polynomial(2), 10**7, 20, zv.LeastSquares()) is zv.Exact
+    assert chosen(zv.Polynomial(2), 50_000, 100) is zv.Exact
+    assert chosen(zv.Polynomial(2), 40_000, 90) is zv.Exact
+    assert chosen(zv.Polynomial(2), 40_000, 300) is zv.CG
+    assert chosen(zv.Network(), 100, 2) is zv.SGD
+    monkeypatch.setattr(choice, "PATIENCE", 80.0)
+    assert chosen(kernel, 20_000, 10) is zv.CG
+    monkeypatch.setattr(choice, "room", lambda: 1e9)
+    assert chosen(kernel, 20_000, 10) is zv.SGD
+
+
+def test_fitting_uses_the_chosen_solver(monkeypatch):
+    sample, values = problem(200, 2, 11)
+    monkeypatch.setattr(choice, "exact_cost", lambda *arguments: choice.Cost(1e9, 0.0))
+    fitted = zv.fit(SUM, sample, values, zv.LeastSquares(zv.Ridge(1e-4)))
+    assert "conjugate gradients" in fitted.stats["form"]
