@@ -59,12 +59,10 @@ def default_split(
 ) -> Split:
     """In sample where leave-out residuals come in closed form and are honest, else cross-fitting."""
     objective = LeastSquares() if objective is None else objective
-    if solver is None and isinstance(family, Family) and isinstance(objective, Objective):
-        solver = default_solver(family, len(sample), sample.dim, q, objective)
-    if not (isinstance(solver, Solver) and isinstance(objective, Objective)):
+    if not (isinstance(family, Family) and isinstance(objective, Objective) and isinstance(solver, Solver | None)):
         return in_sample()  # the fit will say what is wrong
-    honest = isinstance(family, Family) and not family.sees_values
-    return in_sample() if honest and solver.leaves_out(objective) else cross_fit()
+    solver = default_solver(family, len(sample), sample.dim, q, objective) if solver is None else solver
+    return in_sample() if solver.leaves_out(objective) and not family.sees_values else cross_fit()
 
 
 def left_out(sample: Sample, time: float) -> list[RowNumbers] | None:

@@ -6,14 +6,14 @@ import os
 
 import jax
 
-_SHARE = 0.5  # of what is free that one array may take
+_SHARE, _SHARE_OF_DEVICE = 0.5, 0.8  # of what is free that one array may take; other programs want the host's, too
 
 
 def room() -> int:
     """Bytes that one array may take on the default device."""
     stats = jax.local_devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
     if stats and "bytes_limit" in stats:
-        return int((stats["bytes_limit"] - stats.get("bytes_in_use", 0)) * len(jax.local_devices()) * _SHARE)
+        return int((stats["bytes_limit"] - stats.get("bytes_in_use", 0)) * len(jax.local_devices()) * _SHARE_OF_DEVICE)
     return int(_free_on_host() * _SHARE)
 
 
