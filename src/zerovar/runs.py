@@ -60,7 +60,7 @@ def default_split(
     """In sample where leave-out residuals come in closed form and are honest, else cross-fitting."""
     objective = LeastSquares() if objective is None else objective
     if not (isinstance(family, Family) and isinstance(objective, Objective) and isinstance(solver, Solver | None)):
-        return in_sample()  # the fit will say what is wrong
+        return cross_fit()  # the fit will say what is wrong
     solver = default_solver(family, len(sample), sample.dim, q, objective) if solver is None else solver
     return in_sample() if solver.leaves_out(objective) and not family.sees_values else cross_fit()
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Float64
-from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from .criteria import Criterion, CrossValidation, Differentiable, LeaveOneOut, MarginalLikelihood, Square, SteinGp, Values
@@ -147,6 +146,8 @@ class Descent:
 
     def run(self, columns: np.ndarray, criterion: Differentiable, evaluations: int, start: np.ndarray | None = None) -> Ending:
         """Minimise the mean criterion over these integrands, from `start` or from the family as it is."""
+        from scipy.optimize import minimize
+
         columns = columns[np.ptp(self.values[:, columns], axis=0) > 0]
         flat, farthest = self._flat()
         origin = np.concatenate([[np.log(1e-8)], flat])

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
-from scipy.stats import norm, rankdata
+from scipy.special import ndtri
 
 from .base import LinearFamily, Translates
 
@@ -84,8 +84,9 @@ class Along(LinearFamily):
 
 def steepest(x: Float64[np.ndarray, "n d"], values: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "d r"]:
     """For each integrand the direction of the regression of its normal scores on x; those that are nearly the same, once."""
-    ranks = rankdata(values, axis=0)
-    scores = norm.ppf((ranks - 0.5) / len(x))
+    from scipy.stats import rankdata  # takes as long to import as JAX does
+
+    scores = ndtri((rankdata(values, axis=0) - 0.5) / len(x))
     found = np.linalg.lstsq(x - x.mean(axis=0), scores - scores.mean(axis=0), rcond=None)[0]
     kept: list[np.ndarray] = []
     for column, spread in zip(found.T, np.ptp(values, axis=0), strict=True):
