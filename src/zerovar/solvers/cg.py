@@ -25,7 +25,8 @@ class CG(Solver):
     near that at the default tolerance the variance of f − g is larger by about a tenth.
     There are no closed-form leave-out residuals: `estimate` cross-fits.
 
-    rank: of the Nyström approximation, its number of centres; default a fortieth of the draws, 100 to 1000.
+    rank: of the Nyström approximation, its number of centres; default a fortieth of the draws, 100 to 1000, and on an
+        accelerator a tenth, 100 to 2000.
     keep: whether the Gram is kept; default if it takes no more than half of the free memory.
     max_iterations: after which the fit is taken as it is, with a warning.
     progress: a bar on a terminal; `False` for none.
