@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from . import adapters, automatic, device, exact, peers, scale, sgd, stream
-from .harness import Row, print_table, show, write
+from .harness import Row, print_table, show, show_slopes, write
 
 
 def run_exact(quick: bool) -> dict[str, list[Row]]:
@@ -84,23 +84,7 @@ def run_sgd(quick: bool) -> dict[str, Any]:
     )
     results["authors"] = sgd.authors_rows((1,), networks=False) if quick else sgd.authors_rows()
     show("Warm fits against the authors' program", results["authors"], "authors")
-    slopes = sgd.slopes(quick)
-    results["slopes"] = [slope._asdict() | {"slope": slope.slope} for slope in slopes]
-    print_table(
-        "Growth of the time of one epoch",
-        ("against", "sizes", "seconds", "slope", "bound", ""),
-        [
-            (
-                slope.case,
-                " ".join(map(str, slope.sizes)),
-                " ".join(f"{value:.2g}" for value in slope.seconds),
-                f"{slope.slope:.2f}",
-                f"{slope.bound:g}",
-                "ok" if slope.slope <= slope.bound else "MISSED",
-            )
-            for slope in slopes
-        ],
-    )
+    results["slopes"] = show_slopes("Growth of the time of one epoch", sgd.slopes(quick))
     if not quick:
         results["cold"] = sgd.cold_rows()
         show("First fit in a fresh process (compiles) against the second", results["cold"], "second")
@@ -158,29 +142,12 @@ def run_scale(quick: bool) -> dict[str, Any]:
             for row in rows
         ],
     )
-    grown = scale.growth_rows(quick)
-    results["growth"] = [dataclasses.asdict(row) | {"slope": row.slope} for row in grown]
-    print_table(
-        "Growth with the number of draws",
-        ("solver", "draws", "seconds", "iterations", "slope", "bound", ""),
-        [
-            (
-                row.case,
-                " ".join(map(str, row.sizes)),
-                " ".join(f"{value:.2g}" for value in row.seconds),
-                " ".join(map(str, row.iterations)) if max(row.iterations) > 1 else "",
-                f"{row.slope:.2f}",
-                f"{row.bound:g}",
-                "ok" if row.slope <= row.bound else "MISSED",
-            )
-            for row in grown
-        ],
-    )
+    results["growth"] = show_slopes("Growth with the number of draws", scale.growth_rows(quick))
     results["choice"] = scale.choice_rows(quick)
     show("The cost model of the default choice against what it takes", results["choice"], "model")
     if not quick:
-        results["start"] = scale.import_rows()
-        show("A fresh process", results["start"], "jax")
+        results["start"] = scale.start_rows()
+        show("A fresh process: against importing JAX, and against the second call", results["start"], "floor")
     return results
 
 

@@ -18,7 +18,7 @@ from .targets import GENZ_MEANS, genz
 
 
 class Large(NamedTuple):
-    """A fit that is done once: its time, and the standard errors' worth."""
+    """A fit that is done once: its time, and Var f / Var(f − g) on fresh draws."""
 
     case: str
     seconds: float

@@ -6,13 +6,15 @@ import dataclasses
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -32,6 +34,20 @@ class Row:
     @property
     def ratio(self) -> float:
         return self.ours / self.floor
+
+
+class Slope(NamedTuple):
+    """Seconds against one size, and the slope of their logarithms; of an iteration, where `iterations` counts them."""
+
+    case: str
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+    bound: float
+    iterations: tuple[int, ...] = ()
+
+    @property
+    def slope(self) -> float:
+        return float(np.polyfit(np.log(self.sizes), np.log(self.seconds), 1)[0])
 
 
 def best(run: Callable[[], Any], repeats: int = 5) -> float:
@@ -83,10 +99,36 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     Console(width=160).print(table)
 
 
+def show_slopes(title: str, slopes: Sequence[Slope]) -> list[dict[str, Any]]:
+    """A table of growth; and its rows for the file."""
+    print_table(
+        title,
+        ("against", "sizes", "seconds", "iterations", "slope", "bound", ""),
+        [
+            (
+                slope.case,
+                " ".join(map(str, slope.sizes)),
+                " ".join(f"{value:.2g}" for value in slope.seconds),
+                " ".join(map(str, slope.iterations)),
+                f"{slope.slope:.2f}",
+                f"{slope.bound:g}",
+                "ok" if slope.slope <= slope.bound else "MISSED",
+            )
+            for slope in slopes
+        ],
+    )
+    return [slope._asdict() | {"slope": slope.slope} for slope in slopes]
+
+
+def peak_gigabytes() -> float:
+    """That this process has had at most, imports included."""
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size / 1e9 if sys.platform == "darwin" else size * 1024 / 1e9
+
+
 def write(path: Path, results: dict[str, Any]) -> None:
     """All results with the machine that they were measured on, as JSON."""
     import jax
-    import numpy
     import scipy
 
     machine = {
@@ -94,7 +136,7 @@ def write(path: Path, results: dict[str, Any]) -> None:
         "processor": platform.machine(),
         "python": platform.python_version(),
         "jax": jax.__version__,
-        "numpy": numpy.__version__,
+        "numpy": np.__version__,
         "scipy": scipy.__version__,
     }
     record = {

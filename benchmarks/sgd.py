@@ -13,7 +13,7 @@ from scipy.stats import gmean
 import zerovar as zv
 from zerovar.families import Family
 
-from .harness import Row, best, in_fresh_process
+from .harness import Row, Slope, best, in_fresh_process
 from .targets import GENZ_MEANS, GENZ_NAMES, Mixture, gaussian_process, genz, sums
 
 KERNEL = zv.Kernel(zv.kernels.Decaying(0.1, 1.0, product=True))  # the authors' base kernel
@@ -107,19 +107,6 @@ def cold_rows() -> list[Row]:
         _, first, second = in_fresh_process(setup, call)
         rows.append(Row(f"{label}, first fit", second, first, note=f"{'ok' if first < 5 else 'MISSED'}: bound 5 s"))
     return rows
-
-
-class Slope(NamedTuple):
-    """Seconds against one size, and the slope of their logarithms."""
-
-    case: str
-    sizes: tuple[int, ...]
-    seconds: tuple[float, ...]
-    bound: float
-
-    @property
-    def slope(self) -> float:
-        return float(np.polyfit(np.log(self.sizes), np.log(self.seconds), 1)[0])
 
 
 def slopes(quick: bool) -> list[Slope]:

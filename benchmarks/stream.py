@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .harness import Row
+from .harness import Row, peak_gigabytes
 
 D = 20
 _ONE_THREAD = {
@@ -121,7 +120,7 @@ def _call(folder: str, n: int) -> dict[str, Any]:
     start = time.perf_counter()
     _estimate(*_arrays(folder, n))
     seconds = time.perf_counter() - start
-    return {"seconds": seconds, "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9}
+    return {"seconds": seconds, "gigabytes": peak_gigabytes()}
 
 
 def _bare(folder: str, n: int, features: bool = True) -> dict[str, Any]:

@@ -75,6 +75,17 @@ def test_a_stall_is_reported():
     assert found.stats["error_left"] > 1e-6
 
 
+@pytest.mark.parametrize("family", [SUM, zv.Polynomial(2)], ids=["dual", "primal"])
+def test_a_constant_needs_no_iteration(family):
+    """It is left to rounding by the intercept, which must not be taken for something to fit."""
+    sample, values = problem(300, 2, 4)
+    both = np.stack([np.full(300, 0.1), values[:, 0]], axis=1)
+    fitted = zv.fit(family, sample, both, zv.LeastSquares(zv.Ridge(1e-4)), zv.CG())
+    assert fitted.stats["iterations"] < 100
+    np.testing.assert_allclose(fitted.intercept[0], 0.1, rtol=1e-12)
+    np.testing.assert_allclose(fitted(sample)[:, 0], 0.0, atol=1e-12)
+
+
 def test_conjugate_gradients_say_what_they_do_not_take():
     sample, values = problem(60, 2, 3)
     kernel = zv.Kernel(GAUSSIAN)
@@ -86,6 +97,10 @@ def test_conjugate_gradients_say_what_they_do_not_take():
     ):
         with pytest.raises(ValueError, match=words):
             zv.fit(kernel, sample, values, objective, zv.CG())
+    with pytest.raises(ValueError, match="only 60 distinct draws"):
+        zv.fit(zv.Polynomial(11, weight=np.inf), sample, values, solver=zv.CG())
+    with pytest.raises(ValueError, match="centres go with"):
+        zv.fit(kernel, sample, values, zv.LeastSquares(zv.L2(0.1)), zv.Exact(centres=9))
     with pytest.raises(ValueError, match="not linear"):
         zv.fit(zv.Network(), sample, values, solver=zv.CG())
     for options in ({"tolerance": 0.0}, {"rank": 0}, {"max_iterations": 1.5}, {"keep": "yes"}):
@@ -181,7 +196,7 @@ def test_features_need_not_be_kept(monkeypatch, family, ridge):
     values = np.stack([np.sin(x[:, 0]), x[:, 1] ** 3], axis=1)
     objective, solver = zv.LeastSquares(zv.Ridge(ridge)), zv.Exact(centres=40)
     kept = zv.fit(family, sample, values, objective, solver)
-    monkeypatch.setattr(exact, "_KEPT", 0)
+    monkeypatch.setattr(exact, "KEPT", 0)
     found = zv.fit(family, sample, values, objective, solver)
     assert (kept.stats["form"], found.stats["form"]) == ("primal", "primal, streamed")
     blocks = np.array_split(np.arange(5000), 23)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Int
@@ -40,44 +41,51 @@ class InSample(Split):
         return "in sample"
 
 
+class Contiguous(OutOfFold):
+    """Every chain is cut alike into parts, and some parts estimate by the fit to others."""
+
+    @abstractmethod
+    def parts(self, length: int) -> tuple[Int[np.ndarray, " edges"], dict[int, list[int]]]:
+        """Edges of the parts of a chain of this length; and for each part that estimates, those that fit."""
+
+    def folds(self, sample):
+        rows = sample.by_chain(np.arange(len(sample)))
+        edges, fitting = self.parts(rows.shape[1])
+        cut = [rows[:, first:last].ravel() for first, last in pairwise(edges)]
+        return [(np.sort(np.concatenate([cut[other] for other in others])), cut[part]) for part, others in fitting.items()]
+
+
 @dataclasses.dataclass(frozen=True)
-class Holdout(OutOfFold):
+class Holdout(Contiguous):
     """The last part of every chain estimates, the rest fits."""
 
     fraction: float
 
-    def folds(self, sample):
-        rows = sample.by_chain(np.arange(len(sample)))
-        draws = rows.shape[1]
-        held = round(self.fraction * draws)
-        if not 4 <= held <= draws - 4:
+    def parts(self, length):
+        held = round(self.fraction * length)
+        if not 4 <= held <= length - 4:
             raise ValueError(
-                f"holdout({self.fraction}) leaves {draws - held} draws a chain to fit and {held} to estimate; "
+                f"holdout({self.fraction}) leaves {length - held} draws a chain to fit and {held} to estimate; "
                 "both need at least 4. Use more draws or another fraction"
             )
-        return [(rows[:, : draws - held].ravel(), rows[:, draws - held :].ravel())]
+        return np.array([0, length - held, length]), {1: [0]}
 
     def describe(self):
         return f"holdout of {self.fraction:.0%}"
 
 
 @dataclasses.dataclass(frozen=True)
-class CrossFit(OutOfFold):
+class CrossFit(Contiguous):
     """Every chain is cut into k contiguous blocks; each block is estimated by the fit to all the others."""
 
     k: int
 
-    def folds(self, sample):
-        rows = sample.by_chain(np.arange(len(sample)))
-        if rows.shape[1] < 2 * self.k:
-            raise ValueError(
-                f"cross_fit({self.k}) needs at least {2 * self.k} draws a chain; got {rows.shape[1]}. Use fewer folds"
-            )
-        blocks = np.array_split(rows, self.k, axis=1)
-        return [
-            (np.sort(np.concatenate([b.ravel() for j, b in enumerate(blocks) if j != i])), block.ravel())
-            for i, block in enumerate(blocks)
-        ]
+    def parts(self, length):
+        if length < 2 * self.k:
+            raise ValueError(f"cross_fit({self.k}) needs at least {2 * self.k} draws a chain; got {length}. Use fewer folds")
+        sizes = [len(part) for part in np.array_split(np.empty(length, dtype=bool), self.k)]
+        every = range(self.k)
+        return np.cumsum([0, *sizes]), {part: [other for other in every if other != part] for part in every}
 
     def describe(self):
         return f"cross-fitting in {self.k} folds"

@@ -29,7 +29,7 @@ from .sample import Standardisation
 from .solvers import Exact, Solver
 from .solvers.centres import at_centres
 from .solvers.moments import Solved, arranged, solve
-from .splits import CrossFit, Holdout, Split, cross_fit
+from .splits import Contiguous, Split, cross_fit
 from .std_errors import covariance, mean_and_error, stretches_apart
 
 _BATCHES = 4000  # over all chains, about: their scatter knows a standard error to a few per cent
@@ -60,14 +60,14 @@ def estimate_chunked(
     started = time.perf_counter()
     asked = (family, objective, solver, split)
     objective = LeastSquares() if objective is None else objective
-    split = cross_fit() if split is None else split
-    _check_choices(objective, solver, split)
+    split = cross_fit() if split is None else _checked_split(split)
+    _check_choices(objective, solver)
     chunks = Chunks.of(draws, scores, values, log_weights)
     chains, length, d = chunks.shape
     if family is None or isinstance(family, Automatic):
         family = _polynomial(d, len(chunks))
     family = _checked_family(family, d)
-    parts, fitting = _parts(split, length)
+    parts, fitting = split.parts(length)
 
     sample, pilot_values, found, log_weight = chunks.pilot(names)
     rows = sample.rows()
@@ -151,14 +151,18 @@ def with_features(
     return family
 
 
-def _check_choices(objective: Objective, solver: Solver | None, split: Split) -> None:
-    if not isinstance(split, (CrossFit, Holdout)):
-        if isinstance(split, Split):
-            raise ValueError(
-                f"chunked draws cannot be estimated {split.describe()}: leave-out residuals need all features of all draws at "
-                "once. Use split=cross_fit(k), which costs nothing more here, or holdout(fraction)"
-            )
-        raise ValueError(f"split must be holdout(fraction) or cross_fit(k) for chunked draws; got {split!r}")
+def _checked_split(split: Any) -> Contiguous:
+    if isinstance(split, Contiguous):
+        return split
+    if isinstance(split, Split):
+        raise ValueError(
+            f"chunked draws cannot be estimated {split.describe()}: leave-out residuals need all features of all draws at "
+            "once. Use split=cross_fit(k), which costs nothing more here, or holdout(fraction)"
+        )
+    raise ValueError(f"split must be holdout(fraction) or cross_fit(k) for chunked draws; got {split!r}")
+
+
+def _check_choices(objective: Objective, solver: Solver | None) -> None:
     if solver is not None and not isinstance(solver, Exact):
         raise ValueError(
             f"chunked draws are fitted by solver=Exact(), from one pass of sums; got {type(solver).__name__}. To train on some "
@@ -188,25 +192,6 @@ def _polynomial(d: int, n: int) -> LinearFamily:
     """The polynomial of the highest degree up to three that has at most 600 terms, and twenty draws for each."""
     most = min(_MOST_TERMS, n / _DRAWS_PER_TERM)
     return next((p for p in map(Polynomial, (3, 2)) if p.num_features(d) <= most), Polynomial(1))
-
-
-def _parts(split: Split, length: int) -> tuple[np.ndarray, dict[int, list[int]]]:
-    """Edges of the parts that chains of this length are cut into, as `split.folds` cuts them; and for each part that
-    estimates, those that fit."""
-    if isinstance(split, Holdout):
-        held = round(split.fraction * length)
-        if not 4 <= held <= length - 4:
-            raise ValueError(
-                f"holdout({split.fraction}) leaves {length - held} draws a chain to fit and {held} to estimate; "
-                "both need at least 4. Use more draws or another fraction"
-            )
-        return np.array([0, length - held, length]), {1: [0]}
-    assert isinstance(split, CrossFit)
-    if length < 2 * split.k:
-        raise ValueError(f"cross_fit({split.k}) needs at least {2 * split.k} draws a chain; got {length}. Use fewer folds")
-    sizes = [len(part) for part in np.array_split(np.empty(length, dtype=bool), split.k)]
-    every = range(split.k)
-    return np.cumsum([0, *sizes]), {part: [other for other in every if other != part] for part in every}
 
 
 def _batches(parts: np.ndarray, chains: int) -> np.ndarray:

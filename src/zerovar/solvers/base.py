@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,6 +115,26 @@ def solve_group(block: np.ndarray, right: np.ndarray, otherwise: np.ndarray, sma
     if info or factor.diagonal().min() ** 2 < smallest:
         return otherwise
     return lapack.dpotrs(factor, right, lower=1)[0]
+
+
+def packed(groups: Groups, most: int) -> Iterator[tuple[np.ndarray, list[slice]]]:
+    """Whole groups together, up to `most` rows or one group: their row numbers, and where each group is among them."""
+    waiting: list[np.ndarray] = []
+    for k, group in enumerate(groups):
+        waiting.append(group)
+        if k + 1 == len(groups) or sum(map(len, waiting)) + len(groups[k + 1]) > most:
+            ends = np.cumsum([0, *map(len, waiting)])
+            yield np.concatenate(waiting), [slice(*pair) for pair in pairwise(ends)]
+            waiting = []
+
+
+def check_sizes(family: LinearFamily, unpenalised: int | None, m: int, d: int) -> None:
+    """That so many terms, which no penalty holds, and the intercept are determined."""
+    if unpenalised is not None and unpenalised + 1 > m:
+        raise ValueError(
+            f"{family.describe()} has {unpenalised} unpenalised terms and an intercept in d = {d}, but there are only {m} "
+            "distinct draws to fit. Use more draws, a lower degree, or a finite weight with a Ridge penalty"
+        )
 
 
 def check_sparse(family: LinearFamily | None, d: int) -> None:

@@ -8,12 +8,13 @@ The host then factorises in place with LAPACK: one n × n array is all the memor
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Array, Float, Float64
 
 from ..families import LinearFamily, Translates
 
@@ -57,6 +58,12 @@ def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarra
                 if i != j:
                     out[left, top] = part.T
     return out
+
+
+@eqx.filter_jit
+def gram_diagonal(family: LinearFamily, x: Any, s: Any) -> Float[Array, " n"]:
+    """Of the Gram of one set of points, where that itself is not made; within JAX's own context of precision."""
+    return jax.vmap(lambda point, score: family.gram(point[None], score[None], point[None], score[None])[0, 0])(x, s)
 
 
 def gram_slopes(family: LinearFamily, x: Matrix, s: Matrix, slope: Float64[np.ndarray, "n n"]) -> list[np.ndarray]:

@@ -18,11 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from scipy.linalg import lapack
 
 from ..families import LinearFamily, Translates
 from ..families.base import joined, parts_of
-from .blocks import Matrix, gram_matrix
+from .blocks import Matrix, gram_diagonal, gram_matrix
 from .whitening import pivoted_cholesky, triangular_inverse
 
 WAYS = ("pivots", "uniform", "k-means++", "thinning")
@@ -77,7 +76,7 @@ def _pivots(kernel: LinearFamily, x: Matrix, s: Matrix, p: np.ndarray, count: in
     """Rounds of a tenth of the centres each, drawn by what is left of the diagonal; those that repeat others are dropped."""
     share = -(-count // _ROUNDS)
     points, scores = jnp.asarray(x), jnp.asarray(s)
-    left = np.asarray(_diagonal(kernel, points, scores))
+    left = np.asarray(gram_diagonal(kernel, points, scores))
     least = _REDUNDANT * left.mean()
     factor = jnp.zeros((len(x), _ROUNDS * share))
     found: list[int] = []
@@ -91,20 +90,13 @@ def _pivots(kernel: LinearFamily, x: Matrix, s: Matrix, p: np.ndarray, count: in
         chosen = np.concatenate([chosen, np.full(share - size, chosen[0])])  # one shape, one program
         rest = _rest(kernel, points, scores, factor, jnp.asarray(chosen))
         square = np.asarray(rest)[chosen]
-        triangle, order, rank, _ = lapack.dpstrf(square, tol=max(least, 1e-12 * square.max()), lower=0)
-        kept = order[:rank] - 1
-        inverse = lapack.dtrtri(np.triu(triangle[:rank, :rank]), lower=0)[0]
+        triangle, kept = pivoted_cholesky(square, max(least, 1e-12 * square.max()))
         lift = np.zeros((share, share))
-        lift[kept, :rank] = inverse
+        lift[kept, : len(kept)] = triangular_inverse(triangle)
         factor, more = _extended(factor, rest, jnp.asarray(lift), k * share)
         left = np.maximum(left - np.asarray(more), 0.0)
         found += [int(row) for row in chosen[kept]]
     return np.array(found)
-
-
-@eqx.filter_jit
-def _diagonal(kernel: LinearFamily, x: Any, s: Any) -> Float[Array, " n"]:
-    return jax.vmap(lambda point, score: kernel.gram(point[None], score[None], point[None], score[None])[0, 0])(x, s)
 
 
 @eqx.filter_jit
@@ -137,7 +129,7 @@ def _spread(kernel: LinearFamily, x: Any, s: Any, p: Any, start: int, key: Any, 
 
 @eqx.filter_jit
 def _thinned(kernel: LinearFamily, x: Any, s: Any, p: Any, start: int, key: Any, count: int) -> Int[Array, " r"]:
-    diagonal = _diagonal(kernel, x, s)
+    diagonal = gram_diagonal(kernel, x, s)
 
     def step(total, _):
         chosen = jnp.argmin(0.5 * diagonal + total)

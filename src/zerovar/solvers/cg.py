@@ -8,7 +8,7 @@ import numpy as np
 
 from ..families import Family, LinearFamily
 from ..objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
-from .base import Prepared, Problem, Solver
+from .base import Prepared, Problem, Solver, check_sizes
 from .iterative_dual import IterativeDual
 from .iterative_primal import IterativePrimal, primal_is_cheaper
 from .memory import room
@@ -27,7 +27,7 @@ class CG(Solver):
 
     rank: of the Nyström approximation, its number of centres; default a fortieth of the draws, 100 to 1000, and on an
         accelerator a tenth, 100 to 2000.
-    keep: whether the Gram is kept; default if it takes no more than half of the free memory.
+    keep: whether the Gram is kept; default if it takes no more than half of the free memory, or 0.8 of an accelerator's.
     max_iterations: after which the fit is taken as it is, with a warning.
     progress: a bar on a terminal; `False` for none.
     """
@@ -61,9 +61,10 @@ class CG(Solver):
             family, ridge = family.on_coefficients(x, s), l2
         problem = Problem(family, x, s, probabilities, ridge, 0.0, np.inf)
         penalised, free = family.split()
+        check_sizes(family, 0 if free is None else free.num_features(d), len(x), d)
         keep = 8 * len(x) ** 2 <= room() if self.keep is None else self.keep
         if penalised is None or primal_is_cheaper(family, len(x), d, ridge, keep):
-            return IterativePrimal(self, problem, penalised, free)
+            return IterativePrimal(self, problem)
         return IterativeDual(self, problem, penalised, free, keep, seed)
 
 

@@ -16,7 +16,7 @@ from ..families import Family, LinearFamily
 from ..objectives import Objective, Ridge
 from .base import Solver
 from .cg import CG
-from .exact import Exact
+from .exact import KEPT, Exact, primal_is_smaller
 from .memory import room
 from .sgd import SGD
 
@@ -52,8 +52,8 @@ def exact_cost(family: LinearFamily, m: int, d: int, ridge: bool) -> Cost:
     dual = Cost(m**3 / 3 / rate["multiply"] + m**2 / 2 / rate["pair"], 8.0 * m**2)
     if p is None:
         return dual
-    primal = Cost((m * p**2 + p**3 / 3) / rate["multiply"], 8.0 * (p**2 + min(m * p, 2**26)))
-    return primal if not ridge or primal.seconds < dual.seconds else dual
+    primal = Cost((m * p**2 + p**3 / 3) / rate["multiply"], 8.0 * (p**2 + min(m * p, KEPT)))
+    return primal if primal_is_smaller(p, m, ridge) else dual
 
 
 def cg_cost(family: LinearFamily, m: int, d: int, q: int) -> Cost:

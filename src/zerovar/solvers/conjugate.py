@@ -10,6 +10,7 @@ seen a few iterations later and continued as a geometric series.
 from __future__ import annotations
 
 import sys
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,17 +25,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from .base import Result
 
 _EVERY = 5  # iterations between looks at how far it is
+_ROUNDING = 1e-13  # relative
 _SLOWEST = 0.97  # ratio of successive energies that a geometric series may be continued with
 
 
 class System(eqx.Module):
     """A symmetric positive operator and its preconditioner, on columns (n, k)."""
 
+    @abstractmethod
     def apply(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        raise NotImplementedError
+        """The operator."""
 
+    @abstractmethod
     def precondition(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        raise NotImplementedError
+        """About its inverse."""
 
 
 class State(NamedTuple):
@@ -95,6 +99,11 @@ def still_to_come(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]
     before, last = energies[-2 * _EVERY : -_EVERY].sum(axis=0), energies[-_EVERY:].sum(axis=0)
     ratio = np.clip(np.divide(last, before, out=np.zeros_like(last), where=before > 0), 0.0, _SLOWEST**_EVERY)
     return last * ratio / (1 - ratio)
+
+
+def without_rounding(rest: Float[Array, "n k"], whole: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    """What is left of `whole`, but zero in columns of which only rounding is left: no iteration can judge these."""
+    return jnp.where(jnp.linalg.norm(rest, axis=0) > _ROUNDING * jnp.linalg.norm(whole, axis=0), rest, 0.0)
 
 
 def largest_ratio(errors: Any, tolerable: Any) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..families import Family, LinearFamily
 from ..objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
-from .base import Prepared, Problem, Solver, check_sparse
+from .base import Prepared, Problem, Solver, check_sizes, check_sparse
 from .centres import WAYS, at_centres
 from .dual import Dual, Spectral
 from .lasso import Lasso
@@ -16,7 +16,7 @@ from .moving_sums import MovingSums
 from .primal import Primal
 from .streamed import Streamed
 
-_KEPT = 2**26  # numbers of features up to which they are kept: half a gigabyte
+KEPT = 2**26  # numbers of features up to which they are kept: half a gigabyte
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +52,8 @@ class Exact(Solver):
                 f"Exact solves linear families; {family.describe()} is not linear in its parameters. Use solver=SGD()"
             )
         _check_penalties(family, objective, x.shape[1])
+        if self.centres is not None and objective.total(L2):
+            raise ValueError("Exact: centres go with the norm of the kernel, a Ridge; L2 is of the translates at all draws")
         ridge, l2, l1 = (objective.strength(kind, probabilities) for kind in (Ridge, L2, L1))
         if l2:
             family, ridge = family.on_coefficients(x, s), l2
@@ -63,17 +65,18 @@ class Exact(Solver):
         p = family.num_features(d)
         unpenalised = 0 if free is None else free.num_features(d)
         if isinstance(objective, SpectralVariance):
-            _check_sizes(family, unpenalised if ridge else p, m, d)
+            check_sizes(family, unpenalised if ridge else p, m, d)
             assert order is not None
             return MovingSums(problem, penalised, free, order, objective.window)
-        _check_sizes(family, unpenalised, m, d)
+        check_sizes(family, unpenalised, m, d)
         if l1:
             return Lasso(problem, family)
         if self.spectral and penalised is not None:
             return Spectral(problem, penalised, free)
-        if p is not None and (penalised is None or _primal_is_smaller(p, m, ridge)):
-            large = m * p > _KEPT and np.isinf(objective.intercept_variance)
-            return (Streamed if large else Primal)(problem, penalised, free)
+        if p is not None and (penalised is None or primal_is_smaller(p, m, bool(ridge))):
+            if m * p > KEPT and np.isinf(objective.intercept_variance):
+                return Streamed(problem)
+            return Primal(problem, penalised, free)
         assert penalised is not None
         return Dual(problem, penalised, free)
 
@@ -97,15 +100,6 @@ def _check_penalties(family: LinearFamily, objective: Objective, d: int) -> None
             raise ValueError("L1 leaves the intercept free; intercept_variance must be inf with it")
 
 
-def _check_sizes(family: LinearFamily, unpenalised: int | None, m: int, d: int) -> None:
-    """That so many terms, which no penalty holds, and the intercept are determined."""
-    if unpenalised is not None and unpenalised + 1 > m:
-        raise ValueError(
-            f"{family.describe()} has {unpenalised} unpenalised terms and an intercept in d = {d}, but there are only {m} "
-            "distinct draws to fit. Use more draws, a lower degree, or a finite weight with a Ridge penalty"
-        )
-
-
-def _primal_is_smaller(p: int, m: int, ridge: float) -> bool:
+def primal_is_smaller(p: int, m: int, ridge: bool) -> bool:
     # Without a ridge the dual of p < m features is singular, so the primal is the only way
     return p < m and (not ridge or m * p**2 + p**3 / 3 < m**3 / 3)

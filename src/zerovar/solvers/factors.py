@@ -20,8 +20,8 @@ from jaxtyping import Float64, Int
 from scipy.linalg import blas, lapack
 
 from ..families import LinearFamily
-from .base import Groups
-from .blocks import Matrix, gram_matrix
+from .base import Groups, packed
+from .blocks import Matrix, gram_diagonal, gram_matrix
 from .memory import room
 
 _in_place = functools.partial(jax.jit, donate_argnums=0)  # the first argument's memory becomes the result's
@@ -136,7 +136,7 @@ class OnDevice(Factor):
         self._n, self._count = len(x), -(-len(x) // tile)
         with jax.enable_x64(True):
             self._x, self._s = (jnp.asarray(self._padded(array)) for array in (x, s))
-            found = [_diagonal(family, a, b) for a, b in zip(self._x, self._s, strict=True)]
+            found = [gram_diagonal(family, a, b) for a, b in zip(self._x, self._s, strict=True)]
             self.diagonal = np.concatenate([np.asarray(part) for part in found])[: self._n] + shift
 
     def factorise(self, ridge):
@@ -175,18 +175,11 @@ class OnDevice(Factor):
             return np.concatenate([np.asarray(jnp.diagonal(self._inverse(some)))[: len(some)] for some in rows])
 
     def inverse_blocks(self, groups):
-        waiting: list[np.ndarray] = []
-        for k, group in enumerate(groups):
-            waiting.append(group)
-            more = len(groups[k + 1]) if k + 1 < len(groups) else self._width + 1
-            if sum(map(len, waiting)) + more > self._width:
-                with jax.enable_x64(True):
-                    block, start = np.asarray(self._inverse(np.concatenate(waiting))), 0
-                for one in waiting:
-                    stop = start + len(one)
-                    yield one, block[start:stop, start:stop]
-                    start = stop
-                waiting = []
+        for rows, parts in packed(groups, self._width):
+            with jax.enable_x64(True):
+                block = np.asarray(self._inverse(rows))
+            for part in parts:
+                yield rows[part], block[part, part]
 
     def _inverse(self, rows: Int[np.ndarray, " k"]) -> Any:
         """The block of A⁻¹ that belongs to some rows, padded: XᵀX with LX = their columns of the identity."""
@@ -214,11 +207,6 @@ class OnDevice(Factor):
 @eqx.filter_jit
 def _gram(family, x, s, y, t, row, column, shift):
     return (family.gram(x, s, y, t) + shift) * row[:, None] * column
-
-
-@eqx.filter_jit
-def _diagonal(family, x, s):
-    return jax.vmap(lambda point, score: family.gram(point[None], score[None], point[None], score[None])[0, 0])(x, s)
 
 
 @_in_place

@@ -19,7 +19,7 @@ from scipy.linalg import solve_triangular
 from ..families import LinearFamily, Translates
 from .base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
 from .blocks import feature_matrix
-from .conjugate import State, System, conjugate_gradients, ended, largest_ratio, still_to_come
+from .conjugate import State, System, conjugate_gradients, ended, largest_ratio, still_to_come, without_rounding
 from .dual import economic_qr
 from .preconditioner import Preconditioner, neighbours, preconditioner
 from .products import Product, mesh_of_draws, padded_points, product, tile_rows
@@ -131,7 +131,8 @@ class IterativeDual(Prepared):
         (n, q), root = values.shape, np.sqrt(self._problem.probabilities)[:, None]
         with jax.enable_x64(True):
             right = jnp.asarray(self._padded(root * values))
-            every = jnp.concatenate([self._system.off(right), self._start.functional, self._start.probe], axis=1)
+            inside = without_rounding(self._system.off(right), right)
+            every = jnp.concatenate([inside, self._start.functional, self._start.probe], axis=1)
             ending = conjugate_gradients(
                 self._system, every, self._distance, self._options.max_iterations, self._options.progress
             )

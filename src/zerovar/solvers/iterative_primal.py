@@ -18,9 +18,10 @@ from jaxtyping import Array, Float
 from ..families import LinearFamily
 from ..families.base import joined
 from .base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
-from .conjugate import State, System, conjugate_gradients, ended, largest_ratio, still_to_come
+from .conjugate import State, System, conjugate_gradients, ended, largest_ratio, still_to_come, without_rounding
+from .moments import arranged
 from .products import Points, in_tiles, mesh_of_draws, over_draws, padded_points
-from .terms import LinearTerm
+from .terms import linear_terms
 
 _NUMBERS = 2**24  # that a tile's products may hold: 128 MB
 _JUDGED = 2048  # draws that the diagonal is taken from
@@ -75,11 +76,10 @@ def _transpose(system: Normal, right: Any) -> Any:
 class IterativePrimal(Prepared):
     """Ready to iterate for any values."""
 
-    def __init__(self, options: Any, problem: Problem, penalised: LinearFamily | None, free: LinearFamily | None):
+    def __init__(self, options: Any, problem: Problem):
         self._options, self._problem = options, problem
         n, d = problem.x.shape
-        self._terms = tuple(term for term in (penalised, free) if term is not None)
-        self._sizes = [term.num_features(d) or 0 for term in self._terms]
+        self._terms, held = arranged(problem.family, d)
         family = joined(self._terms)
         assert family is not None
         mesh = mesh_of_draws()
@@ -87,9 +87,7 @@ class IterativePrimal(Prepared):
         tile = int(2 ** np.clip(np.log2(_NUMBERS / max(d, (family.work(d) or 1) // max(d, 1))) // 1, 6, 13))
         tile = min(tile, 1 << (n - 1).bit_length())
         self._size = -(-n // (tile * mesh.size)) * tile * mesh.size
-        penalty = np.concatenate(
-            [np.full(size, 0.0 if term is free else problem.ridge) for term, size in zip(self._terms, self._sizes, strict=True)]
-        )
+        penalty = problem.ridge * held
         self._root = np.sqrt(problem.probabilities)[:, None]
         some = np.unique(np.linspace(0, n - 1, min(n, _JUDGED)).astype(int))
         with jax.enable_x64(True):
@@ -107,9 +105,9 @@ class IterativePrimal(Prepared):
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         only_its_own_ridge(ridge)
         mean = self._root[:, 0] ** 2 @ values
-        centred = self._root * (values - mean)
-        variance = np.sum(centred**2, axis=0)
         with jax.enable_x64(True):
+            centred = np.asarray(without_rounding(self._root * (values - mean), self._root * values))
+            variance = np.sum(centred**2, axis=0)
             f = jnp.asarray(np.pad(centred, ((0, self._size - len(values)), (0, 0))))
             right = _transpose(self._system, f)
             every = jnp.concatenate([right, self._system.means[:, None]], axis=1)
@@ -130,8 +128,7 @@ class IterativePrimal(Prepared):
             theta = np.asarray(solution[:, :-1])
             through = np.asarray(self._system.means @ solution[:, :-1] + solution[:, -1] @ residual[:, :-1])
         self.result, self.stats = ended(ending, self._options, Result.OK, self.stats)
-        blocks = np.split(theta, np.cumsum(self._sizes)[:-1])
-        return Solution(mean - through, tuple(LinearTerm(*pair) for pair in zip(self._terms, blocks, strict=True)))
+        return Solution(mean - through, linear_terms(self._terms, theta, self._problem.x.shape[1]))
 
 
 @eqx.filter_jit

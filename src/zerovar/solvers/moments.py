@@ -91,29 +91,42 @@ def solve(matrix: Float64[np.ndarray, "k k"], penalty: Float64[np.ndarray, " p"]
     p = len(penalty)
     means = matrix[0, 1:] / matrix[0, 0]
     centred = matrix[1:, 1:] / matrix[0, 0] - np.outer(means, means)
-    diagonal = centred.diagonal()[:p] + penalty
     stats: dict[str, Any] = {"form": "primal from moments", "unknowns": p, "rank": p, "rcond": 0.0}
     if not np.isfinite(centred).all():
         nothing = np.full(len(means) - p, np.nan)
         return Solved(nothing, np.full((p, len(nothing)), np.nan), Result.SINGULAR, stats)
-    scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    gram = centred[:p, :p] * np.outer(scale, scale)
-    np.fill_diagonal(gram, np.where(diagonal > 0, 1.0, 0.0))
-    right = scale[:, None] * centred[:p, p:]
-    factor, info = lapack.dpotrf(gram, lower=1, clean=0)
-    stats["rcond"] = float(factor.diagonal().min() ** 2) if info == 0 else 0.0
-    result = Result.OK
-    if stats["rcond"] >= _SMALLEST_PIVOT:
-        theta = lapack.dpotrs(factor, right, lower=1)[0]
-    else:
-        values, vectors = eigh(gram, check_finite=False)
-        kept = values > _SMALLEST_EIGENVALUE * values[-1]
-        theta = vectors[:, kept] @ ((vectors[:, kept].T @ right) / values[kept, None])
-        stats |= {"form": "primal from moments, by eigenvectors", "rank": int(kept.sum())}
-        stats["rcond"] = float(values[kept][0] / values[-1])
-        result = Result.OK if kept.all() else Result.RANK_DEFICIENT
-    theta = scale[:, None] * theta
+    gram = centred[:p, :p].copy()
+    gram[np.diag_indices(p)] += penalty
+    basis, stats["rcond"], by_eigenvectors = whitening(gram)
+    theta = basis @ (basis.T @ centred[:p, p:])
+    stats["rank"] = basis.shape[1]
+    if by_eigenvectors:
+        stats["form"] += ", by eigenvectors"
+    result = Result.OK if stats["rank"] == p else Result.RANK_DEFICIENT
     return Solved(means[p:] - means[:p] @ theta, theta, result, stats)
+
+
+class Whitening(NamedTuple):
+    """T with TᵀHT = 1, (p, rank); the smallest squared pivot of H at unit diagonal; and whether eigenvectors were needed."""
+
+    matrix: Float64[np.ndarray, "p r"]
+    rcond: float
+    by_eigenvectors: bool
+
+
+def whitening(gram: Float64[np.ndarray, "p p"]) -> Whitening:
+    """By Cholesky at unit diagonal, or by the eigenvectors that rounding has left, so that H⁻¹ = TTᵀ on what it determines."""
+    diagonal = gram.diagonal()
+    scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
+    unit = gram * np.outer(scale, scale)
+    factor, info = lapack.dpotrf(unit, lower=1, clean=1)
+    rcond = float(factor.diagonal().min() ** 2) if info == 0 else 0.0
+    if rcond >= _SMALLEST_PIVOT:
+        return Whitening(scale[:, None] * lapack.dtrtri(factor, lower=1)[0].T, rcond, False)
+    values, vectors = eigh(unit, check_finite=False)
+    kept = values > _SMALLEST_EIGENVALUE * values[-1]
+    basis = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
+    return Whitening(basis, float(values[kept][0] / values[-1]), True)
 
 
 @functools.partial(jax.jit, static_argnums=0)  # not Equinox's, whose dispatch would cost a tenth of a tile's time

@@ -14,7 +14,8 @@ from scipy.linalg import blas, lapack, qr, solve_triangular
 from ..families import LinearFamily
 from .base import Groups, Prepared, Problem, Result, Solution, Values, only_its_own_ridge, solve_group
 from .blocks import feature_matrix
-from .terms import LinearTerm
+from .moments import arranged
+from .terms import linear_terms
 
 _EPS = np.finfo(np.float64).eps
 # The Cholesky route is taken while ΦᵀΦ, at unit diagonal, keeps pivots above this: refinement then restores full accuracy.
@@ -34,10 +35,8 @@ class CentredFeatures:
     def __init__(self, problem: Problem, penalised: LinearFamily | None, free: LinearFamily | None):
         self.terms = tuple(term for term in (penalised, free) if term is not None)
         blocks = [feature_matrix(term, problem.x, problem.s) for term in self.terms]
-        self._sizes = [len(block) for block in blocks]
-        self.penalty = np.full(sum(self._sizes), problem.ridge)
-        if free is not None:
-            self.penalty[-self._sizes[-1] :] = 0.0
+        self._dim = problem.x.shape[1]
+        self.penalty = problem.ridge * arranged(problem.family, self._dim)[1]
         self.raw = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
         self.free_intercept = np.isinf(problem.intercept_variance)
         if not self.free_intercept:  # the constant is one more penalised feature
@@ -87,8 +86,7 @@ class CentredFeatures:
             intercept = mean - self._means @ theta
         else:
             intercept, theta = self._constant * theta[0], theta[1:]
-        blocks = np.split(theta, np.cumsum(self._sizes)[:-1])
-        return Solution(intercept, tuple(LinearTerm(*pair) for pair in zip(self.terms, blocks, strict=True)))
+        return Solution(intercept, linear_terms(self.terms, theta, self._dim))
 
 
 class Primal(Prepared):

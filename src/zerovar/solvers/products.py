@@ -17,9 +17,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from ..families import LinearFamily
-
-_TILE = {"cpu": 512}  # rows of a tile: its intermediate arrays stay in a processor's cache
-_WIDE_TILE = 4096  # on an accelerator
+from .blocks import gram_diagonal
 
 Vectors = Float[Array, "n q"]
 
@@ -60,7 +58,7 @@ class MadeAnew(eqx.Module):
     mesh: Mesh = eqx.field(static=True)
 
     def __call__(self, v: Vectors) -> Vectors:
-        return self.points.root * self._product(self.points, self.points, self.points.root * v)
+        return self.points.root * self._product(self.points.root * v)
 
     def columns(self, chosen: Any) -> Float[Array, "n r"]:
         some = jax.tree.map(lambda leaf: leaf[chosen], self.points)
@@ -77,13 +75,10 @@ class MadeAnew(eqx.Module):
         return _weighted(jax.lax.map(one, rows), self.points.root[rows])
 
     def diagonal(self) -> Float[Array, " n"]:
-        def one(x, s):
-            return self.family.gram(x[None], s[None], x[None], s[None])[0, 0]
+        return gram_diagonal(self.family, self.points.x, self.points.s) * self.points.root[:, 0] ** 2
 
-        return jax.vmap(one)(self.points.x, self.points.s) * self.points.root[:, 0] ** 2
-
-    def _product(self, rows: Points, columns: Points, v: Vectors) -> Vectors:
-        across = (in_tiles(columns, self.tile), v.reshape(-1, self.tile, v.shape[1]))
+    def _product(self, v: Vectors) -> Vectors:
+        across = (in_tiles(self.points, self.tile), v.reshape(-1, self.tile, v.shape[1]))
 
         def of_row(row: Points) -> Any:
             def add(total, column):
@@ -95,7 +90,7 @@ class MadeAnew(eqx.Module):
         def of_share(share: Points) -> Any:
             return jax.lax.map(of_row, in_tiles(share, self.tile)).reshape(-1, v.shape[1])
 
-        return by_device(of_share, self.mesh, rows)
+        return by_device(of_share, self.mesh, self.points)
 
 
 Product = Stored | MadeAnew
@@ -130,7 +125,8 @@ def over_draws(function: Callable[..., Any], mesh: Mesh, draws: Any, *others: An
 
 
 def tile_rows() -> int:
-    return _TILE.get(jax.default_backend(), _WIDE_TILE)
+    """Few enough on a processor that a tile's intermediate arrays stay in its cache."""
+    return 512 if jax.default_backend() == "cpu" else 4096
 
 
 def padded_points(x: np.ndarray, s: np.ndarray, root: np.ndarray, size: int) -> Points:

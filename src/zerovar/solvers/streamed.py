@@ -7,22 +7,18 @@ everything else: θ = TTᵀΦᵀf, and the hat matrix is ΦT(ΦT)ᵀ.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float64, Int
-from scipy.linalg import eigh, lapack
 
-from ..families import LinearFamily
-from .base import Groups, Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from .base import Groups, Prepared, Problem, Result, Solution, Values, only_its_own_ridge, packed
 from .blocks import feature_matrix
-from .moments import moments
+from .moments import arranged, moments, whitening
 from .primal import without
-from .terms import LinearTerm
+from .terms import linear_terms
 
 _EPS = np.finfo(np.float64).eps
 _ROWS = 4096  # of a pass
-_SMALLEST_PIVOT, _SMALLEST_EIGENVALUE = 1e-10, 1e-12
 _REFINE_BELOW = 1e-3
 
 Rows = Int[np.ndarray, " k"]
@@ -31,29 +27,26 @@ Rows = Int[np.ndarray, " k"]
 class Streamed(Prepared):
     """Least squares on features that are never kept, with a diagonal penalty and a free intercept."""
 
-    def __init__(self, problem: Problem, penalised: LinearFamily | None, free: LinearFamily | None):
+    def __init__(self, problem: Problem):
         self._problem = problem
         self._p = problem.probabilities
         n, d = problem.x.shape
-        self._terms = tuple(term for term in (penalised, free) if term is not None)
-        self._sizes = [term.num_features(d) or 0 for term in self._terms]
-        held = [0.0 if term is free else problem.ridge for term in self._terms]
-        self._penalty = np.repeat(held, self._sizes)
+        self._terms, held = arranged(problem.family, d)
+        self._penalty = problem.ridge * held
         nothing, first = np.zeros((n, 0)), np.zeros(1, dtype=int)
         matrix = moments(self._terms, problem.x, problem.s, nothing, self._p, first).matrix
         self._means = matrix[0, 1:]
         gram = matrix[1:, 1:] - np.outer(self._means, self._means)
         gram[np.diag_indices(len(gram))] += self._penalty
-        self._whitening, rank, rcond = _whitening(gram)
-        self._rcond = rcond
+        self._whitening, self._rcond, _ = whitening(gram)
+        rank, rcond = self._whitening.shape[1], self._rcond
         self.result = Result.OK if rank == len(gram) else Result.RANK_DEFICIENT
         self.stats = {"form": "primal, streamed", "unknowns": len(gram), "rank": rank, "ridge": problem.ridge, "rcond": rcond}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         only_its_own_ridge(ridge)
         theta, intercept = self._fit(values)
-        blocks = np.split(theta, np.cumsum(self._sizes)[:-1])
-        return Solution(intercept, tuple(LinearTerm(*pair) for pair in zip(self._terms, blocks, strict=True)))
+        return Solution(intercept, linear_terms(self._terms, theta, self._problem.x.shape[1]))
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
         only_its_own_ridge(ridge)
@@ -104,31 +97,10 @@ class Streamed(Prepared):
         return np.concatenate([feature_matrix(term, x, s) for term in self._terms]) - self._means[:, None]
 
 
-def _whitening(gram: np.ndarray) -> tuple[Float64[np.ndarray, "p r"], int, float]:
-    """T with TᵀHT = 1, its rank, and the smallest squared pivot at unit diagonal."""
-    diagonal = gram.diagonal()
-    scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
-    unit = gram * np.outer(scale, scale)
-    factor, info = lapack.dpotrf(unit, lower=1, clean=1)
-    rcond = float(factor.diagonal().min() ** 2) if info == 0 else 0.0
-    if rcond > _SMALLEST_PIVOT:
-        return scale[:, None] * lapack.dtrtri(factor, lower=1)[0].T, len(gram), rcond
-    values, vectors = eigh(unit, check_finite=False)
-    kept = values > _SMALLEST_EIGENVALUE * values[-1]
-    basis = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
-    return basis, int(kept.sum()), float(values[kept][0] / values[-1])
-
-
 def _batches(n: int, groups: Groups | None) -> Iterator[tuple[Rows, list[slice]]]:
     """Rows in batches of about `_ROWS` that hold whole groups, and where each group is in its batch."""
-    if groups is None:
-        for start in range(0, n, _ROWS):
-            yield np.arange(start, min(start + _ROWS, n)), []
+    if groups is not None:
+        yield from packed(groups, _ROWS)
         return
-    waiting: list[np.ndarray] = []
-    for k, group in enumerate(groups):
-        waiting.append(group)
-        if sum(map(len, waiting)) >= _ROWS or k + 1 == len(groups):
-            ends = np.cumsum([0, *map(len, waiting)])
-            yield np.concatenate(waiting), [slice(*pair) for pair in pairwise(ends)]
-            waiting = []
+    for start in range(0, n, _ROWS):
+        yield np.arange(start, min(start + _ROWS, n)), []

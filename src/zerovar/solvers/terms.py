@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -32,6 +33,13 @@ class LinearTerm(Term):
 
     def __call__(self, x, s):
         return evaluate(self.family, self.coefficients, x, s)
+
+
+def linear_terms(families: Sequence[LinearFamily], theta: Float64[np.ndarray, "p q"], d: int) -> tuple[LinearTerm, ...]:
+    """A term a family, from the coefficients of all their features in d dimensions, side by side."""
+    sizes = [family.num_features(d) or 0 for family in families]
+    shares = np.split(theta, np.cumsum(sizes)[:-1])
+    return tuple(LinearTerm(*pair) for pair in zip(families, shares, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
