@@ -36,12 +36,12 @@ def cholesky_rows(sizes: tuple[int, ...]) -> list[Row]:
             matrix = jnp.eye(n) + 0.1 / n
             root = jax.jit(jnp.linalg.cholesky)
             root(matrix).block_until_ready()
-            floor = best(lambda root=root, matrix=matrix: root(matrix).block_until_ready(), 5)
+            floor = best(lambda root=root, matrix=matrix: root(matrix).block_until_ready(), 10)
             del matrix
-        fit = best(lambda sample=sample, f=f, objective=objective: zv.fit(FAMILY, sample, f, objective, zv.Exact()), 4)
+        fit = best(lambda sample=sample, f=f, objective=objective: zv.fit(FAMILY, sample, f, objective, zv.Exact()), 10)
         prepared = zv.fit(FAMILY, sample, f, objective, zv.Exact())
         rows.append(Row(f"exact fit, n = {n}", floor, fit, 2.0))
-        rows.append(Row(f"  with leave-one-out, n = {n}", floor, fit + best(prepared.leave_out, 1)))
+        rows.append(Row(f"  with leave-one-out, n = {n}", floor, fit + best(prepared.leave_out, 2)))
     return rows
 
 

@@ -12,10 +12,12 @@ from problems import gaussian
 from tables import rows
 
 import zerovar as zv
-from zerovar.solvers import choice, dual, exact, factors
+from zerovar.solvers import choice, dual, exact, factors, preconditioner
 from zerovar.solvers.blocks import feature_matrix, gram_matrix
 from zerovar.solvers.centres import WAYS, choose
+from zerovar.solvers.conjugate import System, conjugate_gradients
 from zerovar.solvers.preconditioner import neighbours
+from zerovar.solvers.products import Stored, slab_rows
 
 GAUSSIAN = zv.kernels.Gaussian(2.0)
 SUM = zv.Polynomial(2, weight=(np.inf, 1.0)) + zv.Kernel(GAUSSIAN)
@@ -59,6 +61,76 @@ def test_conjugate_gradients_keep_their_promise(case, keep):
     sharp = zv.fit(family, sample, values, objective, zv.CG(keep=keep, tolerance=1e-6))
     np.testing.assert_allclose(sharp.intercept, reference.intercept, atol=1e-6 * np.max(error) + 1e-12)
     assert sharp.stats["iterations"] >= found.stats["iterations"]
+
+
+class Bare(System):
+    """A matrix without a preconditioner."""
+
+    matrix: jax.Array
+
+    def apply(self, v):
+        return self.matrix @ v
+
+    def precondition(self, v):
+        return v
+
+
+def test_smoothed_residuals_never_grow():
+    """Those of conjugate gradients do (the control); the smoothed solution's are those that it says it has, and the solution
+    is the other's in the end."""
+    rng = np.random.default_rng(5)
+    turn = np.linalg.qr(rng.normal(size=(60, 60)))[0]
+    matrix, right = turn * np.geomspace(1e-5, 1, 60) @ turn.T, rng.normal(size=(60, 2))
+    seen = []
+    with jax.enable_x64(True):
+        system = Bare(jax.numpy.asarray(matrix))
+        conjugate_gradients(system, jax.numpy.asarray(right), lambda state, _: seen.append(state) or 2.0, 400, False)
+    plain, smooth = (
+        np.array([np.linalg.norm(getattr(state, name), axis=0) for state in seen]) for name in ("residual", "smooth_residual")
+    )
+    assert np.any(np.diff(plain, axis=0) > 0)
+    assert np.all(np.diff(smooth, axis=0) <= 1e-12)
+    assert np.all(smooth <= plain + 1e-12)
+    for state in seen[::10]:
+        np.testing.assert_allclose(right - matrix @ np.asarray(state.smooth), state.smooth_residual, atol=1e-8)
+    np.testing.assert_allclose(seen[-1].smooth, np.linalg.solve(matrix, right), rtol=1e-4)
+
+
+def test_preconditioners_of_host_and_device_are_the_same():
+    """And the low rank with what it leaves within blocks is inverted: one block of all draws leaves nothing to iterate for."""
+    rng = np.random.default_rng(6)
+    points = rng.normal(size=(256, 3))
+    gram = np.exp(-0.5 * np.sum((points[:, None] - points) ** 2, axis=2))
+    low = np.linalg.cholesky(gram[:40, :40] + 1e-10 * np.eye(40))
+    low = np.linalg.solve(low, gram[:40]).T
+    order = rng.permutation(256)
+    for block in (64, 256):
+        near = np.stack([gram[np.ix_(rows, rows)] for rows in order.reshape(-1, block)])
+        with jax.enable_x64(True):
+            arrays = [jax.numpy.asarray(array) for array in (near, low, order)]
+            device = [np.asarray(part) for part in preconditioner._on_device(*arrays, 1e-3)]
+            host = preconditioner._on_host(near, low, order, 1e-3)
+            for one, other in zip(host, device, strict=True):
+                np.testing.assert_allclose(one, other, atol=1e-9 * np.abs(other).max())
+            part = preconditioner.Order(arrays[2], jax.numpy.argsort(arrays[2]), *map(jax.numpy.asarray, host))
+            whole = preconditioner.Preconditioner(arrays[1], arrays[1].T, (part,))
+            inverse = np.asarray(whole(jax.numpy.eye(256)))
+            rows, diagonal = (np.asarray(found) for found in whole.diagonal(jax.numpy.arange(0, block, 3)))
+        np.testing.assert_allclose(diagonal, inverse.diagonal()[rows], rtol=1e-6)
+        apart = np.abs(inverse @ (gram + 1e-3 * np.eye(256)) - np.eye(256)).max()
+        assert apart < 1e-7 if block == 256 else apart > 1e-3
+
+
+def test_products_by_slabs():
+    """Where a product with the whole Gram would be copied: every slab of rows by itself, in whole tiles."""
+    rng = np.random.default_rng(7)
+    with jax.enable_x64(True):
+        matrix, root, v = (jax.numpy.asarray(rng.normal(size=shape)) for shape in ((192, 192), (192, 1), (192, 5)))
+        np.testing.assert_allclose(Stored(matrix, root, 64)(v), Stored(matrix, root)(v), rtol=1e-12)
+    rows = slab_rows(102_400, 4096)
+    assert rows % 4096 == 0
+    assert 102_400 % rows == 0
+    assert slab_rows(24_576, 4096) == 8192
 
 
 def test_a_stall_is_reported():

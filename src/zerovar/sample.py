@@ -231,6 +231,8 @@ class Standardisation:
 
 def distinct(rows: np.ndarray) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
     """The numbers of the first of all equal rows of (n, k), and where each row is among them."""
+    if np.all(np.diff(np.sort(rows[:, 0]))):  # so most often, and sorting numbers is ten times faster than sorting rows
+        return np.arange(len(rows)), np.arange(len(rows))
     # + 0.0 turns -0.0 into 0.0, which compares equal but has other bytes
     bits = np.ascontiguousarray(rows + 0.0)
     keys = bits.view(np.dtype((np.void, bits.dtype.itemsize * bits.shape[1])))[:, 0]

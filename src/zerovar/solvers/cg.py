@@ -22,7 +22,7 @@ class CG(Solver):
     by tiles (O(m² d), memory O(m)), preconditioned by a Nyström approximation plus blocks of neighbours. The primal, where it
     is less work: products with features that are never kept, of a quadratic polynomial never even made (O(m d²)).
     It stops when, by its own estimate, the intercept is within `tolerance` standard errors of the exact solution's, and g so
-    near that at the default tolerance the variance of f − g is larger by about a tenth.
+    near that at the default tolerance the variance of f − g is larger by a few hundredths.
     There are no closed-form leave-out residuals: `estimate` cross-fits.
 
     rank: of the Nyström approximation, its number of centres; default a fortieth of the draws, 100 to 1000, and on an

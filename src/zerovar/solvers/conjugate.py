@@ -5,6 +5,10 @@ and what the residual r = h − Au still says about c is added: c ≈ base − �
 errors, ⟨e_z, e_u⟩_A, where that of ℓᵀu alone is one of them. It takes a third of the iterations or less, and the energies that
 conjugate gradients bring along say when to stop: ‖e‖_A² is the sum of what later iterations will add (Hestenes and Stiefel),
 seen a few iterations later and continued as a geometric series.
+
+Residuals leap up and down while energies fall. Where the residual is what matters, as it is for g at the draws, a smoothed
+solution is kept along (Schönauer and Weiss): on the line from the last one to the iterate, where its residual is shortest. It
+comes for two sums and halves the iterations.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from .base import Result
 _EVERY = 5  # iterations between looks at how far it is
 _ROUNDING = 1e-13  # relative
 _SLOWEST = 0.97  # ratio of successive energies that a geometric series may be continued with
+_FIRST = 3 * _EVERY  # iterations before the first look: two series that can be held against each other
 
 
 class System(eqx.Module):
@@ -46,6 +51,8 @@ class State(NamedTuple):
     residual: Float[Array, "n k"]
     direction: Float[Array, "n k"]
     size: Float[Array, " k"]  # residual · preconditioned residual
+    smooth: Float[Array, "n k"]  # the smoothed solution
+    smooth_residual: Float[Array, "n k"]
 
 
 class Ending(NamedTuple):
@@ -76,7 +83,7 @@ def conjugate_gradients(
             while len(energies) < limit and distance > 1:
                 state, gained = _advance(system, state, min(_EVERY, limit - len(energies)))
                 energies = np.concatenate([energies, np.asarray(gained)])
-                if len(energies) >= 2 * _EVERY:
+                if len(energies) >= _FIRST:
                     distance = judge(state, energies)
                 bar.update(task, completed=len(energies), description=f"error {distance:.2g} of what is tolerated")
         except KeyboardInterrupt:  # what there is serves: any g has mean zero
@@ -95,7 +102,11 @@ def ended(ending: Ending, options: Any, before: Result, stats: dict[str, Any]) -
 
 
 def still_to_come(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
-    """What later iterations will add to the energies, which is ‖e‖_A² now."""
+    """What later iterations will add to the energies, which is ‖e‖_A² now: the more of what now and the last look say."""
+    return np.maximum(_continued(energies), _continued(energies[:-_EVERY]) - energies[-_EVERY:].sum(axis=0))
+
+
+def _continued(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
     before, last = energies[-2 * _EVERY : -_EVERY].sum(axis=0), energies[-_EVERY:].sum(axis=0)
     ratio = np.clip(np.divide(last, before, out=np.zeros_like(last), where=before > 0), 0.0, _SLOWEST**_EVERY)
     return last * ratio / (1 - ratio)
@@ -115,7 +126,8 @@ def largest_ratio(errors: Any, tolerable: Any) -> float:
 @eqx.filter_jit
 def _start(system: System, right: Float[Array, "n k"]) -> State:
     direction = system.precondition(right)
-    return State(jnp.zeros_like(right), right, direction, jnp.sum(right * direction, axis=0))
+    nothing = jnp.zeros_like(right)
+    return State(nothing, right, direction, jnp.sum(right * direction, axis=0), nothing, right)
 
 
 @eqx.filter_jit
@@ -126,12 +138,12 @@ def _advance(system: System, state: State, steps: int) -> tuple[State, Float[Arr
         residual = state.residual - length * image
         better = system.precondition(residual)
         size = jnp.sum(residual * better, axis=0)
-        new = State(
-            state.solution + length * state.direction,
-            residual,
-            better + _ratio(size, state.size) * state.direction,
-            size,
-        )
+        solution = state.solution + length * state.direction
+        direction = better + _ratio(size, state.size) * state.direction
+        apart = state.smooth_residual - residual
+        share = _ratio(jnp.sum(state.smooth_residual * apart, axis=0), jnp.sum(apart**2, axis=0))
+        smooth = state.smooth + share * (solution - state.smooth)
+        new = State(solution, residual, direction, size, smooth, state.smooth_residual - share * apart)
         return new, length * state.size
 
     return jax.lax.scan(step, state, None, length=steps)

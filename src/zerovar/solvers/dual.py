@@ -40,9 +40,9 @@ class Dual(Prepared):
         self._factor = factor_of(penalised, problem.x, problem.s, shift)
         ridge = problem.ridge
         self.result = Result.OK
-        floor = 10 * n * _EPS * self._factor.diagonal.mean()
         if not (self._factor.factorise(ridge / self.probabilities) and self._factor.rcond > n * _EPS):
             self.result = Result.RIDGE_RAISED
+            floor = 10 * n * _EPS * self._factor.diagonal().mean()
             ridge = max(ridge, floor / n)
             if not self._factor.factorise(np.maximum(problem.ridge / self.probabilities, floor)):
                 self.result = Result.SINGULAR
@@ -55,15 +55,11 @@ class Dual(Prepared):
         }
         if self.result is Result.SINGULAR:
             return
-        self._border_solved, self._schur = None, None
+        self._border_solved: np.ndarray | None = None
         if self.border.shape[1]:
             self._orthonormal, self._triangle, full = economic_qr(self.border)
             if not full:
                 self.result = Result.COLLINEAR
-                return
-            self._border_solved = self._factor.solve(self._orthonormal)
-            schur = self._orthonormal.T @ self._border_solved
-            self._schur = np.linalg.cholesky(0.5 * (schur + schur.T))
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         only_its_own_ridge(ridge)
@@ -75,6 +71,7 @@ class Dual(Prepared):
         if np.isfinite(self.intercept_variance):
             return self.intercept_variance * self._dual_coefficients(np.ones((len(self.border), 1)))[0][:, 0]
         # c = e₀ᵀR⁻¹S⁻¹QᵀA⁻¹f with border = QR and S = QᵀA⁻¹Q
+        assert self._border_solved is not None, "known once something was solved"
         first = solve_triangular(self._triangle, np.eye(self.border.shape[1])[0], trans=1)
         return self._border_solved @ self._solve_schur(first)
 
@@ -97,15 +94,24 @@ class Dual(Prepared):
         return out
 
     def _dual_coefficients(self, values: Values) -> tuple[Values, Free]:
-        if self._border_solved is None:
+        if not self.border.shape[1]:
             return self._factor.solve(values), np.zeros((0, values.shape[1]))
         # What the border explains is taken out first: exact, whatever the condition of A
         first = self._orthonormal.T @ values
-        rest = values - self._orthonormal @ first
-        a = self._factor.solve(rest)
+        a = self._solved_with_border(values - self._orthonormal @ first)
         second = self._solve_schur(self._orthonormal.T @ a)
         a -= self._border_solved @ second
         return a, solve_triangular(self._triangle, first + second)
+
+    def _solved_with_border(self, right: Values) -> Values:
+        """A⁻¹ right; the first time, A⁻¹ of the border along with it."""
+        if self._border_solved is not None:
+            return self._factor.solve(right)
+        both = self._factor.solve(np.concatenate([self._orthonormal, right], axis=1))
+        self._border_solved, rest = np.split(both, [self.border.shape[1]], axis=1)
+        schur = self._orthonormal.T @ self._border_solved
+        self._schur = np.linalg.cholesky(0.5 * (schur + schur.T))
+        return rest
 
     def _solve_schur(self, right: np.ndarray) -> np.ndarray:
         return cho_solve((self._schur, True), right)

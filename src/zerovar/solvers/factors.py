@@ -28,7 +28,7 @@ _in_place = functools.partial(jax.jit, donate_argnums=0)  # the first argument's
 
 _TILE = 4096
 _WORTHWHILE = 2048  # draws from which an accelerator is used
-_ROUND, _COPIES = 512, 6  # one tile, of a multiple of this many draws, holds all of them if memory has room for so many of it
+_ROUND, _COPIES = 128, 6  # one tile, of a multiple of this many draws, holds all of them if memory has room for so many of it
 
 Vector = Float64[np.ndarray, " n"]
 Columns = Float64[np.ndarray, "n q"]
@@ -37,8 +37,11 @@ Columns = Float64[np.ndarray, "n q"]
 class Factor(ABC):
     """A⁻¹ on vectors, and blocks of it."""
 
-    diagonal: Vector  # of K + shift
     rcond: float  # smallest over largest squared pivot, 0 if there is no factor
+
+    @abstractmethod
+    def diagonal(self) -> Vector:
+        """Of K + shift."""
 
     @abstractmethod
     def factorise(self, ridge: Vector) -> bool:
@@ -73,14 +76,17 @@ class OnHost(Factor):
         if shift:
             array += shift
         self._array = array.T  # Fortran order, as LAPACK wants it; symmetric, so the same matrix
-        self.diagonal = self._array.diagonal().copy()
+        self._diagonal = self._array.diagonal().copy()
         self._untouched, self._inverted = True, False
+
+    def diagonal(self):
+        return self._diagonal
 
     def factorise(self, ridge):
         if not self._untouched:
             self._restore()
         self._untouched = False
-        np.fill_diagonal(self._array, self.diagonal + ridge)
+        np.fill_diagonal(self._array, self._diagonal + ridge)
         _, info = lapack.dpotrf(self._array, lower=1, overwrite_a=1, clean=0)
         pivots = self._array.diagonal()
         self.rcond = float((pivots.min() / pivots.max()) ** 2) if info == 0 else 0.0
@@ -94,7 +100,7 @@ class OnHost(Factor):
 
     def inverse_diagonal(self):
         self._invert()
-        n = len(self.diagonal)
+        n = len(self._array)
         steps = [np.arange(i, min(i + 256, n)) for i in range(0, n, 256)]
         return np.concatenate([np.sum(self._inverse_columns(step) ** 2, axis=0) for step in steps])
 
@@ -105,7 +111,7 @@ class OnHost(Factor):
             yield group, columns.T @ columns
 
     def _restore(self) -> None:
-        n = len(self.diagonal)
+        n = len(self._array)
         for start in range(0, n, 256):
             stop = min(start + 256, n)
             self._array[stop:, start:stop] = self._array[start:stop, stop:].T
@@ -136,8 +142,11 @@ class OnDevice(Factor):
         self._n, self._count = len(x), -(-len(x) // tile)
         with jax.enable_x64(True):
             self._x, self._s = (jnp.asarray(self._padded(array)) for array in (x, s))
-            found = [gram_diagonal(family, a, b) for a, b in zip(self._x, self._s, strict=True)]
-            self.diagonal = np.concatenate([np.asarray(part) for part in found])[: self._n] + shift
+
+    def diagonal(self):
+        with jax.enable_x64(True):
+            found = [gram_diagonal(self._family, a, b) for a, b in zip(self._x, self._s, strict=True)]
+            return np.concatenate([np.asarray(part) for part in found])[: self._n] + self._shift
 
     def factorise(self, ridge):
         whole = np.pad(ridge, (0, self._count * self._tile - self._n)).reshape(self._count, -1)
@@ -148,8 +157,8 @@ class OnDevice(Factor):
             for j in range(self._count):
                 for i in range(j, self._count):
                     points = (self._x[i], self._s[i], self._x[j], self._s[j])
-                    tile = _gram(self._family, *points, real[i], real[j], self._shift)
-                    tile = _with_diagonal(tile, whole[i], real[i]) if i == j else tile
+                    diagonal = whole[i] + (1 - real[i]) if i == j else None
+                    tile = _gram(self._family, *points, real[i], real[j], self._shift, diagonal)
                     for k in range(j):
                         tile = _less(tile, tiles[i, k], tiles[j, k])
                     tiles[i, j] = _root(tile) if i == j else _over(tile, tiles[j, j])
@@ -205,13 +214,9 @@ class OnDevice(Factor):
 
 
 @eqx.filter_jit
-def _gram(family, x, s, y, t, row, column, shift):
-    return (family.gram(x, s, y, t) + shift) * row[:, None] * column
-
-
-@_in_place
-def _with_diagonal(tile, ridge, real):
-    return tile + jnp.diag(ridge + (1 - real))
+def _gram(family, x, s, y, t, row, column, shift, diagonal):
+    tile = (family.gram(x, s, y, t) + shift) * row[:, None] * column
+    return tile if diagonal is None else tile + jnp.where(jnp.eye(len(x), dtype=bool), diagonal, 0.0)
 
 
 @_in_place

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float64
+from jaxtyping import Array, Float, Float64, Int
 from scipy.linalg import solve_triangular
 
 from ..families import LinearFamily, Translates
@@ -26,11 +26,10 @@ from .products import Product, mesh_of_draws, padded_points, product, tile_rows
 from .terms import LinearTerm
 
 _EPS = np.finfo(np.float64).eps
-_BLOCK = 512  # draws that are neighbours to the preconditioner
-_FEWEST = 100  # centres
 _ORDERS = 3  # in which draws are put
-_ALIGNED = 1 / 3  # share of the bound on an intercept's error that was ever met: two errors are never quite parallel
-_ROUGHER = 3.0  # what is tolerated of g, in deviations: at 0.3 of one the variance of f − g grows by a tenth
+_JUDGED = 2048  # draws that standard errors are judged by
+_ALIGNED = 0.1  # share of the bound on an intercept's error that is met, at most: two errors are far from parallel
+_ROUGHER = 5.0  # what is tolerated of g, in deviations: at 0.5 of one the variance of f − g grows by less than a tenth
 
 
 class Bordered(System):
@@ -57,34 +56,49 @@ class Start(NamedTuple):
     contrast: Float[Array, " n"]  # u
     functional: Float[Array, "n 1"]  # ℓ
     probe: Float[Array, "n 1"]  # random signs, off the border
-    inverse_diagonal: Float[Array, " n"]  # the preconditioner's; infinite in the padding
+    judged: Int[Array, " k"]  # draws for estimates of size
+    inverse_diagonal: Float[Array, " k"]  # the preconditioner's, there
 
 
-def _default_rank(n: int) -> int:
-    """One centre for so many draws. An accelerator's products are cheap: four times the rank, a third of the iterations."""
-    draws, most = (40, 1000) if jax.default_backend() == "cpu" else (10, 2000)
-    return int(np.clip(n // draws, _FEWEST, most))
+def _sizes_for(n: int) -> tuple[int, int]:
+    """Rank and block, of neighbours, of the preconditioner. To an accelerator both are cheap, iterations are not."""
+    draws, most, block = (40, 1000, 512) if jax.default_backend() == "cpu" else (10, 2000, 2048)
+    fewest = -(-n // 64) * 64
+    return int(np.clip(n // draws, 100, most)), min(block, max(512, 1 << (n // 10).bit_length()), fewest)
 
 
 @eqx.filter_jit
-def _started(system: Bordered, first: Any, signs: Any) -> Start:
+def _started(system: Bordered, first: Any, signs: Any, places: Any) -> Start:
     contrast = system.free @ first
-    diagonal = jnp.where(signs[:, 0] == 0, jnp.inf, system.preconditioner.diagonal())
-    return Start(contrast, system.off(system.product(contrast[:, None])), system.off(signs), diagonal)
+    functional = system.off(system.product(contrast[:, None]))
+    return Start(contrast, functional, system.off(signs), *system.preconditioner.diagonal(places))
 
 
 @eqx.filter_jit
-def _sizes(state: State, contrast: Any, inverse_diagonal: Any, trace: Any) -> tuple[Any, Any, Any]:
+def _finished(system: Bordered, start: Start, right: Any, state: State) -> tuple[Any, Any, Any]:
+    """Intercepts (q,), what the free columns take of f − g (b, q), and the weights (n,) of values in an intercept."""
+    q = right.shape[1]
+    adjoint = state.solution[:, q]
+    through = start.functional[:, 0] @ state.solution[:, :q] + adjoint @ state.residual[:, :q]
+    rest = right - system.product(state.smooth[:, :q])
+    return start.contrast @ right - through, system.free.T @ rest, start.contrast - adjoint
+
+
+@eqx.filter_jit
+def _sizes(state: State, start: Start, trace: Any, n: int) -> tuple[Any, Any, Any]:
     """Standard errors (q,), deviations of left-out residuals (q,), and of what g still lacks at the draws (q,).
 
     For a left-out residual a / diag Q, the preconditioner's diagonal stands in for that of Q, brought to its trace, which
     the energy of a column of random signs estimates.
     """
     q = state.solution.shape[1] - 2
-    scale = trace / jnp.sum(jnp.where(jnp.isinf(inverse_diagonal), 0.0, inverse_diagonal))
-    left_out = state.solution[:, :q] / (scale * inverse_diagonal)[:, None]
-    influence = (contrast - state.solution[:, q])[:, None] * left_out
-    return tuple(jnp.linalg.norm(part, axis=0) for part in (influence, left_out, state.residual[:, :q]))
+    some = state.solution[start.judged]
+    diagonal = start.inverse_diagonal * (trace / n) / jnp.mean(start.inverse_diagonal)
+    left_out = some[:, :q] / diagonal[:, None]
+    influence = (start.contrast[start.judged] - some[:, q])[:, None] * left_out
+    more = jnp.sqrt(n / len(some))
+    errors, spread = (more * jnp.linalg.norm(part, axis=0) for part in (influence, left_out))
+    return errors, spread, jnp.linalg.norm(state.smooth_residual[:, :q], axis=0)
 
 
 class IterativeDual(Prepared):
@@ -96,7 +110,7 @@ class IterativeDual(Prepared):
         self._options, self._problem, self._penalised, self._free = options, problem, penalised, free
         n = len(problem.x)
         mesh = mesh_of_draws()
-        block = min(_BLOCK, -(-n // 64) * 64)
+        rank, block = _sizes_for(n)
         tile = block if n < 8 * tile_rows() else max(block, tile_rows())
         self._size = -(-n // (tile * mesh.size)) * tile * mesh.size
         root = np.sqrt(problem.probabilities)
@@ -106,7 +120,7 @@ class IterativeDual(Prepared):
         self.result = Result.OK if independent else Result.COLLINEAR
         if not independent:
             return
-        rank = min(options.rank or _default_rank(n), n)
+        rank = min(options.rank or rank, n)
         rng = np.random.default_rng(seed)
         centres = np.sort(rng.choice(n, rank, replace=False))
         orders = self._orders(block, rng)
@@ -121,7 +135,10 @@ class IterativeDual(Prepared):
             inverse, left = preconditioner(gram, jnp.asarray(centres), jnp.asarray(orders), block, jnp.asarray(ridge))
             border = jnp.asarray(self._padded(self._orthonormal))
             self._system = Bordered(gram, inverse, border, jnp.asarray(ridge))
-            self._start = _started(self._system, jnp.asarray(first), jnp.asarray(signs))
+            places = jnp.asarray(rng.choice(block, min(block, -(-_JUDGED * block // n)), replace=False))
+            start = _started(self._system, jnp.asarray(first), jnp.asarray(signs), places)
+            drawn = np.asarray(start.judged) < n  # not padded
+            self._start = start._replace(judged=start.judged[drawn], inverse_diagonal=start.inverse_diagonal[drawn])
         self._prepared = self.result
         self._weights: np.ndarray | None = None
         self.stats |= {"ridge": ridge, "rank": rank, "unexplained": float(left), "kept": keep}
@@ -136,13 +153,10 @@ class IterativeDual(Prepared):
             ending = conjugate_gradients(
                 self._system, every, self._distance, self._options.max_iterations, self._options.progress
             )
-            solution, residual = ending.state.solution, ending.state.residual[:, :q]
-            inner, adjoint = solution[:, :q], solution[:, q]
-            rest = right - self._system.product(inner)
-            intercept = self._start.contrast @ right - self._start.functional[:, 0] @ inner - adjoint @ residual
-            free = solve_triangular(self._triangle, np.asarray(self._system.free.T @ rest))
-            self._weights = np.asarray(self._start.contrast - adjoint)[:n] * root[:, 0]
-            coefficients = root * np.asarray(inner)[:n]
+            intercept, inside, weights = _finished(self._system, self._start, right, ending.state)
+            free = solve_triangular(self._triangle, np.asarray(inside))
+            self._weights = np.asarray(weights)[:n] * root[:, 0]
+            coefficients = root * np.asarray(ending.state.smooth[:n, :q])
         self.result, self.stats = ended(ending, self._options, self._prepared, self.stats)
         terms = [LinearTerm(Translates(self._penalised, self._problem.x, self._problem.s), coefficients)]
         if self._free is not None:
@@ -160,9 +174,7 @@ class IterativeDual(Prepared):
         q = state.solution.shape[1] - 2
         left = still_to_come(energies)
         trace = energies[:, -1].sum() + left[-1]
-        errors, spread, misfit = (
-            np.asarray(part) for part in _sizes(state, self._start.contrast, self._start.inverse_diagonal, trace)
-        )
+        errors, spread, misfit = (np.asarray(part) for part in _sizes(state, self._start, trace, len(self._problem.x)))
         tolerance = self._options.tolerance
         of_intercept = largest_ratio(_ALIGNED * np.sqrt(left[:q] * left[q]), tolerance * errors)
         return max(of_intercept, largest_ratio(misfit, _ROUGHER * tolerance * spread))

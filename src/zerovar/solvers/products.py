@@ -21,6 +21,9 @@ from .blocks import gram_diagonal
 
 Vectors = Float[Array, "n q"]
 
+_COLUMNS = 8  # products with a multiple of so many columns are faster than with fewer
+_SLAB = 2**28  # numbers: the compiler of an accelerator copies the matrices of a product to try its programs on
+
 
 class Points(eqx.Module):
     """Draws and scores (n, d), padded, with the square roots of their probabilities (n, 1): zero in the padding."""
@@ -35,9 +38,15 @@ class Stored(eqx.Module):
 
     matrix: Float[Array, "n n"]
     root: Float[Array, "n 1"]
+    slab: int | None = eqx.field(static=True, default=None)  # rows of one product; all where None
 
     def __call__(self, v: Vectors) -> Vectors:
-        return self.root * (self.matrix @ (self.root * v))
+        q = v.shape[1]
+        if self.slab is None:
+            whole = jnp.pad(self.root * v, ((0, 0), (0, -q % _COLUMNS)))
+            return self.root * (self.matrix @ whole)[:, :q]
+        slabs = self.matrix.reshape(-1, self.slab, len(v))
+        return self.root * jax.lax.map(lambda rows: rows @ (self.root * v), slabs).reshape(v.shape)
 
     def columns(self, chosen: Any) -> Float[Array, "n r"]:
         return self.root * self.matrix[:, chosen] * self.root[chosen].T
@@ -129,6 +138,12 @@ def tile_rows() -> int:
     return 512 if jax.default_backend() == "cpu" else 4096
 
 
+def slab_rows(n: int, tile: int) -> int:
+    """A divisor of n rows, in whole tiles, for products of no more than so many numbers."""
+    count = n // tile
+    return tile * max(k for k in range(1, count + 1) if count % k == 0 and (k == 1 or k * tile * n <= _SLAB))
+
+
 def padded_points(x: np.ndarray, s: np.ndarray, root: np.ndarray, size: int) -> Points:
     """On the devices, in rows of which `size` is a multiple of the tile."""
     more = ((0, size - len(x)), (0, 0))
@@ -140,8 +155,11 @@ def product(family: LinearFamily, points: Points, tile: int, mesh: Mesh, keep: b
     made_anew = MadeAnew(family, points, tile, mesh)
     if not keep:
         return made_anew
-    matrix = _symmetric(family, points, tile) if mesh.size == 1 else _by_rows(made_anew)
-    return Stored(matrix, points.root)
+    if mesh.size > 1:
+        return Stored(_by_rows(made_anew), points.root)
+    n = len(points.x)
+    whole = jax.default_backend() == "cpu" or n**2 <= 4 * _SLAB
+    return Stored(_symmetric(family, points, tile), points.root, None if whole else slab_rows(n, tile))
 
 
 @eqx.filter_jit
