@@ -153,8 +153,10 @@ def _cluster(folder: str, n: int, count: int, kill: bool = False) -> dict[str, A
     import dask
     from distributed import Client, LocalCluster
 
-    # Dask also has its workers give freed memory back at once (MALLOC_TRIM_THRESHOLD_), which here costs a quarter of the time
-    dask.config.set({"distributed.nanny.pre-spawn-environ": {"OPENBLAS_NUM_THREADS": 1, "OMP_NUM_THREADS": 1}})
+    # One thread each, XLA's too. Dask also has its workers give freed memory back at once (MALLOC_TRIM_THRESHOLD_), which here
+    # costs a quarter of the time
+    threads = {"OPENBLAS_NUM_THREADS": 1, "OMP_NUM_THREADS": 1, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    dask.config.set({"distributed.nanny.pre-spawn-environ": threads})
     options = {"threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": logging.CRITICAL}
     with LocalCluster(n_workers=count, **options) as cluster, Client(cluster) as client:
         draws, scores = _arrays(folder, n)

@@ -1,6 +1,8 @@
 """The layout shows the architecture: imports go one way, files stay short, the version is said once."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,13 @@ def test_imports_go_one_way(path):
     for other in modules_imported(path):
         if (name, other) not in ALLOWED and other in ORDER:
             assert ORDER.index(other) <= ORDER.index(name), f"{name} must not import {other}"
+
+
+def test_what_takes_long_to_import_is_imported_when_used():
+    heavy = ["optax", "scipy.special", "scipy.stats", "scipy.optimize", "arviz_stats", "dask", "matplotlib", "pandas", "xarray"]
+    script = f"import sys, zerovar; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_every_module_has_its_place():

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.special import stdtr
 
 from .errors import listed
 from .sample import Rows, Sample, Standardisation
@@ -179,7 +178,14 @@ def _p_values(batches: Float64[np.ndarray, "b ..."]) -> np.ndarray:
     error = batches.std(axis=0, ddof=1) / np.sqrt(count)
     mean = batches.mean(axis=0)
     statistic = np.divide(np.abs(mean), error, out=np.where(np.abs(mean) > 1e-12, np.inf, 0.0), where=error > 0)
-    return 2 * stdtr(count - 1, -statistic)  # the two tails of Student's t
+    return _tails(statistic, count - 1)
+
+
+def _tails(statistic: np.ndarray, freedom: int) -> np.ndarray:
+    """Both, of Student's t beyond a positive statistic."""
+    from scipy.special import stdtr  # imported when used, as others are that take long
+
+    return 2 * stdtr(freedom, -statistic)
 
 
 def _diagnosis(sample: Sample, data: _Data, found: _Found, early: float, failing: list[int], level: float) -> str:
@@ -230,7 +236,7 @@ def _beginning(data: _Data) -> float:
         late = batches[~first]
         error = late.std(axis=0, ddof=1) / np.sqrt(first.sum())
         statistic = np.abs(batches[first].mean(axis=0)) / np.maximum(error, np.finfo(float).tiny)
-        ps.append(2 * stdtr(len(late) - 1, -statistic).ravel())
+        ps.append(_tails(statistic, len(late) - 1).ravel())
     together = np.concatenate(ps)
     return float(min(1.0, together.min() * together.size))
 

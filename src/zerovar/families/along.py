@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
-from scipy.special import ndtri
 
 from .base import LinearFamily, Translates
 
@@ -84,6 +83,7 @@ class Along(LinearFamily):
 
 def steepest(x: Float64[np.ndarray, "n d"], values: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "d r"]:
     """For each integrand the direction of the regression of its normal scores on x; those that are nearly the same, once."""
+    from scipy.special import ndtri
     from scipy.stats import rankdata  # takes as long to import as JAX does
 
     scores = ndtri((rankdata(values, axis=0) - 0.5) / len(x))

@@ -8,7 +8,6 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-import optax
 
 from ..families import Family, LinearFamily, Network
 from ..objectives import L1, L2, Objective, Ridge, SpectralVariance
@@ -47,7 +46,7 @@ class SGD(Solver):
     batch_size: int | None = None
     epochs: int | None = None
     learning_rate: Any = None
-    optimiser: optax.GradientTransformation | None = None
+    optimiser: Any = None
     average: float | None = None
     clip: float | None = None
     resample: bool = False

@@ -22,7 +22,7 @@ from .blocks import feature_matrix
 from .running import run
 from .schedules import Constant
 from .terms import LinearTerm, Term
-from .trainer import DESCENT, units
+from .trainer import optimiser, units
 from .training import Batches, Draws, Job, Params, Recipe
 
 _EPOCHS, _BATCH = 50, 128
@@ -102,7 +102,7 @@ class DualTraining(Prepared):
                 draws=draws,
                 held=None,
                 batches=Batches(ladder, np.int64(steps), batch, not self._options.resample),
-                recipe=Recipe(DESCENT, Constant(1.0), np.int64(epochs), np.int64(epochs * steps), np.int64(epochs)),
+                recipe=Recipe(optimiser(), Constant(1.0), np.int64(epochs), np.int64(epochs * steps), np.int64(epochs)),
                 key=jax.random.key(self._seed),
             )
             params = Params(jnp.zeros((m, values.shape[1])))

@@ -12,7 +12,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from ..families import MLP, Family, LinearFamily, Network, ResNet
 from ..objectives import L1, L2, Magnitude, Ridge, Variance
@@ -24,8 +23,6 @@ from .terms import LinearTerm, NetworkTerm, Term
 from .training import JUDGED, Batches, Draws, Job, Model, Params, Recipe, State
 from .whitening import by_leverage
 
-DESCENT = optax.scale(-1.0)
-ADAM = optax.chain(optax.scale_by_adam(), optax.scale(-1.0))
 _LINEAR_EPOCHS, _NETWORK_EPOCHS = 25, 400
 _LINEAR_BATCH, _NETWORK_BATCH = 32, 64
 _NETWORK_RATE = 5e-3
@@ -242,10 +239,9 @@ class Training(Prepared):
         options, networks = self._options, bool(self._networks)
         epochs = options.epochs or (_NETWORK_EPOCHS if networks else _LINEAR_EPOCHS)
         average = options.average if options.average is not None else (0.0 if networks else 0.5)
-        base = ADAM if networks or self._supple else DESCENT
         schedule: Any = options.learning_rate
         if options.optimiser is not None:
-            base, schedule = options.optimiser, Constant(1.0)
+            schedule = Constant(1.0)
         elif schedule is None:
             schedule = Cosine(_NETWORK_RATE) if networks else Constant(self._step(batch))
             if self._objective.total(L1):  # with a constant rate coefficients that should be zero hover about it
@@ -254,7 +250,7 @@ class Training(Prepared):
             schedule = Constant(schedule)
         patience = options.patience or max(1, epochs // 5)
         return Recipe(
-            optimiser=_clipped(base, options.clip),
+            optimiser=optimiser(networks or self._supple, options.clip, options.optimiser),
             schedule=schedule,
             epochs=np.int64(epochs),
             average_from=np.int64(math.ceil(epochs * steps * (1 - average))),
@@ -352,8 +348,12 @@ def units(values: Values, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.lru_cache(maxsize=32)
-def _clipped(base: optax.GradientTransformation, clip: float | None) -> optax.GradientTransformation:
-    """Cached, because another object would be another program to compile."""
+def optimiser(adam: bool = False, clip: float | None = None, own: Any = None) -> Any:
+    """Adam or plain descent for a schedule to scale, or the user's own; cached, as another object is another program."""
+    import optax  # imported when used: it takes a tenth of the time that importing zerovar takes
+
+    plain = optax.chain(optax.scale_by_adam(), optax.scale(-1.0)) if adam else optax.scale(-1.0)
+    base = plain if own is None else own
     return base if clip is None else optax.chain(optax.clip_by_global_norm(clip), base)
 
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 
 from ..families import Network
@@ -161,7 +160,7 @@ class State(NamedTuple):
 class Recipe(NamedTuple):
     """How to step: numbers are leaves, functions are static."""
 
-    optimiser: optax.GradientTransformation
+    optimiser: Any  # an optax.GradientTransformation
     schedule: Any
     epochs: Any
     average_from: Any  # the step from which parameters are averaged
