@@ -155,7 +155,7 @@ def run_peers(quick: bool, out: Path) -> dict[str, Any]:
     """What else there is, and the picture of error against time."""
     results: dict[str, Any] = {"peers": peers.rows(100, 1) if quick else peers.rows(1000, 5)}
     show("Against plain re-implementations", results["peers"], "peer")
-    reached = peers.digits(1, (100,), 200) if quick else peers.digits(5, (500, 2000, 8000), 100_000)
+    reached = peers.digits(1, (100,), 200, few=True) if quick else peers.digits(5, (500, 2000, 8000), 100_000)
     results["digits"] = [row._asdict() for row in reached]
     print_table(
         "Error reached against time, NUTS included, kernel + quadratic, d = 10",

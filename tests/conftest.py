@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -23,6 +24,10 @@ install_import_hook(
     ],
     "beartype.beartype",
 )
+
+
+# Tracing makes many small objects that live long: looking for cycles among them takes a few hundredths of the time.
+gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture(scope="session")
