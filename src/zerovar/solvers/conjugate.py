@@ -8,7 +8,7 @@ seen a few iterations later and continued as a geometric series.
 
 Residuals leap up and down while energies fall. Where the residual is what matters, as it is for g at the draws, a smoothed
 solution is kept along (Schönauer and Weiss): on the line from the last one to the iterate, where its residual is shortest. It
-comes for two sums and halves the iterations.
+comes for two sums and takes about half of the iterations away.
 """
 
 from __future__ import annotations
