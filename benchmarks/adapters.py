@@ -73,17 +73,7 @@ def _numpyro(draws: int) -> list[Row]:
 
 
 def _blackjax(draws: int) -> list[Row]:
-    import blackjax
-
-    warmup = blackjax.window_adaptation(blackjax.nuts, eight_schools)
-
-    def chain(key: Any) -> Any:
-        first, second = jax.random.split(key)
-        (state, parameters), _ = warmup.run(first, jnp.zeros(10), num_steps=draws)
-        step = blackjax.nuts(eight_schools, **parameters).step
-        return jax.lax.scan(lambda state, key: (step(key, state)[0],) * 2, state, jax.random.split(second, draws))[1]
-
-    program = jax.jit(jax.vmap(chain))
+    program = jax.jit(jax.vmap(nuts_chain(eight_schools, 10, draws, draws)))
     keys = jax.random.split(jax.random.key(0), 4)
 
     def sample() -> Any:

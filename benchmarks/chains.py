@@ -65,6 +65,21 @@ def metropolis(
         return Chains(np.asarray(points), np.asarray(scores), float(accepted.mean()))
 
 
+def nuts_chain(log_density: Callable[[Point], Any], d: int, warm_up: int, draws: int) -> Callable[[Any], Any]:
+    """A chain of BlackJAX's NUTS as a function of a key, to be compiled: states, after `warm_up` draws of adapting."""
+    import blackjax
+
+    warmup = blackjax.window_adaptation(blackjax.nuts, log_density)
+
+    def chain(key: Any) -> Any:
+        first, second = jax.random.split(key)
+        (state, parameters), _ = warmup.run(first, jnp.zeros(d), num_steps=warm_up)
+        step = blackjax.nuts(log_density, **parameters).step
+        return jax.lax.scan(lambda state, key: (step(key, state)[0],) * 2, state, jax.random.split(second, draws))[1]
+
+    return chain
+
+
 def banana(x: Point) -> Any:
     """x₀ ~ N(0, 1), x₁ − ½(x₀² − 1) ~ N(0, ½²): means zero."""
     return -0.5 * x[0] ** 2 - 2.0 * (x[1] - 0.5 * (x[0] ** 2 - 1)) ** 2

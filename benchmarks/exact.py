@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import time
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy.linalg import blas, lapack
 import zerovar as zv
 from zerovar.families import LinearFamily
 
-from .harness import Row, best, in_fresh_process
+from .harness import Row, best, in_fresh_process, peak_gigabytes
 
 KERNEL = zv.Kernel(zv.kernels.Gaussian(3.0))
 RIDGE = zv.LeastSquares(zv.Ridge(1e-6))
@@ -90,7 +89,7 @@ def peak_memory(n: int = 4000, family: LinearFamily = KERNEL) -> float:
     before = _resident()
     _reset_peak()
     zv.fit(family, sample, f, RIDGE).leave_out()
-    return (_peak() - before) / (8 * n * n)
+    return (1e9 * peak_gigabytes() - before) / (8 * n * n)
 
 
 def _positive(n: int) -> np.ndarray:
@@ -118,11 +117,3 @@ def _reset_peak() -> None:
     """Linux: start the high-water mark anew, so that earlier work does not count."""
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
-
-
-def _peak() -> int:
-    with open("/proc/self/status") as file:
-        for line in file:
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

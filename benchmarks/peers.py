@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 import zerovar as zv
 
+from .chains import nuts_chain
 from .harness import Row, best
 from .scale import banana, banana_density, banana_means, integrands
 
@@ -122,24 +124,12 @@ def digits(replicates: int, sizes: tuple[int, ...], longest: int, few: bool = Fa
 def nuts(chains: int, draws: int) -> tuple[list[tuple[np.ndarray, np.ndarray]], float]:
     """Draws and scores of the bent Gaussian by BlackJAX's NUTS, one chain after the other, and the seconds of a draw; what
     adapting takes, 500 draws more, is shared out among them."""
-    import blackjax
-    import jax
-    import jax.numpy as jnp
-
-    warmup = blackjax.window_adaptation(blackjax.nuts, banana_density)
-
-    @jax.jit
-    def chain(key: Any) -> Any:
-        first, second = jax.random.split(key)
-        (state, parameters), _ = warmup.run(first, jnp.zeros(10), num_steps=500)
-        step = blackjax.nuts(banana_density, **parameters).step
-        states = jax.lax.scan(lambda state, key: (step(key, state)[0],) * 2, state, jax.random.split(second, draws))[1]
-        return states.position, states.logdensity_grad
-
+    program = jax.jit(nuts_chain(banana_density, 10, 500, draws))
     with jax.enable_x64(True):
         found, start = [], 0.0
         for key in jax.random.split(jax.random.key(0), chains):
-            found.append(tuple(np.asarray(part) for part in chain(key)))
+            states = program(key)
+            found.append((np.asarray(states.position), np.asarray(states.logdensity_grad)))
             start = start or time.perf_counter()  # after the first, which compiles
     return found, (time.perf_counter() - start) / max(chains - 1, 1) / draws
 

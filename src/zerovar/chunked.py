@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from .integrands import as_values
+from .integrands import as_values, unlike_draws
 from .sample import Sample
 
 _PILOT_DRAWS = 20_000
@@ -256,10 +256,7 @@ def _flat(name: str, array: Blocks, chains: int, length: int) -> Blocks:
     if array.ndim in (1, 2) and len(array) == n:
         flat = array if array.ndim == 2 else array[:, None]
         return flat[None] if chains == 1 else flat.reshape(chains, length, flat.shape[1])
-    forms = f"(n,) = ({n},) or (n, q)"
-    if chains > 1:
-        forms += f", (chain, draw) = ({chains}, {length}) or (chain, draw, q)"
-    raise ValueError(f"{name} must be {forms} to match the draws; got {array.shape}")
+    raise unlike_draws(name, array.shape, chains, length)
 
 
 def _cuts(draws: Blocks) -> tuple[tuple[int, ...], tuple[int, ...]]:

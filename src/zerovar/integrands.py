@@ -63,11 +63,17 @@ def _flat(name: str, entry: Any, sample: Sample) -> np.ndarray:
         return array.reshape(n, -1)
     if array.ndim in (1, 2) and len(array) == n:
         return array.reshape(n, -1)
+    raise unlike_draws(name, array.shape, chains, n // chains)
+
+
+def unlike_draws(name: str, shape: tuple[int, ...], chains: int, length: int) -> ValueError:
+    """For an array of another shape than any that these chains of draws could have values in."""
+    n = chains * length
     forms = f"(n,) = ({n},) or (n, q)"
     if chains > 1:
-        forms += f", (chain, draw) = ({chains}, {n // chains}) or (chain, draw, q)"
-    hint = "; the axes look swapped" if array.ndim == 2 and array.shape[1] == n else ""
-    raise ValueError(f"{name} must be {forms} to match the draws; got {array.shape}{hint}")
+        forms += f", (chain, draw) = ({chains}, {length}) or (chain, draw, q)"
+    hint = "; the axes look swapped" if len(shape) == 2 and shape[1] == n else ""
+    return ValueError(f"{name} must be {forms} to match the draws; got {shape}{hint}")
 
 
 def _evaluated(function: Callable[[Any], Any], sample: Sample) -> Any:

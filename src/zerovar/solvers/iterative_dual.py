@@ -60,11 +60,11 @@ class Start(NamedTuple):
     inverse_diagonal: Float[Array, " k"]  # the preconditioner's, there
 
 
-def _sizes_for(n: int) -> tuple[int, int]:
-    """Rank and block, of neighbours, of the preconditioner. To an accelerator both are cheap, iterations are not."""
+def _rank_and_block(n: int) -> tuple[int, int]:
+    """Of the preconditioner; a block is of neighbours. To an accelerator both are cheap, iterations are not."""
     draws, most, block = (40, 1000, 512) if jax.default_backend() == "cpu" else (10, 2000, 2048)
-    fewest = -(-n // 64) * 64
-    return int(np.clip(n // draws, 100, most)), min(block, max(512, 1 << (n // 10).bit_length()), fewest)
+    whole = -(-n // 64) * 64
+    return int(np.clip(n // draws, 100, most)), min(block, max(512, 1 << (n // 10).bit_length()), whole)
 
 
 @eqx.filter_jit
@@ -110,7 +110,7 @@ class IterativeDual(Prepared):
         self._options, self._problem, self._penalised, self._free = options, problem, penalised, free
         n = len(problem.x)
         mesh = mesh_of_draws()
-        rank, block = _sizes_for(n)
+        rank, block = _rank_and_block(n)
         tile = block if n < 8 * tile_rows() else max(block, tile_rows())
         self._size = -(-n // (tile * mesh.size)) * tile * mesh.size
         root = np.sqrt(problem.probabilities)

@@ -41,12 +41,13 @@ class Stored(eqx.Module):
     slab: int | None = eqx.field(static=True, default=None)  # rows of one product; all where None
 
     def __call__(self, v: Vectors) -> Vectors:
-        q = v.shape[1]
+        weighted, q = self.root * v, v.shape[1]
         if self.slab is None:
-            whole = jnp.pad(self.root * v, ((0, 0), (0, -q % _COLUMNS)))
-            return self.root * (self.matrix @ whole)[:, :q]
-        slabs = self.matrix.reshape(-1, self.slab, len(v))
-        return self.root * jax.lax.map(lambda rows: rows @ (self.root * v), slabs).reshape(v.shape)
+            image = (self.matrix @ jnp.pad(weighted, ((0, 0), (0, -q % _COLUMNS))))[:, :q]
+        else:
+            slabs = self.matrix.reshape(-1, self.slab, len(v))
+            image = jax.lax.map(lambda rows: rows @ weighted, slabs).reshape(v.shape)
+        return self.root * image
 
     def columns(self, chosen: Any) -> Float[Array, "n r"]:
         return self.root * self.matrix[:, chosen] * self.root[chosen].T

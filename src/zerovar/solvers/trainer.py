@@ -352,8 +352,9 @@ def optimiser(adam: bool = False, clip: float | None = None, own: Any = None) ->
     """Adam or plain descent for a schedule to scale, or the user's own; cached, as another object is another program."""
     import optax  # imported when used: it takes a tenth of the time that importing zerovar takes
 
-    plain = optax.chain(optax.scale_by_adam(), optax.scale(-1.0)) if adam else optax.scale(-1.0)
-    base = plain if own is None else own
+    base = own
+    if own is None:
+        base = optax.chain(optax.scale_by_adam(), optax.scale(-1.0)) if adam else optax.scale(-1.0)
     return base if clip is None else optax.chain(optax.clip_by_global_norm(clip), base)
 
 
