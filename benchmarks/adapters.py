@@ -18,7 +18,7 @@ import numpy as np
 
 import zerovar as zv
 
-from .chains import SCHOOLS, eight_schools
+from .chains import SCHOOLS, eight_schools, nuts_chain
 from .harness import Row, best
 
 
