@@ -32,8 +32,6 @@ ORDER = [
     "automatic",
     "result",
     "chunked",
-    "chunk_sums",
-    "streaming",
     "estimate",
     "loading",
     "adapters",

@@ -14,7 +14,9 @@ import xarray
 from problems import ar1, gaussian, quadratic
 
 import zerovar as zv
-from zerovar import chunk_sums, chunked, streaming
+from zerovar.chunked import arrays, sums
+from zerovar.chunked import estimate as streaming
+from zerovar.chunked.rows import View
 from zerovar.sample import Standardisation
 from zerovar.solvers.moments import arranged, moments, solve
 
@@ -27,7 +29,7 @@ LOG_WEIGHTS = 0.3 * np.random.default_rng(2).normal(size=(CHAINS, LENGTH))
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
     """Chunks stay as small as the tests make them, and batches are longer than a draw."""
-    monkeypatch.setattr(chunked, "_SMALL_CHUNK", 0)
+    monkeypatch.setattr(arrays, "_SMALL_CHUNK", 0)
     monkeypatch.setattr(streaming, "_BATCHES", 600)
     with dask.config.set(scheduler="synchronous"):
         yield
@@ -89,27 +91,19 @@ def test_fits_from_moments_are_those_of_the_primal(family, ridge, weighted):
 
 
 def test_sums_do_not_depend_on_the_order_of_the_chunks():
-    chunks = chunked.Chunks.of(on_disk(X), on_disk(S), on_disk(F), None)
+    chunks = arrays.Chunks.of(on_disk(X), on_disk(S), on_disk(F), None)
     sample = zv.Sample(X, S)
     terms, _ = arranged(zv.Polynomial(2), D)
-    plan = chunk_sums.Plan(
-        terms,
-        Standardisation.of(sample.rows()),
-        None,
-        ["values"],
-        np.zeros(2),
-        np.ones(2),
-        0.0,
-        np.array([0, 401, LENGTH]),
-        np.array([0, 50, 401, 700, LENGTH]),
-    )
-    pieces = [chunk_sums.of_chunk(plan, *(dask.compute(*task))) for task in chunks.tasks()]
-    expected = chunk_sums.merged(pieces)
+    parts = np.array([0, 401, LENGTH])
+    view = View(Standardisation.of(sample.rows()), None, ["values"], np.zeros(2), np.ones(2), 0.0, parts)
+    plan = sums.Plan(view, np.array([0, 50, 401, 700, LENGTH]), terms)
+    pieces = [sums.of_chunk(plan, *(dask.compute(*task))) for task in chunks.tasks()]
+    expected = sums.merged(pieces)
     rng = np.random.default_rng(0)
     for _ in range(5):
         some = [pieces[k] for k in rng.permutation(len(pieces))]
         cut = int(rng.integers(1, len(some)))
-        other = chunk_sums.merged([chunk_sums.merged(some[:cut]), chunk_sums.merged(some[cut:])])
+        other = sums.merged([sums.merged(some[:cut]), sums.merged(some[cut:])])
         np.testing.assert_array_equal(other.numbers, np.arange(CHAINS * 4))
         np.testing.assert_allclose(other.batches, expected.batches, rtol=1e-13, atol=1e-11)
         for part, matrix in expected.moments.items():
@@ -278,8 +272,24 @@ REFUSED = {
     "folds": (lambda: quadratic(on_disk(X), on_disk(S), split=zv.cross_fit(600)), "needs at least 1200 draws"),
     "holdout": (lambda: quadratic(on_disk(X), on_disk(S), split=zv.holdout(1e-4)), "both need at least 4"),
     "kernel": (lambda: zv.estimate(on_disk(X), on_disk(S), family=zv.Kernel()), "has no features"),
-    "network": (lambda: zv.estimate(on_disk(X), on_disk(S), family=zv.Network()), "linear family such as"),
-    "SGD": (lambda: quadratic(on_disk(X), on_disk(S), solver=zv.SGD()), r"solver=Exact\(\)"),
+    "network": (
+        lambda: zv.estimate(on_disk(X), on_disk(S), family=zv.Network(), solver=zv.Exact()),
+        r"linear families .* got Network.* Use solver=SGD\(\)",
+    ),
+    "CG": (lambda: quadratic(on_disk(X), on_disk(S), solver=zv.CG()), r"solver=Exact\(\).* or trained by SGD\(\); got CG"),
+    "family": (lambda: zv.estimate(on_disk(X), on_disk(S), family="cubic"), "family must be a family"),
+    "dual SGD": (
+        lambda: quadratic(on_disk(X), on_disk(S), solver=zv.SGD(dual=True), objective=zv.LeastSquares(zv.Ridge(1e-3))),
+        "needs them all in memory",
+    ),
+    "order": (
+        lambda: quadratic(on_disk(X), on_disk(S), solver=zv.SGD(), objective=zv.SpectralVariance()),
+        "needs the whole chain in order",
+    ),
+    "hardly any to train on": (
+        lambda: quadratic(on_disk(X), on_disk(S), solver=zv.SGD(), split=zv.holdout(0.995)),
+        "only 15 draws of the pilot",
+    ),
     "L1": (lambda: quadratic(on_disk(X), on_disk(S), objective=zv.LeastSquares(zv.L1(1.0))), "Ridge penalty or none; got L1"),
     "objective": (lambda: quadratic(on_disk(X), on_disk(S), objective=zv.SpectralVariance()), "LeastSquares .* or Variance"),
 }
@@ -294,7 +304,7 @@ def test_what_cannot_be_is_refused(case):
 
 def test_bad_numbers_beyond_the_pilot_are_found_in_the_pass(monkeypatch):
     """With no more than 100 draws in the pilot; the message is ours, not Dask's."""
-    monkeypatch.setattr(chunked, "_PILOT_DRAWS", 100)
+    monkeypatch.setattr(arrays, "_PILOT_DRAWS", 100)
     with pytest.raises(ValueError, match="chain 1, draw 640") as caught:
         quadratic(spoilt(X, (1, 640, 0)), on_disk(S), on_disk(F))
     assert type(caught.value) is ValueError
@@ -309,10 +319,10 @@ def test_problems_of_the_draws_are_warned_of_at_the_callers_line():
         "Constant integrand: f1": (X, S, np.stack([X[..., 0], np.ones_like(X[..., 0])], axis=2)),
         "have not converged": (moved, S, F),
     }
-    for expected, arrays in cases.items():
+    for expected, case in cases.items():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            answer = zv.estimate(*map(on_disk, arrays), family=zv.Polynomial(2))
+            answer = zv.estimate(*map(on_disk, case), family=zv.Polynomial(2))
         assert any(expected in text for text in answer.warnings)
         assert {entry.filename for entry in caught} == {__file__}
         assert [str(entry.message) for entry in caught] == list(answer.warnings)
@@ -404,8 +414,10 @@ def test_log_densities_are_evaluated_by_block():
 # workers
 
 
+@pytest.mark.filterwarnings("ignore:The control variate does harm")  # one epoch is no training
 def test_a_worker_that_dies_costs_a_retry(tmp_path):
-    """One of two processes kills itself in the middle of the pass; the answer is that of threads."""
+    """One of two processes kills itself in the middle of the pass; the answer is that of threads. What is left of the cluster
+    then reads windows for a network, and evaluates it."""
     from distributed import Client, LocalCluster
 
     blocks = 12
@@ -422,8 +434,10 @@ def test_a_worker_that_dies_costs_a_retry(tmp_path):
         return block
 
     x, s, f = (da.from_array(array, chunks=(1, 251, -1)) for array in (X, S, F))
+    one_epoch = {"family": zv.Network(zv.MLP(width=4, depth=1)), "solver": zv.SGD(epochs=1), "split": zv.holdout()}
     with dask.config.set(scheduler="threads"):
         expected = zv.estimate(x, s, f, family=zv.Polynomial(1))
+        network = zv.estimate(x, s, f, **one_epoch)
     quiet = {"distributed.worker.memory.terminate": False, "distributed.scheduler.allowed-failures": 5}
     levels = {name: logging.getLogger(name).level for name in ("distributed", "distributed.nanny", "distributed.scheduler")}
     with (
@@ -434,9 +448,11 @@ def test_a_worker_that_dies_costs_a_retry(tmp_path):
         Client(cluster),
     ):
         answer = zv.estimate(x.map_blocks(load, dtype=float, meta=np.empty((0, 0, 0))), s, f, family=zv.Polynomial(1))
+        on_cluster = zv.estimate(x, s, f, **one_epoch)
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
     assert killed.exists()
     assert os.path.getsize(count) > 2 * blocks
     np.testing.assert_allclose(answer.value, expected.value, rtol=1e-12)
     np.testing.assert_allclose(answer.std_error, expected.std_error, rtol=1e-12)
+    np.testing.assert_allclose(on_cluster.value, network.value, rtol=1e-12)

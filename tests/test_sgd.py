@@ -223,7 +223,7 @@ def batch_losses(variance, stratified, count, size=8, m=83, networks=(), probes_
     factor = (1.0 if not stratified else (total - 1) / total) / (1 - np.sum(p**2))
     model = Model(None, Dense(np.eye(3), np.full(3, 0.1)), (), (), None, np.float64(0.3), None, np.float64(factor), variance)
     draws = Draws(jnp.asarray(rows), None, None, jnp.asarray(values), jnp.asarray(p / chance))
-    batches = Batches(jnp.asarray(np.cumsum(chance)), np.int64(total // size), size, stratified)
+    batches = Batches(jnp.asarray(np.cumsum(chance)), np.int64(total // size), np.int64(1), np.float64(1), size, stratified)
 
     @jax.jit
     def epoch(key):
@@ -256,11 +256,11 @@ def test_batch_objectives_are_unbiased(variance, stratified, x64):
 
 def test_an_epoch_is_a_shuffle_where_draws_count_alike(x64):
     ladder = jnp.asarray(np.arange(1, 97) / 96)
-    found = np.asarray(_indices(jax.random.key(1), Batches(ladder, np.int64(12), 8, True)))
+    found = np.asarray(_indices(jax.random.key(1), Batches(ladder, np.int64(12), np.int64(1), np.float64(1), 8, True)))
     assert sorted(found.ravel()) == list(range(96))
-    again = np.asarray(_indices(jax.random.key(2), Batches(ladder, np.int64(12), 8, True)))
+    again = np.asarray(_indices(jax.random.key(2), Batches(ladder, np.int64(12), np.int64(1), np.float64(1), 8, True)))
     assert not np.array_equal(found, again)
-    independent = np.asarray(_indices(jax.random.key(1), Batches(ladder, np.int64(12), 8, False)))
+    independent = np.asarray(_indices(jax.random.key(1), Batches(ladder, np.int64(12), np.int64(1), np.float64(1), 8, False)))
     assert len(np.unique(independent)) < 96
 
 

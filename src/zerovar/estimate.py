@@ -10,7 +10,7 @@ import numpy as np
 from .automatic import Automatic, choose
 from .cautions import DRAWS_PER_TERM, Cautions
 from .checks import check
-from .chunked import is_chunked
+from .chunked import estimate_chunked, is_chunked
 from .families import Family, Polynomial
 from .fitting import check_seed
 from .integrands import as_values
@@ -30,7 +30,6 @@ from .std_errors import (
     some_columns,
     stretches_apart,
 )
-from .streaming import estimate_chunked
 
 
 def estimate(
@@ -63,8 +62,9 @@ def estimate(
     seed: for solvers that are random; the same seed gives the same numbers.
 
     Arrays may be chunked, larger than memory: dask arrays, or xarray opened with `chunks=`; then all of them must be. They are
-    read in one pass, on the cluster that Dask is set to. The family must have features; by default it is the polynomial of the
-    highest degree up to three with at most 600 terms and twenty draws for each. The split is `cross_fit()` or `holdout()`.
+    read on the cluster that Dask is set to: once for `Exact()` and a family with features, by default the polynomial of the
+    highest degree up to three with at most 600 terms and twenty draws for each; window by window for `SGD()`, the default of
+    networks. The split is `cross_fit()` or `holdout()`.
 
     Problems with the draws, scores or fit are warned of (`ZerovarWarning`) and kept in `estimate.warnings`.
     """

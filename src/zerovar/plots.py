@@ -173,7 +173,8 @@ def training(fitted: Fitted | Estimate, path: File | None = None, *, dark: bool 
         for key, label, colour, line in curves:
             if key in stats:
                 curve = np.asarray(stats[key], float).reshape(len(stats[key]), -1).mean(axis=1)
-                axes.plot(np.arange(1, len(curve) + 1), curve, line, color=colour, label=label, linewidth=2)
+                an_epoch = stats.get("windows", 1) if key != "hyper_loss" else 1
+                axes.plot(np.arange(1, len(curve) + 1) / an_epoch, curve, line, color=colour, label=label, linewidth=2)
                 positive &= bool((curve > 0).all())
         if positive:
             axes.set_yscale("log")

@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..chunk_sums import evaluated
-from ..chunked import Blocks, Columns
+from ..chunked import Blocks, Columns, evaluated
 from ..integrands import in_double
 from .base import Posterior, named_entries, ravelled, together
 

@@ -18,6 +18,7 @@ and never the solution in disguise.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -123,6 +124,19 @@ class Coordinates:
         """Of w."""
         return self.basis.size
 
+    def at(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n r"]:
+        """ψ at any draws."""
+        return self.basis(self.features.lifted(self.features.raw_on_host(x, s)))
+
+    def leverages(self, x: Matrix, s: Matrix, rng: np.random.Generator) -> Float64[np.ndarray, " n"]:
+        """About ‖ψ‖² at any draws, for less than ψ costs."""
+        return _Draws(self.features, x, s, 0).leverages(self.basis, rng, isinstance(self.basis, Dense))
+
+    def largest_at(self, psi: Callable[[np.ndarray], np.ndarray], leverage: Any, probabilities: Any, rng: Any) -> float:
+        """`largest` of other draws, ψ given as a function of row numbers, with leverages and probabilities (n,)."""
+        some, weights = _judged(leverage, probabilities, rng)
+        return largest_eigenvalue(psi(some), weights, self.basis, self.features.constant)
+
 
 @dataclasses.dataclass(frozen=True)
 class Penalties:
@@ -193,9 +207,7 @@ def coordinates(
     rows = draws.rows(features, basis)
     leverage = np.sum(rows**2, axis=1) if rows is not None else draws.leverages(basis, rng, isinstance(basis, Dense))
     # What a second moment over all draws would say, from some that are chosen by leverage
-    chance = inclusion(by_leverage(leverage, probabilities), min(m, _JUDGED))
-    some = systematic(chance, rng)
-    weights = probabilities[some] / chance[some]
+    some, weights = _judged(leverage, probabilities, rng)
     phi = draws.take(some)
     psi = rows[some] if rows is not None else basis(features.lifted(draws.raw(some)))
     mean = weights @ phi / weights.sum()
@@ -209,6 +221,13 @@ def coordinates(
         spread=np.sqrt(np.maximum(weights @ (phi - mean) ** 2 / weights.sum(), 0.0)),
         stats=stats | ({} if lift is None else {"centres": lift.shape[1]}),
     )
+
+
+def _judged(leverage: np.ndarray, probabilities: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Some draws, chosen by leverage, and the weights with which a sum over them is about the mean over all."""
+    chance = inclusion(by_leverage(leverage, probabilities), min(len(leverage), _JUDGED))
+    some = systematic(chance, rng)
+    return some, probabilities[some] / chance[some]
 
 
 class _Draws:

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 import zipfile
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,33 +27,41 @@ _PIECE = 0.5  # seconds of work between two looks at the world
 
 
 class Ending(NamedTuple):
-    """The last state, how it was reached, and the epoch that a checkpoint had brought it to."""
+    """The last state, how it was reached, and the round that a checkpoint had brought it to."""
 
     state: State
     result: Result
     resumed: int
 
 
-def run(job: Job, params: Params, best_loss: float, checkpoint: str | PathLike[str] | None, progress: bool) -> Ending:
-    """Train to the end, in pieces of about half a second."""
+def run(
+    jobs: Callable[[int], Job], params: Params, best_loss: float, checkpoint: str | PathLike[str] | None, progress: bool
+) -> Ending:
+    """Train to the end, in pieces of about half a second, or round by round where each has draws of its own.
+
+    `jobs` gives the job of a round; a checkpoint is known by the first one's data.
+    """
+    job = jobs(0)
+    still = int(job.batches.windows) == 1  # all rounds are on the same draws
     state = initial(params, job.recipe, best_loss)
     file = None
     if checkpoint is not None:
         file = Path(checkpoint) / f"{_fingerprint(job, state)}.npz"
         file.parent.mkdir(parents=True, exist_ok=True)
         state = _restored(file, state)
-    resumed = int(state.epoch)
-    epochs, piece = int(job.recipe.epochs), 1
-    bar = _Bar(epochs, progress)
+    resumed = int(state.round)
+    rounds, piece = int(job.recipe.rounds), 1
+    bar = _Bar(rounds, int(job.batches.windows), progress)
     try:
         while not bool(finished(state, job.recipe)):
             started = time.perf_counter()
-            until = np.int64(min(int(state.epoch) + piece, epochs))
+            until = np.int64(min(int(state.round) + piece, rounds))
+            job = jobs(int(state.round))
             state = jax.block_until_ready(advance(job, state, until))
             if file is not None:
                 _save(file, state)
             seconds = time.perf_counter() - started
-            piece = max(1, min(4 * piece, int(piece * _PIECE / max(seconds, 1e-6))))
+            piece = max(1, min(4 * piece, int(piece * _PIECE / max(seconds, 1e-6)))) if still else 1
             bar.show(state)
     except KeyboardInterrupt:
         return Ending(state, Result.INTERRUPTED, resumed)
@@ -64,21 +73,22 @@ def run(job: Job, params: Params, best_loss: float, checkpoint: str | PathLike[s
 class _Bar:
     """A progress bar on a terminal, from the second piece of work on; nothing elsewhere."""
 
-    def __init__(self, epochs: int, wanted: bool):
-        self._epochs, self._wanted = epochs, wanted and sys.stderr.isatty()
+    def __init__(self, rounds: int, an_epoch: int, wanted: bool):
+        self._rounds, self._an_epoch, self._wanted = rounds, an_epoch, wanted and sys.stderr.isatty()
         self._bar: Progress | None = None
 
     def show(self, state: State) -> None:
-        done = int(state.epoch)
-        if not self._wanted or (self._bar is None and done >= self._epochs):
+        done = int(state.round)
+        if not self._wanted or (self._bar is None and done >= self._rounds):
             return
         if self._bar is None:
             columns = (TextColumn("training"), BarColumn(), TextColumn("{task.fields[text]}"), TimeRemainingColumn())
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._bar.start()
-            self._task = self._bar.add_task("training", total=self._epochs, text="")
+            self._task = self._bar.add_task("training", total=self._rounds, text="")
         loss = float(state.loss[max(done - 1, 0)])
-        self._bar.update(self._task, completed=done, text=f"epoch {done}/{self._epochs}, loss {loss:.3g}")
+        epochs = f"epoch {done / self._an_epoch:.3g}/{self._rounds // self._an_epoch}"
+        self._bar.update(self._task, completed=done, text=f"{epochs}, loss {loss:.3g}")
 
     def close(self) -> None:
         if self._bar is not None:

@@ -15,6 +15,7 @@ from .base import Prepared, Solver, check_sparse
 from .schedules import Constant
 from .stochastic_dual import DualTraining
 from .trainer import Training
+from .windows import Windows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +81,12 @@ class SGD(Solver):
             raise ValueError("SGD: patience needs held-out draws; give validation a positive share")
 
     def prepare(self, family: Family, objective: Objective, x, s, probabilities, seed=0, order=None) -> Prepared:
+        return self.training(family, objective, x, s, probabilities, seed)
+
+    def training(
+        self, family: Family, objective: Objective, x, s, probabilities, seed: int, windows: Windows | None = None
+    ) -> Prepared:
+        """`prepare`, where the draws may be the pilot of windows."""
         if isinstance(objective, SpectralVariance):
             raise ValueError("SpectralVariance needs the whole chain in order; use solver=Exact() with it")
         linear, others = family.separated()
@@ -90,8 +97,10 @@ class SGD(Solver):
         if self.dual:
             if linear is None or networks:
                 raise ValueError(f"SGD(dual=True) trains linear families; {family.describe()} is not linear in its parameters")
+            if windows is not None:
+                raise ValueError("SGD(dual=True) has a coefficient for every draw, and needs them all in memory")
             return DualTraining(self, linear, objective, x, s, probabilities, seed)
-        return Training(self, linear, tuple(networks), objective, x, s, probabilities, seed)
+        return Training(self, linear, tuple(networks), objective, x, s, probabilities, seed, windows)
 
     @staticmethod
     def _check_penalties(

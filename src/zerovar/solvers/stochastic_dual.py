@@ -19,10 +19,11 @@ from ..families import LinearFamily, Translates
 from ..objectives import L1, L2, Magnitude, Objective, Ridge
 from .base import Prepared, Result, Solution, Values, only_its_own_ridge
 from .blocks import feature_matrix
+from .course import optimiser
 from .running import run
 from .schedules import Constant
 from .terms import LinearTerm, Term
-from .trainer import optimiser, units
+from .trainer import units
 from .training import Batches, Draws, Job, Params, Recipe
 
 _EPOCHS, _BATCH = 50, 128
@@ -101,15 +102,15 @@ class DualTraining(Prepared):
                 model=model,
                 draws=draws,
                 held=None,
-                batches=Batches(ladder, np.int64(steps), batch, not self._options.resample),
+                batches=Batches(ladder, np.int64(steps), np.int64(1), np.float64(1), batch, not self._options.resample),
                 recipe=Recipe(optimiser(), Constant(1.0), np.int64(epochs), np.int64(epochs * steps), np.int64(epochs)),
                 key=jax.random.key(self._seed),
             )
             params = Params(jnp.zeros((m, values.shape[1])))
-            ending = run(job, params, np.inf, self._options.checkpoint, self._options.progress)
+            ending = run(lambda _: job, params, np.inf, self._options.checkpoint, self._options.progress)
             a = np.asarray(ending.state.params.linear)
         self.result = ending.result
-        done = int(ending.state.epoch)
+        done = int(ending.state.round)
         self.stats = self.stats | {"epochs": done, "steps": done * steps, "batch_size": batch, "resumed": ending.resumed}
         self.stats["loss"] = np.asarray(ending.state.loss)[:done]
         if self.result.failed:

@@ -17,28 +17,38 @@ from ..families import MLP, Family, LinearFamily, Network, ResNet
 from ..objectives import L1, L2, Magnitude, Ridge, Variance
 from .base import Prepared, Result, Solution, Values, only_its_own_ridge
 from .coordinates import Coordinates, Penalties, Plan, coordinates
+from .course import Course, points
 from .running import Ending, run
-from .schedules import Constant, Cosine
+from .schedules import Cosine
 from .terms import LinearTerm, NetworkTerm, Term
-from .training import JUDGED, Batches, Draws, Job, Model, Params, Recipe, State
-from .whitening import by_leverage
+from .training import JUDGED, Draws, Job, Model, Params, State
+from .windows import Windows
 
-_LINEAR_EPOCHS, _NETWORK_EPOCHS = 25, 400
-_LINEAR_BATCH, _NETWORK_BATCH = 32, 64
-_NETWORK_RATE = 5e-3
 _NETWORK_HELD = 0.1
 _HYPER_EPOCHS, _HYPER_RATE, _HYPER_HELD = 50, 0.02, 0.2
 _KEEP = 1 << 26  # numbers of features that are kept, half a gigabyte
-_BY_LEVERAGE = 0.9  # share of leverage in the sampling probabilities; the rest is as the draws count
+_KEEP_OF_WINDOW = 1 << 24  # a window has them three times: made, turned, and on the device
 
 
 class Training(Prepared):
-    """Coordinates, ready to train on any values."""
+    """Coordinates, ready to train on any values: on the draws themselves, or on windows that they are the pilot of."""
 
-    def __init__(self, options: Any, linear, networks, objective, x, s, probabilities, seed, supple=False):
+    def __init__(
+        self,
+        options: Any,
+        linear,
+        networks,
+        objective,
+        x,
+        s,
+        probabilities,
+        seed,
+        windows: Windows | None = None,
+        supple: bool = False,
+    ):
         self._options, self._linear, self._networks, self._objective = options, linear, networks, objective
         self._x, self._s, self._p = x, s, probabilities
-        self._seed, self._supple = seed, supple
+        self._seed, self._windows, self._supple = seed, windows, supple
         rng = np.random.default_rng([seed, 1])
         held = options.validation if options.validation is not None else (_NETWORK_HELD if networks else 0.0)
         if options.patience is not None and not held:
@@ -46,6 +56,10 @@ class Training(Prepared):
         self._held, self._fit = _hold_out(len(x), held, rng)
         self._variance = isinstance(objective, Variance)
         self._coordinates = self._at(linear)
+        if windows is not None:
+            windows.hold_out(self._held)
+            if self._coordinates.rows is not None:
+                windows.cut(_KEEP_OF_WINDOW // max(self._coordinates.size, 1))
         self._found: Family | None = None
         self.result = Result.OK
         self.stats = {"form": "sgd", **self._coordinates.stats}
@@ -85,21 +99,24 @@ class Training(Prepared):
             built = tuple(network.built(self._x.shape[1], values.shape[1], rng) for network in self._networks)
         gauge = self._gauges(built, rng)
         trained, fixed = zip(*(eqx.partition(n, eqx.is_inexact_array) for n in built), strict=True) if built else ((), ())
-        ending, steps = self._run(scaled, unit, trained, fixed, gauge, ())
+        course = self._course()
+        ending = self._run(course, scaled, centre, unit, trained, fixed, gauge, ())
         self.result = ending.result
         state = jax.tree.map(np.asarray, ending.state)
-        epochs = int(state.epoch)
+        rounds = int(state.round)
         self.stats = self.stats | {
-            "epochs": epochs,
-            "steps": epochs * steps,
-            "batch_size": self._batch_size(),
-            "loss": state.loss[:epochs],
-            "resumed": ending.resumed,
+            "epochs": course.in_epochs(rounds),
+            "steps": rounds * course.steps,
+            "batch_size": course.batch_size,
+            "loss": state.loss[:rounds],
+            "resumed": course.in_epochs(ending.resumed),
         }
+        if self._windows is not None:
+            self.stats |= {"windows": self._windows.count, "trained_draws": self._windows.draws}
         if len(self._held):
             self.stats |= {
-                "validation": state.validation[:epochs],
-                "best_epoch": int(state.best_epoch) + 1,
+                "validation": state.validation[:rounds],
+                "best_epoch": course.in_epochs(int(state.best_round) + 1),
             }
         if self.result.failed:
             return Solution(np.full(values.shape[1], np.nan), ())
@@ -107,25 +124,26 @@ class Training(Prepared):
         intercept = centre + chosen.intercept * unit
         return Solution(intercept, chosen.terms, self._found)
 
-    def _run(self, scaled, unit, trained: tuple, fixed: tuple, gauge: tuple, hyper: Any) -> tuple[Ending, int]:
-        """The loop, and the number of steps in an epoch."""
+    def _run(self, course, scaled, centre, unit, trained: tuple, fixed: tuple, gauge: tuple, hyper: Any) -> Ending:
+        """The loop."""
         with jax.enable_x64(True):
-            batch = self._batch_size()
-            draws, batches = self._batches(scaled[self._fit], batch)
             params = Params(np.zeros((self._coordinates.size, scaled.shape[1])), trained, hyper)
             at_zero = all(_starts_at_zero(eqx.combine(*pair)) for pair in zip(fixed, trained, strict=True))
-            job = Job(
-                model=self._model(fixed, gauge, unit),
-                draws=draws,
-                held=self._held_out(scaled) if len(self._held) else None,
-                batches=batches,
-                recipe=self._recipe(int(batches.steps), batch),
-                key=jax.random.key(self._seed),
-            )
+            held = self._held_out(scaled) if len(self._held) else None
+            model, recipe = self._model(fixed, gauge, unit, course.batch_size), course.recipe(held is not None)
+            key = jax.random.key(self._seed)
+
+            @functools.lru_cache(maxsize=1)
+            def on(number: int) -> Job:
+                draws, batches = course.batches(course.lot(number, scaled[self._fit], centre, unit))
+                return Job(model, draws, held, batches, recipe, key)
+
+            def jobs(number: int) -> Job:
+                return on(number if course.lots > 1 else 0)
+
             best_loss = self._without(scaled) if len(self._held) and at_zero else math.inf
             params = jax.tree.map(jnp.asarray, params)
-            ending = run(job, params, best_loss, self._options.checkpoint, self._options.progress)
-        return ending, int(batches.steps)
+            return run(jobs, params, best_loss, self._options.checkpoint, self._options.progress)
 
     def _tune(self, scaled: np.ndarray, unit: np.ndarray) -> None:
         """Train hyper-parameters with coefficients, by Adam in supple coordinates; then take coordinates of what was found."""
@@ -142,9 +160,10 @@ class Training(Prepared):
             learning_rate=Cosine(_HYPER_RATE),
             hyper=False,
         )
+        # on the pilot, where there is one
         work = Training(options, self._linear, (), self._objective, self._x, self._s, self._p, self._seed, supple=True)
         hyper = work._coordinates.features.hyper()
-        ending, _ = work._run(scaled, unit, (), (), (), hyper)
+        ending = work._run(work._course(), scaled, np.zeros_like(unit), unit, (), (), (), hyper)
         with jax.enable_x64(True):
             families = work._coordinates.features.with_hyper(ending.state.best.hyper).families()
         families = jax.tree.map(np.asarray, families)
@@ -156,17 +175,26 @@ class Training(Prepared):
     def _normalised(self, rows: np.ndarray) -> np.ndarray:
         return self._p[rows] / self._p[rows].sum()
 
-    def _batch_size(self) -> int:
-        size = self._options.batch_size or (_NETWORK_BATCH if self._networks else _LINEAR_BATCH)
-        if self._variance and size < 2:
-            raise ValueError(f"SGD: the Variance objective needs batch_size of at least 2; got {size}")
-        return min(size, len(self._fit))
+    def _course(self) -> Course:
+        return Course(
+            self._options,
+            self._coordinates,
+            self._x[self._fit],
+            self._s[self._fit],
+            self._normalised(self._fit),
+            self._windows,
+            self._seed,
+            networks=bool(self._networks),
+            supple=self._supple,
+            variance=self._variance,
+            sparse=self._objective.total(L1) > 0,
+        )
 
-    def _model(self, fixed: tuple, gauge: tuple, unit: np.ndarray) -> Model:
+    def _model(self, fixed: tuple, gauge: tuple, unit: np.ndarray, batch: int) -> Model:
         objective, at = self._objective, self._coordinates
         p = self._normalised(self._fit)
         decay, magnitude = objective.total(L2) if self._networks else 0.0, objective.total(Magnitude)
-        count = -(-len(self._fit) // self._batch_size()) * self._batch_size()
+        count = -(-len(self._fit) // batch) * batch
         pairs = (1.0 if self._options.resample else (count - 1) / count) / (1 - float(np.sum(p**2)))
         return Model(
             features=None if at.rows is not None else at.features,
@@ -196,76 +224,16 @@ class Training(Prepared):
             out.append(np.float64(1 / size if 0 < size < math.inf else 1.0))
         return tuple(out)
 
-    def _draws(self, rows: np.ndarray, values: np.ndarray, weights: np.ndarray | None) -> Draws:
-        """`weights=None`: draws to be judged, with their probabilities."""
-        kept = self._coordinates.rows
-        needs_points = bool(self._networks) or kept is None
-        psi = kept
-        if kept is not None and weights is None:
-            raw = self._coordinates.features.raw_on_host(self._x[rows], self._s[rows])
-            psi = self._coordinates.basis(self._coordinates.features.lifted(raw))
-        weights = self._normalised(rows) if weights is None else weights
-        x, s = (self._x[rows], self._s[rows]) if needs_points else (None, None)
-        return Draws(psi, x, s, values, weights)
-
     def _held_out(self, values: np.ndarray) -> Draws:
-        draws = self._draws(self._held, values[self._held], None)
-        count = len(self._held)
-        return _extended(draws, -count % JUDGED if count > JUDGED else 0)
+        x, s, count = self._x[self._held], self._s[self._held], len(self._held)
+        rows = None if self._coordinates.rows is None else self._coordinates.at(x, s)
+        room = -count % JUDGED if count > JUDGED else 0
+        return points(rows, x, s, values[self._held], self._normalised(self._held), bool(self._networks), room)
 
     def _without(self, values: np.ndarray) -> float:
         """The held-out loss of g = 0."""
         p, f = self._normalised(self._held), values[self._held]
         return float(np.sum(p @ (f - p @ f) ** 2))
-
-    def _batches(self, values: np.ndarray, size: int) -> tuple[Draws, Batches]:
-        p = self._normalised(self._fit)
-        chance = self._chances()
-        draws = self._draws(self._fit, values, p / chance)
-        m = len(p)
-        room = -(-m // 64) * 64 - m if m < 4096 else -(-m // 1024) * 1024 - m  # rows that are never drawn, for fewer programs
-        ladder = np.minimum(np.cumsum(np.pad(chance, (0, room))), 1.0)
-        ladder[m - 1 :] = 1.0
-        return _extended(draws, room), Batches(jnp.asarray(ladder), np.int64(-(-m // size)), size, not self._options.resample)
-
-    def _chances(self) -> np.ndarray:
-        """The probability of each draw to be in a batch: by leverage where the family is linear and preconditioned."""
-        p, leverage = self._normalised(self._fit), self._coordinates.leverage
-        if self._networks or not self._options.precondition:
-            return p
-        return by_leverage(leverage, p, _BY_LEVERAGE)
-
-    def _recipe(self, steps: int, batch: int) -> Recipe:
-        options, networks = self._options, bool(self._networks)
-        epochs = options.epochs or (_NETWORK_EPOCHS if networks else _LINEAR_EPOCHS)
-        average = options.average if options.average is not None else (0.0 if networks else 0.5)
-        schedule: Any = options.learning_rate
-        if options.optimiser is not None:
-            schedule = Constant(1.0)
-        elif schedule is None:
-            schedule = Cosine(_NETWORK_RATE) if networks else Constant(self._step(batch))
-            if self._objective.total(L1):  # with a constant rate coefficients that should be zero hover about it
-                schedule = Cosine(self._step(batch), warmup=0.0)
-        elif not callable(schedule):
-            schedule = Constant(schedule)
-        patience = options.patience or max(1, epochs // 5)
-        return Recipe(
-            optimiser=optimiser(networks or self._supple, options.clip, options.optimiser),
-            schedule=schedule,
-            epochs=np.int64(epochs),
-            average_from=np.int64(math.ceil(epochs * steps * (1 - average))),
-            patience=np.int64(patience if len(self._held) else epochs),
-        )
-
-    def _step(self, batch: int) -> float:
-        """The largest constant step that is safe: for weighted rows with w‖ψ‖² ≤ L the error contracts up to 2 / (L/b + λ)."""
-        at = self._coordinates
-        weights = self._normalised(self._fit) / self._chances()
-        largest_row = float(np.max(weights * at.leverage)) if len(at.leverage) else 1.0
-        if at.rows is None:
-            largest_row *= 1.5  # leverages are then estimates
-        # half, because the gradient of a square is twice the residual
-        return 0.5 / (largest_row / batch + (1 - 1 / batch) * at.largest)
 
     def _chosen(self, state: State, fixed: tuple, gauge: tuple, scaled: np.ndarray, unit: np.ndarray) -> Solution:
         """The best on held-out draws; without those the last parameters or their average, whichever has the lower objective."""
@@ -345,22 +313,6 @@ def units(values: Values, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     centre = p @ values
     spread = np.sqrt(p @ (values - centre) ** 2)
     return centre, np.where(spread > 0, spread, 1.0)
-
-
-@functools.lru_cache(maxsize=32)
-def optimiser(adam: bool = False, clip: float | None = None, own: Any = None) -> Any:
-    """Adam or plain descent for a schedule to scale, or the user's own; cached, as another object is another program."""
-    import optax  # imported when used: it takes a tenth of the time that importing zerovar takes
-
-    base = own
-    if own is None:
-        base = optax.chain(optax.scale_by_adam(), optax.scale(-1.0)) if adam else optax.scale(-1.0)
-    return base if clip is None else optax.chain(optax.clip_by_global_norm(clip), base)
-
-
-def _extended(draws: Draws, count: int) -> Draws:
-    """On the device, with `count` more rows of zeros."""
-    return jax.tree.map(lambda a: jnp.asarray(np.pad(a, [(0, count)] + [(0, 0)] * (a.ndim - 1))), draws)
 
 
 def _starts_at_zero(network: Network) -> bool:

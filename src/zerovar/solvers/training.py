@@ -1,7 +1,8 @@
 """The compiled loop: epochs of mini-batch steps on any model, with averaging, early stopping and a stop at divergence.
 
-One program runs any number of epochs; the host only says how far to go, so that it can show progress, write checkpoints and
-hear Ctrl-C in between. Everything random is derived from the seed and the number of the epoch: cutting the work into other
+One program runs any number of rounds; the host only says how far to go, so that it can show progress, write checkpoints and
+hear Ctrl-C in between. A round is an epoch, or where not all draws are in memory together, the share of an epoch that falls to
+one window of them. Everything random is derived from the seed and the number of the round: cutting the work into other
 pieces, or resuming it, gives the same numbers.
 """
 
@@ -36,10 +37,12 @@ class Draws(NamedTuple):
 
 
 class Batches(eqx.Module):
-    """How batches are drawn: `steps` of `size` an epoch, from a ladder of cumulated probabilities."""
+    """How batches are drawn: `steps` of `size` a round, from a ladder of cumulated probabilities."""
 
     ladder: Any  # (m,)
     steps: Any
+    windows: Any  # rounds an epoch
+    pace: Any  # what steps are multiplied with
     size: int = eqx.field(static=True)
     stratified: bool = eqx.field(static=True)
 
@@ -142,7 +145,7 @@ class Params(NamedTuple):
 
 
 class State(NamedTuple):
-    """All of it, at the end of an epoch."""
+    """All of it, at the end of a round."""
 
     params: Params
     optimiser: Any
@@ -150,10 +153,10 @@ class State(NamedTuple):
     counted: Any
     best: Params
     best_loss: Any
-    best_epoch: Any
-    epoch: Any
-    loss: Any  # (≥ epochs,) mean over the batches of each epoch
-    validation: Any  # (≥ epochs,) on held-out draws, NaN where there are none
+    best_round: Any
+    round: Any
+    loss: Any  # (≥ rounds,) mean over the batches of each round
+    validation: Any  # (≥ rounds,) on held-out draws, NaN where there are none
     diverged: Any
 
 
@@ -162,9 +165,9 @@ class Recipe(NamedTuple):
 
     optimiser: Any  # an optax.GradientTransformation
     schedule: Any
-    epochs: Any
+    rounds: Any
     average_from: Any  # the step from which parameters are averaged
-    patience: Any  # epochs without a better held-out loss after which training ends
+    patience: Any  # rounds without a better held-out loss after which training ends
 
 
 class Job(eqx.Module):
@@ -181,7 +184,7 @@ class Job(eqx.Module):
 def initial(params: Params, recipe: Recipe, best_loss: float) -> State:
     """`best_loss` is what any held-out loss must beat for the parameters to be kept."""
     nothing = jax.tree.map(jnp.zeros_like, params)
-    room = max(64, 1 << (int(recipe.epochs) - 1).bit_length())  # few sizes, so that few programs are compiled
+    room = max(64, 1 << (int(recipe.rounds) - 1).bit_length())  # few sizes, so that few programs are compiled
     empty, zero = jnp.full(room, jnp.nan), jnp.zeros((), dtype=int)
     start = recipe.optimiser.init(params)
     loss = jnp.full((), best_loss, dtype=float)
@@ -190,30 +193,30 @@ def initial(params: Params, recipe: Recipe, best_loss: float) -> State:
 
 @eqx.filter_jit
 def advance(job: Job, state: State, until: Any) -> State:
-    """Train up to epoch `until`, or to the end that early stopping or divergence makes."""
+    """Train up to round `until`, or to the end that early stopping or divergence makes."""
     model, draws, held, batches, recipe = job.model, job.draws, job.held, job.batches, job.recipe
-    steps = recipe.epochs * batches.steps
+    steps = recipe.rounds * batches.steps
     without = jnp.sum(draws.weights @ draws.values**2) / len(draws.weights)
     limit = _DIVERGED * (1.0 + without)
 
     def rate(step):
         if isinstance(recipe.schedule, Schedule):
-            return recipe.schedule(step, steps, batches.steps)
+            return recipe.schedule(step, steps, batches.steps * batches.windows)
         return recipe.schedule(step)
 
-    def epoch(state: State) -> State:
-        epoch_key = jax.random.fold_in(job.key, state.epoch)
-        indices = _indices(epoch_key, batches)
+    def one(state: State) -> State:
+        round_key = jax.random.fold_in(job.key, state.round)
+        indices = _indices(round_key, batches)
 
         def step(t, carry):
             params, optimiser, total, counted, loss = carry
             batch = draws.take(indices[t])
-            step_key = jax.random.fold_in(epoch_key, t) if any(network.probes for network in model.networks) else None
-            other = _some(held, jax.random.fold_in(epoch_key, t), batches.size) if params.hyper else None
+            step_key = jax.random.fold_in(round_key, t) if any(network.probes for network in model.networks) else None
+            other = _some(held, jax.random.fold_in(round_key, t), batches.size) if params.hyper else None
             value, slope = jax.value_and_grad(model.loss)(params, batch, other, step_key)
             change, optimiser = recipe.optimiser.update(slope, optimiser, params)
-            number = state.epoch * batches.steps + t
-            scale = rate(number)
+            number = state.round * batches.steps + t
+            scale = batches.pace * rate(number)
             params = jax.tree.map(lambda p, c: p + scale * c, params, change)
             counts = number >= recipe.average_from
             total = jax.tree.map(lambda a, p: a + jnp.where(counts, p, 0.0), total, params)
@@ -223,23 +226,23 @@ def advance(job: Job, state: State, until: Any) -> State:
         params, optimiser, total, counted, loss = jax.lax.fori_loop(0, batches.steps, step, start)
         loss = loss / batches.steps
         diverged = ~jnp.isfinite(loss) | (jnp.abs(loss) > limit)
-        best, best_loss, best_epoch, validation = state.best, state.best_loss, state.best_epoch, state.validation
+        best, best_loss, best_round, validation = state.best, state.best_loss, state.best_round, state.validation
         if held is not None:
             current = model.judged(params, held)
             better = current < best_loss
             best = jax.tree.map(lambda new, old: jnp.where(better, new, old), params, best)
             best_loss = jnp.where(better, current, best_loss)
-            best_epoch = jnp.where(better, state.epoch, best_epoch)
-            validation = validation.at[state.epoch].set(current)
-        curve = state.loss.at[state.epoch].set(loss)
+            best_round = jnp.where(better, state.round, best_round)
+            validation = validation.at[state.round].set(current)
+        curve = state.loss.at[state.round].set(loss)
         return State(
-            params, optimiser, total, counted, best, best_loss, best_epoch, state.epoch + 1, curve, validation, diverged
+            params, optimiser, total, counted, best, best_loss, best_round, state.round + 1, curve, validation, diverged
         )
 
     def unfinished(state: State):
-        return (state.epoch < until) & ~finished(state, recipe)
+        return (state.round < until) & ~finished(state, recipe)
 
-    return jax.lax.while_loop(unfinished, epoch, state)
+    return jax.lax.while_loop(unfinished, one, state)
 
 
 def _some(held: Draws | None, key, size: int) -> Draws:
@@ -251,13 +254,13 @@ def _some(held: Draws | None, key, size: int) -> Draws:
 
 def finished(state: State, recipe: Recipe) -> Any:
     """Whether nothing more is to be done."""
-    return (state.epoch >= recipe.epochs) | state.diverged | (state.epoch - state.best_epoch > recipe.patience)
+    return (state.round >= recipe.rounds) | state.diverged | (state.round - state.best_round > recipe.patience)
 
 
 def _indices(key, batches: Batches) -> Int[Array, "steps size"]:
-    """Rows of all batches of an epoch, at least as many as there are draws.
+    """Rows of all batches of a round, with room for as many as there are draws.
 
-    Stratified: one from each of as many equal slices of probability, in random order, so that an epoch visits every draw as
+    Stratified: one from each of as many equal slices of probability, in random order, so that a round visits every draw as
     often as it should; with equal probabilities that is a shuffle. Otherwise independently.
     """
     size = batches.size

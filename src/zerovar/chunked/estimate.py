@@ -4,11 +4,14 @@ Each chunk gives, for every part of the split that it touches, the second moment
 batch of draws the first ones. Fits of all folds are small solves: the moments of the other folds, added. As f − g is linear in
 the features, its sum over a batch comes from the batch's first moments, so that residuals need no second pass over the draws;
 and about four thousand batch means carry the standard errors, as the chain of single draws does in memory.
+
+What SGD trains, it trains before, fold by fold on windows of the chunks; in the pass g itself then takes the place of features.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,26 +19,29 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from .automatic import Automatic
-from .cautions import Cautions
-from .checks import check
-from .chunk_sums import Plan, Sums, sums_over
-from .chunked import Chunks
-from .errors import NumericalError
-from .families import Family, LinearFamily, Polynomial
-from .objectives import LeastSquares, Objective, Ridge, Variance
-from .result import Estimate, settings
-from .sample import Standardisation
-from .solvers import Exact, Solver
-from .solvers.centres import at_centres
-from .solvers.moments import Solved, arranged, solve
-from .splits import Contiguous, Split, cross_fit
-from .std_errors import covariance, mean_and_error, stretches_apart
+from ..automatic import Automatic
+from ..cautions import Cautions
+from ..checks import check
+from ..errors import NumericalError
+from ..families import Family, LinearFamily, Polynomial
+from ..objectives import LeastSquares, Objective, Ridge, Variance
+from ..result import Estimate, settings
+from ..sample import Standardisation
+from ..solvers import SGD, Exact, Result, Solver
+from ..solvers.centres import at_centres
+from ..solvers.moments import Solved, arranged, solve
+from ..splits import Contiguous, Split, cross_fit
+from ..std_errors import covariance, mean_and_error, stretches_apart
+from .arrays import Chunks, Pilot
+from .rows import View
+from .sums import Plan, Sums, sums_over
+from .windows import ChunkWindows
 
 _BATCHES = 4000  # over all chains, about: their scatter knows a standard error to a few per cent
 _FEWEST_BATCHES = 4  # of each chain in each part
 _MOST_TERMS = 600
 _DRAWS_PER_TERM = 20
+_FEWEST_PILOT = 50  # draws of the pilot that a training is prepared on
 
 
 def estimate_chunked(
@@ -61,43 +67,40 @@ def estimate_chunked(
     asked = (family, objective, solver, split)
     objective = LeastSquares() if objective is None else objective
     split = cross_fit() if split is None else _checked_split(split)
-    _check_choices(objective, solver)
+    if solver is None:
+        solver = SGD() if isinstance(family, Family) and not isinstance(family, LinearFamily) else Exact()
+    solver = _checked_solver(solver, objective)
     chunks = Chunks.of(draws, scores, values, log_weights)
     chains, length, d = chunks.shape
     if family is None or isinstance(family, Automatic):
         family = _polynomial(d, len(chunks))
-    family = _checked_family(family, d)
+    _check_family(family, d, solver)
     parts, fitting = split.parts(length)
 
-    sample, pilot_values, found, log_weight = chunks.pilot(names)
+    pilot = chunks.pilot(names)
+    sample, pilot_values, found = pilot.sample, pilot.values, pilot.names
     rows = sample.rows()
     standardisation = Standardisation.of(rows, mixing=not family.keeps_axes) if standardise else Standardisation.identity(d)
     x, s = standardisation(rows.draws, rows.scores)
-    featured = with_features(family.resolve(x, pilot_values), solver, x, s, rows.probabilities, seed)
-    terms, held = arranged(featured, d)
     centre = rows.probabilities @ pilot_values
     size = np.abs(pilot_values - centre).max(axis=0)
     unit = np.where(size > 0, size, 1.0)
     cautions = Cautions(depth=5)
     cautions.scores(check(sample))
+    view = View(standardisation, chunks.function, chunks.value_names, centre, unit, pilot.log_weight, parts)
     edges = _batches(parts, chains)
-    plan = Plan(terms, standardisation, chunks.function, chunks.value_names, centre, unit, log_weight, parts, edges)
+    task = _Task(chunks, view, edges, fitting, pilot, x, s, family.resolve(x, pilot_values), objective, seed)
     prepared = time.perf_counter()
 
-    sums, count = sums_over(chunks, plan)
-    passed = time.perf_counter()
+    sums, fits, p = _trained(task, solver) if isinstance(solver, SGD) else _solved(task, solver)
     cautions.constants(found, np.stack([sums.low, sums.high]))
-    fits = {part: _fit(sums, others, held, objective) for part, others in fitting.items()}
-    for fit in fits.values():
-        if fit.result.failed:
-            raise NumericalError(f"{family.describe()}: {fit.result.value}")
     cautions.numerics(family, [fit.result for fit in fits.values()])
-    everything = _Series.of(sums, plan, chains, len(held))
+    everything = _Series.of(sums, chains, len(edges) - 1, p, len(found))
     scale = np.maximum(np.abs(sums.low), np.abs(sums.high))
     scale = np.where(scale > 0, scale, 1.0) / unit
     plain, plain_error, _ = mean_and_error(*everything.plain, scale)
-    slowest, kish = _slowest(everything, sums, len(held))
-    cautions.convergence(found, length, *_r_hats(everything, sums, len(held)))
+    slowest, kish = _slowest(everything, sums, p)
+    cautions.convergence(found, length, *_r_hats(everything, sums, p))
     residuals, probabilities = everything.residuals(fits, parts, edges)
     value, error, influence = mean_and_error(residuals, probabilities, scale)
     fit = next(iter(fits.values()))
@@ -106,12 +109,10 @@ def estimate_chunked(
         "distinct_draws": length * chains,  # repeated ones are not merged
         "standardisation": standardisation.kind,
         "pilot_draws": len(sample),
-        "chunks": count,
-        "passes": 1,
+        "chunks": math.prod(chunks.draws.numblocks),
         "batches": chains * (len(edges) - 1),
         "autocorrelation_time": slowest,
         "pilot_seconds": prepared - started,
-        "pass_seconds": passed - prepared,
         "seconds": time.perf_counter() - started,
     }
     cautions.size(len(chunks), slowest, kish, stats)
@@ -136,17 +137,97 @@ def estimate_chunked(
     )
 
 
+class _Task(NamedTuple):
+    """What is to be fitted, and to what."""
+
+    chunks: Chunks
+    view: View
+    edges: np.ndarray  # of the batches
+    fitting: dict[int, list[int]]  # for each part that estimates, those that fit
+    pilot: Pilot
+    x: Float64[np.ndarray, "n d"]  # of the pilot, standardised
+    s: Float64[np.ndarray, "n d"]
+    family: Any
+    objective: Objective
+    seed: int
+
+
+class _Fits(NamedTuple):
+    """The pass over all chunks; for each part that estimates, the fit to others; the number of features or of trained g."""
+
+    sums: Sums
+    fits: dict[int, Solved]
+    p: int
+
+
+def _solved(task: _Task, solver: Exact) -> _Fits:
+    """One pass of moments, then a small solve for each part."""
+    probabilities = task.pilot.sample.probabilities
+    terms, held = arranged(with_features(task.family, solver, task.x, task.s, probabilities, task.seed), task.x.shape[1])
+    started = time.perf_counter()
+    sums = sums_over(task.chunks, Plan(task.view, task.edges, terms))
+    stats = {"passes": 1, "pass_seconds": time.perf_counter() - started}
+    fits = {part: _fit(sums, others, held, task.objective) for part, others in task.fitting.items()}
+    for fit in fits.values():
+        _must_have_solved(task.family, fit.result)
+    return _Fits(sums, {part: fit._replace(stats=fit.stats | stats) for part, fit in fits.items()}, len(held))
+
+
+def _fit(sums: Sums, parts: list[int], held: np.ndarray, objective: Objective) -> Solved:
+    """To the draws of these parts."""
+    matrix = sums.moments[parts[0]].copy()
+    for part in parts[1:]:
+        matrix += sums.moments[part]
+    # an objective asks for probabilities, but only Σp² of them matters
+    root = np.sqrt(np.array([sums.weights[parts].sum()])) / matrix[0, 0]
+    ridge = objective.strength(Ridge, root)
+    solved = solve(matrix, ridge * held)
+    return solved._replace(stats=solved.stats | {"ridge": ridge})
+
+
+def _trained(task: _Task, solver: SGD) -> _Fits:
+    """A training for each part on windows of the others, then a pass with what they gave."""
+    started = time.perf_counter()
+    trained, fits = {}, {}
+    one_each = np.eye(len(task.view.centre))  # f − g is f less the g that was trained for it
+    for part, others in task.fitting.items():
+        with ChunkWindows(task.chunks, task.view, others, task.pilot, task.seed) as windows:
+            rows = windows.rows
+            if len(rows) < _FEWEST_PILOT:
+                raise ValueError(
+                    f"only {len(rows)} draws of the pilot lie in the part of the chains that is to be trained on, of at least "
+                    f"{_FEWEST_PILOT} that are needed. Use another split, such as cross_fit(5), or more draws"
+                )
+            probabilities = task.pilot.sample.probabilities[rows] / task.pilot.sample.probabilities[rows].sum()
+            prepared = solver.training(
+                task.family, task.objective, task.x[rows], task.s[rows], probabilities, task.seed, windows
+            )
+            solution = prepared.solve(task.view.scaled(task.pilot.values[rows]))
+        _must_have_solved(task.family, prepared.result)
+        trained[part] = solution.terms
+        fits[part] = Solved(solution.intercept, one_each, prepared.result, prepared.stats)
+    ready = time.perf_counter()
+    sums = sums_over(task.chunks, Plan(task.view, task.edges, trained=trained))
+    stats = {"training_seconds": ready - started, "pass_seconds": time.perf_counter() - ready}
+    return _Fits(sums, {part: fit._replace(stats=fit.stats | stats) for part, fit in fits.items()}, len(one_each))
+
+
+def _must_have_solved(family: Family, result: Result) -> None:
+    if result.failed:
+        raise NumericalError(f"{family.describe()}: {result.value}")
+
+
 def with_features(
-    family: LinearFamily, solver: Solver | None, x: np.ndarray, s: np.ndarray, probabilities: np.ndarray, seed: int
+    family: LinearFamily, solver: Exact, x: np.ndarray, s: np.ndarray, probabilities: np.ndarray, seed: int
 ) -> LinearFamily:
     """The family, if it has features, or its kernels at centres; these come from the pilot, standardised: x, s (n, d)."""
-    if isinstance(solver, Exact) and solver.centres is not None:
+    if solver.centres is not None:
         rng = np.random.default_rng(seed)
         family = at_centres(family, x, s, probabilities, solver.centres, solver.spread, rng)
     if family.num_features(x.shape[1]) is None:
         raise ValueError(
             f"{family.describe()} has no features, only a Gram matrix between all draws, which chunked draws cannot have. "
-            "Use a Polynomial, solver=Exact(centres=…), or fewer draws, in memory"
+            "Use a Polynomial, solver=Exact(centres=…) or SGD(), or fewer draws, in memory"
         )
     return family
 
@@ -162,30 +243,30 @@ def _checked_split(split: Any) -> Contiguous:
     raise ValueError(f"split must be holdout(fraction) or cross_fit(k) for chunked draws; got {split!r}")
 
 
-def _check_choices(objective: Objective, solver: Solver | None) -> None:
-    if solver is not None and not isinstance(solver, Exact):
+def _checked_solver(solver: Any, objective: Objective) -> SGD | Exact:
+    if isinstance(solver, SGD):
+        return solver  # it checks the objective itself
+    if not isinstance(solver, Exact):
         raise ValueError(
-            f"chunked draws are fitted by solver=Exact(), from one pass of sums; got {type(solver).__name__}. To train on some "
-            "of them, load these: np.asarray(draws[…])"
+            "chunked draws are fitted by solver=Exact(), from one pass of sums, or trained by SGD(); "
+            f"got {type(solver).__name__}"
         )
     if not isinstance(objective, (LeastSquares, Variance)) or not np.isinf(objective.intercept_variance):
         raise ValueError(
-            f"chunked draws are fitted by LeastSquares (with a free intercept) or Variance; got {type(objective).__name__}"
+            f"Exact() fits chunked draws by LeastSquares (with a free intercept) or Variance; got {type(objective).__name__}"
         )
     others = sorted({type(penalty).__name__ for penalty in objective.penalties} - {Ridge.__name__})
     if others:
-        raise ValueError(f"chunked draws are fitted with a Ridge penalty or none; got {', '.join(others)}")
+        raise ValueError(f"Exact() fits chunked draws with a Ridge penalty or none; got {', '.join(others)}")
+    return solver
 
 
-def _checked_family(family: Any, d: int) -> LinearFamily:
-    if not isinstance(family, LinearFamily):
-        name = family.describe() if isinstance(family, Family) else repr(family)
-        raise ValueError(
-            f"chunked draws are fitted by a linear family such as Polynomial(2); got {name}. To train a network on some of "
-            "them, load these: np.asarray(draws[…])"
-        )
+def _check_family(family: Any, d: int, solver: Solver) -> None:
+    if not isinstance(family, Family):
+        raise ValueError(f"family must be a family such as Polynomial(2) or Network(); got {family!r}")
+    if isinstance(solver, Exact) and not isinstance(family, LinearFamily):
+        raise ValueError(f"Exact() fits linear families such as Polynomial(2); got {family.describe()}. Use solver=SGD()")
     family.check(d)
-    return family
 
 
 def _polynomial(d: int, n: int) -> LinearFamily:
@@ -203,32 +284,20 @@ def _batches(parts: np.ndarray, chains: int) -> np.ndarray:
     return np.array(edges)
 
 
-def _fit(sums: Sums, parts: list[int], held: np.ndarray, objective: Objective) -> Solved:
-    """To the draws of these parts."""
-    matrix = sums.moments[parts[0]].copy()
-    for part in parts[1:]:
-        matrix += sums.moments[part]
-    # an objective asks for probabilities, but only Σp² of them matters
-    root = np.sqrt(np.array([sums.weights[parts].sum()])) / matrix[0, 0]
-    ridge = objective.strength(Ridge, root)
-    solved = solve(matrix, ridge * held)
-    return solved._replace(stats=solved.stats | {"ridge": ridge})
-
-
 class _Series(NamedTuple):
     """Batch by batch, (chain, batch, …): what each counts, and means of features, integrands and coordinates."""
 
     weights: Float64[np.ndarray, "chain batch"]
-    features: Float64[np.ndarray, "chain batch p"]
+    features: Float64[np.ndarray, "chain batch p"]  # or g, where it was trained
     integrands: Float64[np.ndarray, "chain batch q"]
     coordinates: Float64[np.ndarray, "chain batch c"]
 
     @staticmethod
-    def of(sums: Sums, plan: Plan, chains: int, p: int) -> _Series:
-        table = sums.batches.reshape(chains, len(plan.batches) - 1, -1)
+    def of(sums: Sums, chains: int, batches: int, p: int, q: int) -> _Series:
+        table = sums.batches.reshape(chains, batches, -1)
         weights = table[:, :, 0]
         means = table[:, :, 1:] / weights[:, :, None]
-        return _Series(weights, *np.split(means, [p, p + len(plan.centre)], axis=2))
+        return _Series(weights, *np.split(means, [p, p + q], axis=2))
 
     @property
     def probabilities(self) -> Float64[np.ndarray, " n"]:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int
 
-from .integrands import as_values, unlike_draws
-from .sample import Sample
+from ..integrands import as_values, unlike_draws
+from ..sample import Sample
 
 _PILOT_DRAWS = 20_000
 _PILOT_PIECES = 32
@@ -56,6 +56,8 @@ class Pilot(NamedTuple):
     values: Float64[np.ndarray, "n q"]
     names: tuple[str, ...]
     log_weight: float
+    chain: Int[np.ndarray, " n"]  # where each of them is
+    draw: Int[np.ndarray, " n"]
 
 
 def is_chunked(thing: Any) -> bool:
@@ -168,7 +170,9 @@ class Chunks:
             values = dict(zip(self.values, rest, strict=True))
         array, names = as_values(values, sample, self.names if names is None else names)
         sample.rows().merged(array)  # equal draws with other scores or values are an error
-        return Pilot(sample, array, names, 0.0 if log_weights is None else float(log_weights.max()))
+        chain, first = np.array(places).T
+        where = np.repeat(chain, length), (first[:, None] + np.arange(length)).ravel()
+        return Pilot(sample, array, names, 0.0 if log_weights is None else float(log_weights.max()), *where)
 
     def _pieces(self) -> tuple[list[tuple[int, int]], int]:
         """(chain, first draw) of each stretch of the pilot, and their length; whole chains if there are few draws."""

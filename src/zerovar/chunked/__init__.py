@@ -1,0 +1,7 @@
+"""Draws that are larger than memory, as Dask has them: fitted from sums over the chunks, or trained window by window."""
+
+from .arrays import Blocks, Columns, is_chunked
+from .estimate import estimate_chunked
+from .rows import evaluated
+
+__all__ = ["Blocks", "Columns", "estimate_chunked", "evaluated", "is_chunked"]

@@ -1,0 +1,122 @@
+"""From a chunk to rows that a fit can use: checked, with integrands and weights, in standardised coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float64, Int
+
+from ..integrands import in_double
+from ..sample import Standardisation
+from .arrays import BadNumbers, check_finite
+
+_FUNCTION_ROWS = 1024  # draws at which a user's function is evaluated together
+
+
+class View(NamedTuple):
+    """How rows are looked at; small, and sent to each worker once."""
+
+    standardisation: Standardisation
+    function: Callable[[Any], Any] | None  # the integrands, where they are no arrays
+    value_names: list[str]  # the arrays of integrands, where they are
+    centre: Float64[np.ndarray, " q"]  # integrands enter fits as (f − centre) / unit
+    unit: Float64[np.ndarray, " q"]
+    log_weight: float  # weights are relative to this
+    parts: Int[np.ndarray, " edges"]  # edges of the parts, along the draws of a chain, that fits are to
+
+    def scaled(self, f: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "n q"]:
+        return (f - self.centre) / self.unit
+
+
+class Rows(NamedTuple):
+    """Standardised points and scores, integrands as they are, and what each row counts (None: one each)."""
+
+    x: Float64[np.ndarray, "n d"]
+    s: Float64[np.ndarray, "n d"]
+    f: Float64[np.ndarray, "n q"]
+    weights: Float64[np.ndarray, " n"] | None
+
+
+class Opened(NamedTuple):
+    """One chunk, checked. Its arrays are (chain, draw, …); rows are numbered chain after chain."""
+
+    view: View
+    chain: int  # where it begins
+    draw: int
+    draws: np.ndarray
+    scores: np.ndarray
+    values: list[np.ndarray]
+    weights: np.ndarray | None
+
+    @staticmethod
+    def of(view: View, chain: int, draw: int, draws: Any, scores: Any, values: Sequence[Any], log_weights: Any) -> Opened:
+        draws, scores = (_checked(name, block, chain, draw) for name, block in (("draws", draws), ("scores", scores)))
+        values = [_checked(*pair, chain, draw) for pair in zip(view.value_names, values, strict=True)]
+        weights = None
+        if log_weights is not None:
+            weights = np.exp(_checked("log_weights", log_weights, chain, draw) - view.log_weight)
+        return Opened(view, chain, draw, draws, scores, values, weights)
+
+    @property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """(chains, 1) and (draws,): the numbers of its chains, and of its draws within a chain."""
+        return (self.chain + np.arange(len(self.draws)))[:, None], self.draw + np.arange(self.draws.shape[1])
+
+    def part(self, number: int) -> np.ndarray:
+        """The rows that lie in a part."""
+        first, last = np.searchsorted(self.places[1], self.view.parts[[number, number + 1]])
+        return (np.arange(len(self.draws))[:, None] * self.draws.shape[1] + np.arange(first, last)).ravel()
+
+    def rows(self, which: np.ndarray) -> Rows:
+        """Some of them, at least one."""
+        draws, scores, *values = (_rows(array, which) for array in (self.draws, self.scores, *self.values))
+        weights = None if self.weights is None else self.weights.ravel()[which]
+        return Rows(*self.view.standardisation(draws, scores), self._integrands(draws, values), weights)
+
+    def _integrands(self, draws: np.ndarray, values: list[np.ndarray]) -> np.ndarray:
+        """(n, q), from the arrays or from the function."""
+        function = self.view.function
+        if function is None:
+            return values[0] if len(values) == 1 else np.concatenate(values, axis=1)
+        f = in_double("values", lambda: evaluated(function, draws))
+        if not np.isfinite(f).all():
+            raise BadNumbers(
+                f"values must be finite; the function gives NaN or infinity in the chunk that begins at chain {self.chain}, "
+                f"draw {self.draw}, first at the draw {draws[np.argwhere(~np.isfinite(f))[0][0]]}"
+            )
+        return f
+
+
+def _checked(name: str, block: Any, chain: int, draw: int) -> np.ndarray:
+    array = np.asarray(block, dtype=np.float64)
+    check_finite(name, array, chain, draw)
+    return array
+
+
+def _rows(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Rows of (chain, draw, k) by number; without a copy where they follow each other, as they do but for several chains."""
+    flat = array.reshape(-1, array.shape[2])
+    together = rows[-1] - rows[0] + 1 == len(rows)
+    return flat[rows[0] : rows[-1] + 1] if together else flat[rows]
+
+
+def evaluated(function: Callable[[Any], Any], draws: Any) -> Float64[np.ndarray, "n m"]:
+    """A function of one draw at an array or tree of arrays (n, …), side by side; in tiles of one shape, so that it is compiled
+    once for all chunks."""
+    n = len(jax.tree.leaves(draws)[0])
+    tiles = []
+    for first in range(0, n, _FUNCTION_ROWS):
+        rows = np.minimum(np.arange(first, first + _FUNCTION_ROWS), n - 1)  # the last one again and again to the tile's end
+        out = _at_tile(function, jax.tree.map(lambda leaf, rows=rows: leaf[rows], draws))
+        columns = [np.asarray(leaf, dtype=np.float64).reshape(len(rows), -1) for leaf in jax.tree.leaves(out)]
+        tiles.append(np.concatenate(columns, axis=1))
+    return np.concatenate(tiles)[:n]
+
+
+@eqx.filter_jit
+def _at_tile(function: Any, draws: Any) -> Any:
+    return jax.vmap(function)(draws)

@@ -1,0 +1,126 @@
+"""One pass over chunked draws: the sums that each chunk gives, and how they are put together.
+
+Sums merge in a tree of fixed shape, so that which worker did what, when, and how often, changes no digit; and what waits to be
+merged is small, so that memory is that of the chunks at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+from threadpoolctl import threadpool_limits
+
+from ..solvers.moments import Terms, moments
+from ..solvers.terms import Term
+from ..std_errors import some_columns
+from .arrays import BadNumbers, Chunks
+from .rows import Opened, Rows, View
+
+_TOGETHER = 8  # statistics that are merged at once
+_SLAB = 16_384  # rows of a chunk that are standardised at a time
+
+
+class Plan(NamedTuple):
+    """What the sums are of: features yet to be fitted, or the g that was trained for each part, in place of features."""
+
+    view: View
+    batches: np.ndarray  # edges of the batches, along the draws of a chain; each lies in one part
+    terms: Terms = ()
+    trained: dict[int, tuple[Term, ...]] | None = None  # by the part that it estimates, for integrands in their units
+
+    def columns(self, part: int, rows: Rows) -> np.ndarray:
+        """(n, ·) what there is besides the terms: g where it was trained, and the integrands, in their units."""
+        f = self.view.scaled(rows.f)
+        if self.trained is None:
+            return f
+        g = sum((term(rows.x, rows.s) for term in self.trained.get(part, ())), np.zeros_like(f))
+        return np.concatenate([g, f], axis=1)
+
+
+class Sums(NamedTuple):
+    """Of some rows; those of more rows are sums of these. z = [1, features or g, (f − centre) / unit]."""
+
+    moments: dict[int, Float64[np.ndarray, "k k"]]  # by part: Σ w z zᵀ
+    numbers: np.ndarray  # (b,) of the batches that these rows touch, chain after chain
+    batches: Float64[np.ndarray, "b m"]  # Σ w [z, x] over each of them, x some standardised coordinates
+    squares: Float64[np.ndarray, " c"]  # Σ w x²
+    weights: Float64[np.ndarray, " parts"]  # Σ w² in each part
+    low: Float64[np.ndarray, " q"]  # extremes of f
+    high: Float64[np.ndarray, " q"]
+
+
+def sums_over(chunks: Chunks, plan: Plan) -> Sums:
+    """The pass, on whichever scheduler Dask is set to."""
+    import dask
+
+    shared = dask.delayed(plan, traverse=False, pure=False)
+    of_block, of_several = dask.delayed(of_chunk, pure=False), dask.delayed(merged, pure=False)
+    level = [of_block(shared, *task) for task in chunks.tasks()]
+    while len(level) > 1:
+        level = [of_several(level[i : i + _TOGETHER]) for i in range(0, len(level), _TOGETHER)]
+    try:
+        # Dask's workers are the parallelism. Where they are threads of this process, a BLAS with threads of its own would
+        # contend with them for the same cores: six times slower, measured on two.
+        with threadpool_limits(1, "blas"):
+            (total,) = dask.compute(level[0], traverse=False)
+    except BadNumbers as error:
+        raise ValueError(str(error)) from None  # the user's numbers, not Dask's doing
+    return total
+
+
+def of_chunk(plan: Plan, *chunk: Any) -> Sums:
+    """Of one chunk, as `Chunks.tasks` has it."""
+    opened = Opened.of(plan.view, *chunk)
+    chains, draws = opened.places
+    batch = (np.searchsorted(plan.batches, draws, side="right") - 1 + (len(plan.batches) - 1) * chains).ravel()
+    found: list[Sums] = []
+    for part in range(len(plan.view.parts) - 1):
+        rows = opened.part(part)
+        for slab in np.array_split(rows, max(-(-len(rows) // _SLAB), 1)):
+            if len(slab):
+                found.append(_of_rows(plan, part, opened.rows(slab), batch[slab]))
+                found = [merged(found)] if len(found) == _TOGETHER else found
+    return merged(found)
+
+
+def _of_rows(plan: Plan, part: int, rows: Rows, batch: np.ndarray) -> Sums:
+    """Of rows of one part, in the order of their batches."""
+    starts = np.flatnonzero(np.diff(batch, prepend=-1))
+    matrix, sums = moments(plan.terms, rows.x, rows.s, plan.columns(part, rows), rows.weights, starts)
+    x = some_columns(rows.x)
+    weighted = x if rows.weights is None else x * rows.weights[:, None]
+    squared = np.zeros(len(plan.view.parts) - 1)
+    squared[part] = len(x) if rows.weights is None else rows.weights @ rows.weights
+    return Sums(
+        {part: matrix},
+        batch[starts],
+        np.concatenate([sums, np.add.reduceat(weighted, starts, axis=0)], axis=1),
+        np.einsum("ij,ij->j", weighted, x),
+        squared,
+        rows.f.min(axis=0),
+        rows.f.max(axis=0),
+    )
+
+
+def merged(parts: Sequence[Sums]) -> Sums:
+    """Sums of several lots of rows, added in the order in which they come."""
+    matrices: dict[int, np.ndarray] = {}
+    for part in parts:
+        for key, matrix in part.moments.items():
+            matrices[key] = matrices[key] + matrix if key in matrices else matrix
+    numbers = np.concatenate([part.numbers for part in parts])
+    order = np.argsort(numbers, kind="stable")
+    starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    batches = np.add.reduceat(np.concatenate([part.batches for part in parts])[order], starts, axis=0)
+    return Sums(
+        matrices,
+        numbers[order][starts],
+        batches,
+        sum((part.squares for part in parts[1:]), parts[0].squares),
+        sum((part.weights for part in parts[1:]), parts[0].weights),
+        np.min([part.low for part in parts], axis=0),
+        np.max([part.high for part in parts], axis=0),
+    )

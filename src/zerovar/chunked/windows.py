@@ -1,0 +1,111 @@
+"""Windows of chunked draws to train on, what comes next being read while the present ones are trained on.
+
+Every epoch deals the chunks out anew into hands of several, so that draws from several places of several chains are shuffled
+together; a hand is one window, or is cut into some. Dask reads and prepares the rows, wherever it does its work; the training
+is where the call was made.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ..solvers.windows import Window, Windows
+from .arrays import BadNumbers, Chunks, Pilot
+from .rows import Opened, Rows, View
+
+_ROWS = 131_072  # of a hand, about; chunks are not cut
+_BYTES = 2**28  # of its points and scores, about
+
+
+class ChunkWindows(Windows):
+    """Of the draws in some parts; a context, whose end ends the reading ahead."""
+
+    def __init__(self, chunks: Chunks, view: View, parts: Sequence[int], pilot: Pilot, seed: int):
+        _, length, d = chunks.shape
+        self._view, self._parts, self._seed, self._length = view, list(parts), seed, length
+        part = np.searchsorted(view.parts, pilot.draw, side="right") - 1
+        self.rows = np.flatnonzero(np.isin(part, self._parts))  # of the pilot, that lie in the parts
+        self._numbers = (pilot.chain * length + pilot.draw)[self.rows]
+        self._held = self._numbers[:0]
+        share = pilot.sample.probabilities
+        self._weight = float(np.mean(share / share.max()))  # of a draw, on average
+        of_chains, of_draws, _ = chunks.draws.chunks
+        last = np.cumsum(of_draws)
+        inside = sum(
+            np.clip(view.parts[part + 1], last - of_draws, last) - np.clip(view.parts[part], last - of_draws, last)
+            for part in self._parts
+        )
+        sizes = np.outer(of_chains, inside).ravel()
+        self._tasks = [task for task, size in zip(chunks.tasks(), sizes, strict=True) if size]
+        sizes = np.sort(sizes[sizes > 0])[::-1]
+        self.draws = int(sizes.sum())
+        wanted = max(min(_ROWS, _BYTES // (16 * d)), 1)
+        self._hands = min(max(round(self.draws / wanted), 1), len(sizes))
+        self._largest = int(sizes[: -(-len(sizes) // self._hands)].sum())
+        self._cuts, self.count, self.most = 1, self._hands, self._largest
+        self._thread = ThreadPoolExecutor(1)
+        self._read: dict[int, Future[Window]] = {}  # hands: the present one and the next
+
+    def hold_out(self, rows: np.ndarray) -> None:
+        self._held = self._numbers[rows]
+        self.draws -= len(rows)
+
+    def cut(self, most: int) -> None:
+        self._cuts = -(-self._largest // max(most, 1))
+        self.count, self.most = self._hands * self._cuts, -(-self._largest // self._cuts)
+
+    def __call__(self, number: int) -> Window:
+        hand, place = divmod(number, self._cuts)
+        hand = hand if self._hands > 1 else 0  # which is there already
+        wanted = range(hand, hand + 2) if self._hands > 1 else [0]
+        # A client of Dask may be set for this context only, and threads have contexts of their own
+        self._read = {
+            k: self._read.get(k) or self._thread.submit(contextvars.copy_context().run, self._hand, k) for k in wanted
+        }
+        try:
+            rows = self._read[hand].result()
+        except BadNumbers as error:
+            raise ValueError(str(error)) from None  # the user's numbers, not Dask's doing
+        if len(rows.x) < self._cuts:
+            return rows._replace(probabilities=rows.probabilities / self._cuts)
+        some = slice(*(len(rows.x) * k // self._cuts for k in (place, place + 1)))
+        return Window(*(array[some] for array in rows))
+
+    def __enter__(self) -> ChunkWindows:
+        return self
+
+    def __exit__(self, *problem: Any) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _hand(self, number: int) -> Window:
+        """Of all windows that it is cut into, in random order."""
+        import dask
+
+        epoch, place = divmod(number, self._hands)
+        rng = np.random.default_rng([self._seed, 4, epoch])
+        dealt = rng.permutation(len(self._tasks))
+        shared = dask.delayed((self._view, self._parts, self._held, self._length), traverse=False, pure=False)
+        of_chunk = dask.delayed(rows_of_chunk, pure=False)
+        tasks = [of_chunk(shared, *self._tasks[k]) for k in np.array_split(dealt, self._hands)[place]]
+        found = [rows for rows in dask.compute(*tasks, traverse=False) if rows is not None]
+        if not found:
+            return self._hand(number + 1)  # of a chunk with hardly any rows all were held out
+        weights = np.concatenate([np.ones(len(rows.x)) if rows.weights is None else rows.weights for rows in found])
+        x, s, f = (np.concatenate([getattr(rows, name) for rows in found]) for name in ("x", "s", "f"))
+        mixed = rng.permutation(len(x))
+        return Window(x[mixed], s[mixed], self._view.scaled(f[mixed]), weights[mixed] / (self._weight * self.draws))
+
+
+def rows_of_chunk(shared: tuple[View, list[int], np.ndarray, int], *chunk: Any) -> Rows | None:
+    """Those of some parts that are not held out, of a chunk as `Chunks.tasks` has it."""
+    view, parts, held, length = shared
+    opened = Opened.of(view, *chunk)
+    rows = np.concatenate([opened.part(part) for part in parts])
+    chains, draws = opened.places
+    rows = rows[~np.isin((chains * length + draws).ravel()[rows], held)]
+    return opened.rows(rows) if len(rows) else None
