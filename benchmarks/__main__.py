@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from . import adapters, automatic, device, exact, peers, scale, sgd, stream
+from . import adapters, automatic, device, exact, growth, peers, scale, sgd, stream
 from .harness import Row, print_table, show, show_slopes, write
 
 
@@ -142,7 +142,7 @@ def run_scale(quick: bool) -> dict[str, Any]:
             for row in rows
         ],
     )
-    results["growth"] = show_slopes("Growth with the number of draws", scale.growth_rows(quick))
+    results["growth"] = show_slopes("Growth of time and memory", growth.slopes(quick))
     results["choice"] = scale.choice_rows(quick)
     show("The cost model of the default choice against what it takes", results["choice"], "model")
     if not quick:

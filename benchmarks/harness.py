@@ -37,17 +37,27 @@ class Row:
 
 
 class Slope(NamedTuple):
-    """Seconds against one size, and the slope of their logarithms; of an iteration, where `iterations` counts them."""
+    """Seconds against one size, and the slope of their logarithms; of an iteration, where `iterations` counts them; and the
+    peak of memory, where it was measured."""
 
     case: str
     sizes: tuple[int, ...]
     seconds: tuple[float, ...]
     bound: float
     iterations: tuple[int, ...] = ()
+    gigabytes: tuple[float, ...] = ()
 
     @property
     def slope(self) -> float:
-        return float(np.polyfit(np.log(self.sizes), np.log(self.seconds), 1)[0])
+        return _steepness(self.sizes, self.seconds)
+
+    @property
+    def memory_slope(self) -> float | None:
+        return _steepness(self.sizes, np.maximum(self.gigabytes, 1e-4)) if self.gigabytes else None
+
+
+def _steepness(sizes: Sequence[float], values: Any) -> float:
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def best(run: Callable[[], Any], repeats: int = 5) -> float:
@@ -103,7 +113,7 @@ def show_slopes(title: str, slopes: Sequence[Slope]) -> list[dict[str, Any]]:
     """A table of growth; and its rows for the file."""
     print_table(
         title,
-        ("against", "sizes", "seconds", "iterations", "slope", "bound", ""),
+        ("against", "sizes", "seconds", "iterations", "slope", "bound", "", "memory (GB)", "slope"),
         [
             (
                 slope.case,
@@ -113,11 +123,13 @@ def show_slopes(title: str, slopes: Sequence[Slope]) -> list[dict[str, Any]]:
                 f"{slope.slope:.2f}",
                 f"{slope.bound:g}",
                 "ok" if slope.slope <= slope.bound else "MISSED",
+                " ".join(f"{value:.2g}" for value in slope.gigabytes),
+                "" if slope.memory_slope is None else f"{slope.memory_slope:.2f}",
             )
             for slope in slopes
         ],
     )
-    return [slope._asdict() | {"slope": slope.slope} for slope in slopes]
+    return [slope._asdict() | {"slope": slope.slope, "memory_slope": slope.memory_slope} for slope in slopes]
 
 
 def peak_gigabytes() -> float:

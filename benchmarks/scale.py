@@ -1,4 +1,4 @@
-"""Fits of many draws: conjugate gradients and centres against the exact solution, growth with n, and the default choice."""
+"""Fits of many draws: conjugate gradients and centres against the exact solution, and the default choice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zerovar.sample import Standardisation
 from zerovar.solvers import choice
 from zerovar.solvers.blocks import gram_matrix
 
-from .harness import Row, Slope, best, in_fresh_process, peak_gigabytes
+from .harness import Row, best, in_fresh_process, peak_gigabytes
 
 FAMILY = zv.Polynomial(2) + zv.Kernel(zv.kernels.Gaussian(3.2))
 SLOWER = zv.Polynomial(2) + zv.Kernel(zv.kernels.InverseMultiquadric(3.2))  # slower to decay: closer to its diagonal
@@ -131,29 +131,6 @@ def centres_alone(n: int, centres: int) -> Agreement:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     seconds, gigabytes = map(float, done.stdout.split())
     return Agreement(f"Exact(centres={centres}) with leave-one-out, n = {n}", seconds, seconds, 0.0, None, gigabytes)
-
-
-def growth_rows(quick: bool) -> list[Slope]:
-    """Time against n: exact, an iteration of conjugate gradients, centres, training."""
-    sizes = (200, 400) if quick else (2000, 4000, 8000)
-    many = (400, 800) if quick else (5000, 15_000, 50_000)
-    found = []
-    solvers = [("Exact(), dual", zv.Exact(), sizes, 3.1), ("Exact(centres=200)", zv.Exact(centres=200), many, 1.1)]
-    if not quick:  # these compile for every size
-        solvers.append(("CG(), one iteration", zv.CG(), (4000, 8000, 16_000), 2.2))
-        solvers.append(("SGD(centres=200)", zv.SGD(centres=200, epochs=5, progress=False), many, 1.1))
-    for name, solver, where, bound in solvers:
-        seconds, iterations = [], []
-        for n in where:
-            x, s, f = banana(n)
-            sample, objective = zv.Sample(x, s), zv.LeastSquares(zv.Ridge(ridge_of(x, s, 1e-6)))
-            fitted = zv.fit(FAMILY, sample, f, objective, solver)  # compiles
-            taken = best(lambda s=sample, f=f, o=objective, solver=solver: zv.fit(FAMILY, s, f, o, solver), 1 if quick else 2)
-            count = fitted.stats.get("iterations", 1)
-            seconds.append(taken / count)
-            iterations.append(count)
-        found.append(Slope(name, where, tuple(seconds), bound, tuple(iterations) if max(iterations) > 1 else ()))
-    return found
 
 
 def choice_rows(quick: bool) -> list[Row]:

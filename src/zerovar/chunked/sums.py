@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
-from threadpoolctl import threadpool_limits
 
 from ..solvers.moments import Terms, moments
 from ..solvers.terms import Term
+from ..solvers.threads import one_thread
 from ..std_errors import some_columns
 from .arrays import BadNumbers, Chunks
 from .rows import Opened, Rows, View
@@ -64,7 +64,7 @@ def sums_over(chunks: Chunks, plan: Plan) -> Sums:
     try:
         # Dask's workers are the parallelism. Where they are threads of this process, a BLAS with threads of its own would
         # contend with them for the same cores: six times slower, measured on two.
-        with threadpool_limits(1, "blas"):
+        with one_thread():
             (total,) = dask.compute(level[0], traverse=False)
     except BadNumbers as error:
         raise ValueError(str(error)) from None  # the user's numbers, not Dask's doing

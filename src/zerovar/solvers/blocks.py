@@ -21,6 +21,7 @@ from ..families import LinearFamily, Translates
 Matrix = Float64[np.ndarray, "n d"]
 
 _TILES = (64, 192, 512)
+_DEVICE_TILES = (512, 4096)  # an accelerator waits for its instructions unless each is large
 _SLOPE_TILES = (64, 256)  # a derivative keeps more arrays than its function
 _FEATURE_ROWS = (128, 1024)
 _FLOATS = 2**25  # numbers that a tile may hold, where that is known: 256 MB
@@ -35,6 +36,11 @@ def _gram_tile(family, x, s, y, t):
 def _pulled_tile(family, x, s, y, t, slope):
     leaves, rebuild = jax.tree.flatten(family)
     return jax.grad(lambda new: jnp.sum(jax.tree.unflatten(rebuild, new).gram(x, s, y, t) * slope))(leaves)
+
+
+@eqx.filter_jit
+def _gram_product(family, x, s, y, t, right):
+    return family.gram(x, s, y, t) @ right
 
 
 @eqx.filter_jit
@@ -104,26 +110,31 @@ def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.nda
 
 def evaluate(family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
     """features(x, s) @ theta, tile by tile, without ever holding all features."""
-    n = len(x)
-    out = np.zeros((n, theta.shape[1]))
     if isinstance(family, Translates):
-        theta = theta if family.lift is None else family.lift @ theta
-        tile, columns = _tile_for(n, _TILES), _tile_for(len(theta), _TILES)
-        points, scores = _padded(family.points, columns), _padded(family.scores, columns)
-        coefficients = _padded(theta, columns)
-    else:
-        tile = _tile_for(n, _FEATURE_ROWS)
-    xs, ss = _padded(x, tile), _padded(s, tile)
+        return _translated(family, theta if family.lift is None else family.lift @ theta, x, s)
+    tile = _tile_for(len(x), _FEATURE_ROWS)
     with jax.enable_x64(True):
-        for i in range(len(xs)):
-            rows = slice(i * tile, min((i + 1) * tile, n))
-            if isinstance(family, Translates):
-                row = [_gram_tile(family.family, xs[i], ss[i], points[j], scores[j]) for j in range(len(points))]
-                block = sum(np.asarray(k) @ coefficients[j] for j, k in enumerate(row))
+        tiles = zip(_padded(x, tile), _padded(s, tile), strict=True)
+        return np.concatenate([np.asarray(_feature_tile(family, *pair)).T @ theta for pair in tiles])[: len(x)]
+
+
+def _translated(kernel: Translates, a: Float64[np.ndarray, "m q"], x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
+    """Σ_j k(·, x_j) a_j. On an accelerator tiles are multiplied where they are made, for what travels to be small."""
+    there = jax.default_backend() != "cpu"
+    tile, columns = (_tile_for(size, _DEVICE_TILES if there else _TILES) for size in (len(x), len(a)))
+    across: list[Any] = [_padded(array, columns) for array in (kernel.points, kernel.scores, a)]
+    out = []
+    with jax.enable_x64(True):
+        if there:
+            across = [jnp.asarray(array) for array in across]
+        for row in zip(_padded(x, tile), _padded(s, tile), strict=True):
+            if there:
+                parts = [_gram_product(kernel.family, *row, *column) for column in zip(*across, strict=True)]
             else:
-                block = np.asarray(_feature_tile(family, xs[i], ss[i])).T @ theta
-            out[rows] = block[: rows.stop - rows.start]
-    return out
+                made = [(_gram_tile(kernel.family, *row, y, t), part) for y, t, part in zip(*across, strict=True)]
+                parts = [np.asarray(block) @ part for block, part in made]
+            out.append(np.asarray(sum(parts[1:], parts[0])))
+    return np.concatenate(out)[: len(x)]
 
 
 def in_tiles(

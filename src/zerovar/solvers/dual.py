@@ -57,13 +57,15 @@ class Dual(Prepared):
             return
         self._border_solved: np.ndarray | None = None
         if self.border.shape[1]:
-            self._orthonormal, self._triangle, full = economic_qr(self.border)
+            with self._factor.small_work():
+                self._orthonormal, self._triangle, full = economic_qr(self.border)
             if not full:
                 self.result = Result.COLLINEAR
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         only_its_own_ridge(ridge)
-        a, free = self._dual_coefficients(values)
+        with self._factor.small_work():
+            a, free = self._dual_coefficients(values)
         return _solution(a, free, self.terms, self.intercept_variance)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
