@@ -54,7 +54,7 @@ def test_quick_benchmarks_run(tmp_path):
     assert "kernel fit, n = 300" in printed
     assert "kernel, corner peak" in printed
     assert "banana, random walk" in printed
-    assert "Growth with the number of draws" in printed
+    assert "Growth of time and memory" in printed
     assert "six Genz functions" in printed
     assert (tmp_path / "exact.json").exists()
     assert (tmp_path / "automatic.json").exists()

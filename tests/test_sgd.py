@@ -1,5 +1,6 @@
 """Training: every combination runs and learns, linear families land where the exact solver lands, nothing is lost or hidden."""
 
+import dataclasses
 import itertools
 import signal
 import subprocess
@@ -17,7 +18,8 @@ from problems import gaussian, metropolis
 import zerovar as zv
 from zerovar.solvers import running, trainer
 from zerovar.solvers.coordinates import Penalties, Plan, coordinates
-from zerovar.solvers.training import Batches, Draws, Model, Params, _indices
+from zerovar.solvers.order import Order
+from zerovar.solvers.training import Draws, Model, Params
 from zerovar.solvers.whitening import Dense, LowRank
 
 SMALL = {"width": 8, "depth": 1}
@@ -223,16 +225,16 @@ def batch_losses(variance, stratified, count, size=8, m=83, networks=(), probes_
     factor = (1.0 if not stratified else (total - 1) / total) / (1 - np.sum(p**2))
     model = Model(None, Dense(np.eye(3), np.full(3, 0.1)), (), (), None, np.float64(0.3), None, np.float64(factor), variance)
     draws = Draws(jnp.asarray(rows), None, None, jnp.asarray(values), jnp.asarray(p / chance))
-    batches = Batches(jnp.asarray(np.cumsum(chance)), np.int64(total // size), np.int64(1), np.float64(1), size, stratified)
+    order = Order(np.cumsum(chance), total // size, size, stratified, seed=0)
 
     @jax.jit
-    def epoch(key):
+    def epoch(chosen):
         def one(chosen):
             return model.objective(Params(jnp.asarray(w)), draws.take(chosen), None)
 
-        return jnp.mean(jax.vmap(one)(_indices(key, batches)))
+        return jnp.mean(jax.vmap(one)(chosen))
 
-    losses = np.asarray(jax.lax.map(epoch, jax.random.split(jax.random.key(0), count)))
+    losses = np.asarray(jax.lax.map(epoch, jnp.asarray(np.stack([order.round(k) for k in range(count)]))))
     g = rows @ w
     residual = values - g
     offset = w[:1] if not variance else 0.0
@@ -254,14 +256,26 @@ def test_batch_objectives_are_unbiased(variance, stratified, x64):
     assert error < 4e-3 * expected  # and the test would see a factor (b − 1)/b or (m − 1)/m
 
 
-def test_an_epoch_is_a_shuffle_where_draws_count_alike(x64):
-    ladder = jnp.asarray(np.arange(1, 97) / 96)
-    found = np.asarray(_indices(jax.random.key(1), Batches(ladder, np.int64(12), np.int64(1), np.float64(1), 8, True)))
+def test_an_epoch_is_a_shuffle_where_draws_count_alike():
+    order = Order(np.arange(1, 97) / 96, 12, 8, True, seed=1)
+    found = order.round(0)
     assert sorted(found.ravel()) == list(range(96))
-    again = np.asarray(_indices(jax.random.key(2), Batches(ladder, np.int64(12), np.int64(1), np.float64(1), 8, True)))
-    assert not np.array_equal(found, again)
-    independent = np.asarray(_indices(jax.random.key(1), Batches(ladder, np.int64(12), np.int64(1), np.float64(1), 8, False)))
+    assert not np.array_equal(found, order.round(1))
+    assert not np.array_equal(found, dataclasses.replace(order, seed=2).round(0))
+    independent = dataclasses.replace(order, stratified=False).round(0)
     assert len(np.unique(independent)) < 96
+
+
+def test_a_table_has_the_rounds_that_are_asked_for():
+    ladder = np.minimum(np.arange(1, 129) / 90, 1.0)  # 90 draws, padded
+    order = Order(ladder, 12, 8, True, seed=1)
+    table = order.table(5, 3)
+    assert table.shape == (order.together, 16, 8)
+    for k in range(3):
+        np.testing.assert_array_equal(table[k, :12], order.round(5 + k))
+    assert table.max() == 89
+    assert not table[3:].any()
+    assert Order(np.ones(3_000_000), 1, 32, True, seed=0).together == 1
 
 
 def test_convergence_at_the_rate_of_the_paper():

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from .coordinates import Coordinates
+from .order import Order
 from .schedules import Constant, Cosine
 from .training import Batches, Draws, Recipe
 from .whitening import by_leverage
@@ -116,7 +117,7 @@ class Course:
         rows = at.at(x, s)
         return Lot(rows, np.sum(rows**2, axis=1), x, s, values, p)
 
-    def batches(self, lot: Lot) -> tuple[Draws, Batches]:
+    def batches(self, lot: Lot) -> tuple[Draws, Batches, Order]:
         """All windows get the same number of steps; one that has less of the draws counts for less in each."""
         chance = self._chances(lot.leverage, lot.probabilities)
         weights = self.lots * lot.probabilities / chance
@@ -130,8 +131,8 @@ class Course:
         if self.windows is not None and self._steps_are_ours:  # draws farther out than the pilot's need shorter steps
             pace = min(1.0, self._step(weights, lot.leverage, self._largest(lot)) / self._own_step)
         draws = points(lot.rows, lot.x, lot.s, lot.values, weights, self.networks, room)
-        drawn = self.batch_size, not self.options.resample
-        return draws, Batches(jnp.asarray(ladder), np.int64(self.steps), np.int64(self.lots), np.float64(pace), *drawn)
+        order = Order(ladder, self.steps, self.batch_size, not self.options.resample, self.seed)
+        return draws, Batches(np.int64(self.steps), np.int64(self.lots), np.float64(pace)), order
 
     def _chances(self, leverage: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
         """The probability of each draw to be in a batch: by leverage where the family is linear and preconditioned."""

@@ -21,7 +21,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..files import atomic
 from .base import Result
-from .training import Job, Params, State, advance, finished, initial
+from .order import Order
+from .training import Job, Params, Recipe, State, advance, finished, initial
 
 _PIECE = 0.5  # seconds of work between two looks at the world
 
@@ -35,29 +36,34 @@ class Ending(NamedTuple):
 
 
 def run(
-    jobs: Callable[[int], Job], params: Params, best_loss: float, checkpoint: str | PathLike[str] | None, progress: bool
+    jobs: Callable[[int], tuple[Job, Order]],
+    params: Params,
+    best_loss: float,
+    checkpoint: str | PathLike[str] | None,
+    progress: bool,
 ) -> Ending:
     """Train to the end, in pieces of about half a second, or round by round where each has draws of its own.
 
-    `jobs` gives the job of a round; a checkpoint is known by the first one's data.
+    `jobs` gives the job of a round, and the order of its draws; a checkpoint is known by the first one's data.
     """
-    job = jobs(0)
+    job, order = jobs(0)
     still = int(job.batches.windows) == 1  # all rounds are on the same draws
     state = initial(params, job.recipe, best_loss)
     file = None
     if checkpoint is not None:
-        file = Path(checkpoint) / f"{_fingerprint(job, state)}.npz"
+        file = Path(checkpoint) / f"{_fingerprint(job, order, state)}.npz"
         file.parent.mkdir(parents=True, exist_ok=True)
         state = _restored(file, state)
     resumed = int(state.round)
     rounds, piece = int(job.recipe.rounds), 1
     bar = _Bar(rounds, int(job.batches.windows), progress)
     try:
-        while not bool(finished(state, job.recipe)):
-            started = time.perf_counter()
-            until = np.int64(min(int(state.round) + piece, rounds))
-            job = jobs(int(state.round))
-            state = jax.block_until_ready(advance(job, state, until))
+        while not _ended(state, job.recipe):
+            started, done = time.perf_counter(), int(state.round)
+            job, order = jobs(done)
+            count = min(piece, order.together, rounds - done)
+            state = advance(job, state, order.table(done, count), np.int64(done), np.int64(done + count))
+            state = jax.block_until_ready(state)
             if file is not None:
                 _save(file, state)
             seconds = time.perf_counter() - started
@@ -68,6 +74,12 @@ def run(
     finally:
         bar.close()
     return Ending(state, Result.DIVERGED if bool(state.diverged) else Result.OK, resumed)
+
+
+def _ended(state: State, recipe: Recipe) -> bool:
+    """On the host, where looking at three numbers needs nothing compiled."""
+    seen: dict[str, Any] = {name: np.asarray(getattr(state, name)) for name in ("round", "best_round", "diverged")}
+    return bool(finished(state._replace(**seen), recipe))
 
 
 class _Bar:
@@ -95,17 +107,19 @@ class _Bar:
             self._bar.stop()
 
 
-def _fingerprint(job: Job, state: State) -> str:
+def _fingerprint(job: Job, order: Order, state: State) -> str:
     """Of the data and of the program: a checkpoint of another fit has another name, and cannot be resumed by mistake."""
     digest = hashlib.sha256()
     dynamic, static = eqx.partition((job, state), eqx.is_array_like)
     for leaf in jax.tree.leaves(dynamic):
         plain = jax.random.key_data(leaf) if leaf is job.key else leaf
         digest.update(np.ascontiguousarray(plain).tobytes())
+    table = order.table(0, 1)
+    digest.update(table.tobytes())
 
     def whole(dynamic: Any) -> State:
         job, state = eqx.combine(dynamic, static)
-        return advance(job, state, jnp.zeros((), int))
+        return advance(job, state, table, np.int64(0), np.int64(0))
 
     program = re.sub(r"0x[0-9a-f]+", "", str(jax.make_jaxpr(whole)(dynamic)))  # addresses differ between processes
     digest.update(program.encode())

@@ -20,6 +20,7 @@ from ..objectives import L1, L2, Magnitude, Objective, Ridge
 from .base import Prepared, Result, Solution, Values, only_its_own_ridge
 from .blocks import feature_matrix
 from .course import optimiser
+from .order import Order
 from .running import run
 from .schedules import Constant
 from .terms import LinearTerm, Term
@@ -97,17 +98,17 @@ class DualTraining(Prepared):
             x, s, border, ridges = (jnp.asarray(array) for array in (self._x, self._s, self._border, self._ridge))
             model = DualModel(self._penalised, x, s, border, ridges)
             draws = Draws(*(jnp.asarray(array) for array in (np.arange(m), self._x, self._s, scaled, np.ones(m))))
-            ladder = jnp.asarray(np.arange(1, m + 1) / m)
+            order = Order(np.arange(1, m + 1) / m, steps, batch, not self._options.resample, self._seed)
             job = Job(
                 model=model,
                 draws=draws,
                 held=None,
-                batches=Batches(ladder, np.int64(steps), np.int64(1), np.float64(1), batch, not self._options.resample),
+                batches=Batches(np.int64(steps), np.int64(1), np.float64(1)),
                 recipe=Recipe(optimiser(), Constant(1.0), np.int64(epochs), np.int64(epochs * steps), np.int64(epochs)),
                 key=jax.random.key(self._seed),
             )
             params = Params(jnp.zeros((m, values.shape[1])))
-            ending = run(lambda _: job, params, np.inf, self._options.checkpoint, self._options.progress)
+            ending = run(lambda _: (job, order), params, np.inf, self._options.checkpoint, self._options.progress)
             a = np.asarray(ending.state.params.linear)
         self.result = ending.result
         done = int(ending.state.round)

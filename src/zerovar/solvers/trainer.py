@@ -18,6 +18,7 @@ from ..objectives import L1, L2, Magnitude, Ridge, Variance
 from .base import Prepared, Result, Solution, Values, only_its_own_ridge
 from .coordinates import Coordinates, Penalties, Plan, coordinates
 from .course import Course, points
+from .order import Order
 from .running import Ending, run
 from .schedules import Cosine
 from .terms import LinearTerm, NetworkTerm, Term
@@ -134,11 +135,11 @@ class Training(Prepared):
             key = jax.random.key(self._seed)
 
             @functools.lru_cache(maxsize=1)
-            def on(number: int) -> Job:
-                draws, batches = course.batches(course.lot(number, scaled[self._fit], centre, unit))
-                return Job(model, draws, held, batches, recipe, key)
+            def on(number: int) -> tuple[Job, Order]:
+                draws, batches, order = course.batches(course.lot(number, scaled[self._fit], centre, unit))
+                return Job(model, draws, held, batches, recipe, key), order
 
-            def jobs(number: int) -> Job:
+            def jobs(number: int) -> tuple[Job, Order]:
                 return on(number if course.lots > 1 else 0)
 
             best_loss = self._without(scaled) if len(self._held) and at_zero else math.inf

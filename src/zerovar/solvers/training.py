@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..families import Network
@@ -37,14 +38,11 @@ class Draws(NamedTuple):
 
 
 class Batches(eqx.Module):
-    """How batches are drawn: `steps` of `size` a round, from a ladder of cumulated probabilities."""
+    """How many there are, and how far they go."""
 
-    ladder: Any  # (m,)
-    steps: Any
+    steps: Any  # batches a round
     windows: Any  # rounds an epoch
     pace: Any  # what steps are multiplied with
-    size: int = eqx.field(static=True)
-    stratified: bool = eqx.field(static=True)
 
 
 class Model(eqx.Module):
@@ -183,17 +181,17 @@ class Job(eqx.Module):
 
 def initial(params: Params, recipe: Recipe, best_loss: float) -> State:
     """`best_loss` is what any held-out loss must beat for the parameters to be kept."""
-    nothing = jax.tree.map(jnp.zeros_like, params)
+    nothing = jax.tree.map(np.zeros_like, params)
     room = max(64, 1 << (int(recipe.rounds) - 1).bit_length())  # few sizes, so that few programs are compiled
-    empty, zero = jnp.full(room, jnp.nan), jnp.zeros((), dtype=int)
-    start = recipe.optimiser.init(params)
-    loss = jnp.full((), best_loss, dtype=float)
-    return State(params, start, nothing, zero, params, loss, zero, zero, empty, empty, jnp.zeros((), bool))
+    empty, zero = np.full(room, np.nan), np.int64(0)
+    start = eqx.filter_jit(recipe.optimiser.init)(params)
+    return State(params, start, nothing, zero, params, np.float64(best_loss), zero, zero, empty, empty, np.bool_(False))
 
 
 @eqx.filter_jit
-def advance(job: Job, state: State, until: Any) -> State:
-    """Train up to round `until`, or to the end that early stopping or divergence makes."""
+def advance(job: Job, state: State, table: Int[Array | np.ndarray, "rounds most size"], first: Any, until: Any) -> State:
+    """Train up to round `until`, or to the end that early stopping or divergence makes; `table` has the rows of the batches of
+    each round from `first` on."""
     model, draws, held, batches, recipe = job.model, job.draws, job.held, job.batches, job.recipe
     steps = recipe.rounds * batches.steps
     without = jnp.sum(draws.weights @ draws.values**2) / len(draws.weights)
@@ -206,13 +204,13 @@ def advance(job: Job, state: State, until: Any) -> State:
 
     def one(state: State) -> State:
         round_key = jax.random.fold_in(job.key, state.round)
-        indices = _indices(round_key, batches)
+        indices = table[state.round - first]
 
         def step(t, carry):
             params, optimiser, total, counted, loss = carry
             batch = draws.take(indices[t])
             step_key = jax.random.fold_in(round_key, t) if any(network.probes for network in model.networks) else None
-            other = _some(held, jax.random.fold_in(round_key, t), batches.size) if params.hyper else None
+            other = _some(held, jax.random.fold_in(round_key, t), table.shape[2]) if params.hyper else None
             value, slope = jax.value_and_grad(model.loss)(params, batch, other, step_key)
             change, optimiser = recipe.optimiser.update(slope, optimiser, params)
             number = state.round * batches.steps + t
@@ -255,20 +253,3 @@ def _some(held: Draws | None, key, size: int) -> Draws:
 def finished(state: State, recipe: Recipe) -> Any:
     """Whether nothing more is to be done."""
     return (state.round >= recipe.rounds) | state.diverged | (state.round - state.best_round > recipe.patience)
-
-
-def _indices(key, batches: Batches) -> Int[Array, "steps size"]:
-    """Rows of all batches of a round, with room for as many as there are draws.
-
-    Stratified: one from each of as many equal slices of probability, in random order, so that a round visits every draw as
-    often as it should; with equal probabilities that is a shuffle. Otherwise independently.
-    """
-    size = batches.size
-    most = -(-len(batches.ladder) // size)
-    place, order = jax.random.split(key)
-    slots, count = jnp.arange(most * size), batches.steps * size
-    uniform = jax.random.uniform(place, slots.shape, dtype=batches.ladder.dtype)
-    if batches.stratified:
-        shuffle = jnp.argsort(jnp.where(slots < count, jax.random.uniform(order, slots.shape), 2.0))
-        uniform = (shuffle + uniform) / count
-    return jnp.minimum(jnp.searchsorted(batches.ladder, uniform), len(batches.ladder) - 1).reshape(most, size)
