@@ -90,7 +90,7 @@ def run_sgd(quick: bool) -> dict[str, Any]:
         show("First fit in a fresh process (compiles) against the second", results["cold"], "second")
         results["step"] = sgd.step_rows()
         show("One step against its matrix products", results["step"], "products")
-    gains = sgd.network_gains((1,), 2, 200) if quick else sgd.network_gains((1, 5, 10, 20), 5, 5000)
+    gains = sgd.network_gains((1,), 2, 100) if quick else sgd.network_gains((1, 5, 10, 20), 5, 5000)
     results["gains"] = [gain._asdict() | {"typical": gain.typical, "error": gain.error} for gain in gains]
     print_table(
         "Gaussian-process integrands against Gaussian mixtures: Var f / Var(f − g) on fresh draws",
