@@ -145,9 +145,9 @@ CASES = {
 
 
 def slopes(quick: bool) -> list[Slope]:
-    """For every solver along every axis; quickly, two of the solvers along n, where sizes are no matter."""
+    """For every solver along every axis; quickly, one of the solvers along n, where sizes are no matter."""
     if quick:
-        return [_measured(name, "n", (200, 400), 99.0) for name in ("Exact(), primal", "Exact(), dual")]
+        return [_measured("Exact(), dual", "n", (200, 400), 99.0)]
     return [_measured(name, axis, *line) for name, case in CASES.items() for axis, line in case.axes.items()]
 
 

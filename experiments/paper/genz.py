@@ -116,7 +116,7 @@ class _Work:
         sample = zv.Sample(self.x[fitting], -self.x[fitting])
         values = np.stack([self.values[name][fitting] for name in group], axis=1)
         criterion = zv.LeaveOneOut() if group == SMOOTH else zv.MarginalLikelihood()  # which is safer where fits are poor
-        found = zv.tune(family, sample, values, criterion=criterion, evaluations=10 if self.quick else 40)
+        found = zv.tune(family, sample, values, criterion=criterion, evaluations=6 if self.quick else 40)
         return found.family, found.objective
 
     def estimate(self, method, share, group, family, objective, solver, split="50/50") -> None:

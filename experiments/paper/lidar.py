@@ -80,7 +80,7 @@ def _own(job: Job, likelihood: Any, data: Path | None) -> tuple[np.ndarray, np.n
         return likelihood(phi) - jnp.log1p(phi**2).sum()
 
     start = np.random.default_rng([job["repetition"], 7]).normal(size=(1, 2))
-    length = {"thin": 4, "warm_up": 100} if job.get("quick") else {"thin": _THIN}
+    length = {"thin": 2, "warm_up": 100} if job.get("quick") else {"thin": _THIN}
     made = metropolis(target, start, job["draws"], 1.0, True, seed=job["repetition"], **length)
     phi = _CENTRE + _SPREAD * made.draws[0]
     with jax.enable_x64(True):

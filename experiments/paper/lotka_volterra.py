@@ -97,11 +97,11 @@ class Laplace(NamedTuple):
         def residuals(x):
             return jnp.concatenate([((observed - solution(x, times)) / _NOISE).ravel(), x])
 
-        jacobian = jax.jit(jax.jacfwd(residuals))
+        both = jax.jit(lambda x: (residuals(x), jax.jacfwd(residuals)(x)))
         x = np.log([0.67, 1.33, 1.0, 1.0])
         for _ in range(12):
-            J = np.asarray(jacobian(x))
-            x = x - np.linalg.lstsq(J, np.asarray(residuals(x)), rcond=None)[0]
+            r, J = map(np.asarray, both(x))
+            x = x - np.linalg.lstsq(J, r, rcond=None)[0]
         return cls(x, np.linalg.cholesky(np.linalg.inv(J.T @ J)))
 
     def __call__(self, z: Any) -> Any:
@@ -130,13 +130,13 @@ def reference(data: Path | None, workers: int | None = None) -> dict[str, dict[s
     return {NAME: {name: (float(m), float(e)) for name, m, e in zip(RATES, means[1], changes, strict=True)}}
 
 
-def chain(data: Path | None, draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def chain(data: Path | None, draws: int, seed: int, quick: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Log rates and scores, (draws, 4), from one thinned MALA chain."""
     times, observed = load(data)
     with jax.enable_x64(True):
         laplace, target = Laplace.of(times, observed), log_posterior(times, observed)
     start = np.random.default_rng([seed, 11]).normal(size=(1, 4))
-    made = metropolis(lambda z: target(laplace(z)), start, draws, 1.0, True, seed, thin=_THIN, warm_up=200)
+    made = metropolis(lambda z: target(laplace(z)), start, draws, 1.0, True, seed, thin=3 if quick else _THIN, warm_up=200)
     return laplace(made.draws[0]), np.linalg.solve(laplace.factor.T, made.scores[0].T).T
 
 
@@ -145,7 +145,7 @@ def chain(data: Path | None, draws: int, seed: int) -> tuple[np.ndarray, np.ndar
 
 def run(job: Job, data: Path | None) -> list[Row]:
     truth = truths(NAME, RATES)
-    x, scores = chain(data, max(job["sizes"]), job["repetition"])
+    x, scores = chain(data, max(job["sizes"]), job["repetition"], job.get("quick", False))
     rows: list[Row] = []
     for n in job["sizes"]:
         part = slice(None, None, max(job["sizes"]) // n)
