@@ -95,7 +95,7 @@ def test_sums_do_not_depend_on_the_order_of_the_chunks():
     sample = zv.Sample(X, S)
     terms, _ = arranged(zv.Polynomial(2), D)
     parts = np.array([0, 401, LENGTH])
-    view = View(Standardisation.of(sample.rows()), None, ["values"], np.zeros(2), np.ones(2), 0.0, parts)
+    view = View(Standardisation.of(sample.rows()), None, ["values"], np.zeros(2), np.ones(2), 0.0, parts, "t")
     plan = sums.Plan(view, np.array([0, 50, 401, 700, LENGTH]), terms)
     pieces = [sums.of_chunk(plan, *(dask.compute(*task))) for task in chunks.tasks()]
     expected = sums.merged(pieces)

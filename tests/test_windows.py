@@ -49,26 +49,45 @@ def some_windows(log_weights=None, parts=(0, 2), seed=0):
     chunks = arrays.Chunks.of(on_disk(X), on_disk(S), on_disk(F), weights)
     pilot = chunks.pilot(None)
     edges = np.array([0, 1401, 2900, LENGTH])
-    view = View(Standardisation.identity(D), None, ["values"], np.ones(2), np.full(2, 2.0), pilot.log_weight, edges)
-    return windows.ChunkWindows(chunks, view, list(parts), pilot, seed), pilot, edges
+    view = View(Standardisation.identity(D), None, ["values"], np.ones(2), np.full(2, 2.0), pilot.log_weight, edges, "t")
+    source = windows.ChunkWindows(chunks, view, list(parts), pilot, seed)
+    source.rounds = 2 * source.count
+    return source, pilot, edges
 
 
-@pytest.mark.parametrize("most", [None, 123], ids=["whole", "cut"])
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_an_epoch_of_windows_is_every_draw_once_but_for_those_held_out(weighted, most):
-    source, pilot, edges = some_windows(LOG_WEIGHTS if weighted else None)
-    held = np.arange(0, len(source.rows), 7)
+HELD_OUT, CUT = 7, 123
+EPOCHS = {
+    "as they come": {},
+    "many held out": {"every": HELD_OUT},
+    "cut": {"most": CUT, "every": HELD_OUT},
+    "weighted": {"weighted": True},
+    "weighted, adjacent parts": {"weighted": True, "parts": (0, 1)},
+    "one hand": {"hands": 1, "weighted": True, "parts": (0, 1)},
+    "one hand, cut": {"hands": 1, "most": CUT, "every": HELD_OUT},
+}
+
+
+@pytest.mark.parametrize("case", EPOCHS)
+def test_an_epoch_of_windows_is_every_draw_once_but_for_those_held_out(case, monkeypatch):
+    options = {"weighted": False, "most": None, "parts": (0, 2), "every": 10**6, "hands": None} | EPOCHS[case]
+    weighted, most, parts, every, hands = options.values()
+    if hands:
+        monkeypatch.setattr(windows, "_ROWS", 10**6)
+    source, pilot, edges = some_windows(LOG_WEIGHTS if weighted else None, parts)
+    held = np.arange(0, len(source.rows), every)
     source.hold_out(held)
     if most is not None:
         source.cut(most)
+    source.rounds = 2 * source.count
     kept = np.zeros((CHAINS, LENGTH), dtype=bool)
-    kept[:, : edges[1]] = kept[:, edges[2] :] = True
+    for part in parts:
+        kept[:, edges[part] : edges[part + 1]] = True
     rows = source.rows[held]
     assert kept[pilot.chain[rows], pilot.draw[rows]].all()
     np.testing.assert_array_equal(pilot.sample.draws[rows], X[pilot.chain[rows], pilot.draw[rows]])
     kept[pilot.chain[rows], pilot.draw[rows]] = False
     assert source.draws == kept.sum()
-    expected = np.concatenate([X[kept], S[kept], (F[kept] - 1) / 2], axis=1)
+    expected = np.concatenate([X[kept], S[kept], F[kept]], axis=1)
     orders = []
     with source:
         for epoch in range(2):
@@ -83,7 +102,24 @@ def test_an_epoch_of_windows_is_every_draw_once_but_for_those_held_out(weighted,
             first = np.lexsort(together.T), np.lexsort(expected.T)
             np.testing.assert_allclose(share[first[0]] / share.sum(), raw[first[1]] / raw.sum(), rtol=1e-12)
             orders.append(together)
-    assert not np.array_equal(*orders)
+    assert source.count == 1 or not np.array_equal(*orders)
+
+
+def test_copies_of_what_is_held_out_are_in_no_window():
+    """As a Metropolis chain has them; a draw that shares one coordinate with them stays."""
+    x = np.repeat(X[:, ::3], 3, axis=1)[:, :LENGTH].copy()
+    x[0, 5, 1] += 1.0
+    chunks = arrays.Chunks.of(on_disk(x), on_disk(-x), on_disk(x), None)
+    pilot = chunks.pilot(None)
+    view = View(Standardisation.identity(D), None, ["values"], np.zeros(2), np.ones(2), 0.0, np.array([0, LENGTH]), "t")
+    with windows.ChunkWindows(chunks, view, [0], pilot, 0) as source:
+        source.rounds = source.count
+        at = int(np.flatnonzero((pilot.chain[source.rows] == 0) & (pilot.draw[source.rows] == 4))[0])
+        source.hold_out(np.array([at]))
+        found = np.concatenate([source(k).x for k in range(source.count)])
+    assert len(found) == CHAINS * LENGTH - 2
+    assert not (found == x[0, 4]).all(axis=1).any()
+    assert (found == x[0, 5]).all(axis=1).any()
 
 
 def test_windows_of_a_seed_are_the_same_in_any_order():
@@ -100,9 +136,10 @@ def test_a_window_has_a_row_even_if_a_chunk_has_hardly_any():
     chunks = (1, (1401, 1499, 3, 1100), -1)
     whole = arrays.Chunks.of(on_disk(X, chunks), on_disk(S, chunks), on_disk(F, chunks), None)
     pilot = whole.pilot(None)
-    view = View(Standardisation.identity(D), None, ["values"], np.zeros(2), np.ones(2), 0.0, np.array([0, LENGTH]))
+    view = View(Standardisation.identity(D), None, ["values"], np.zeros(2), np.ones(2), 0.0, np.array([0, LENGTH]), "t")
     with windows.ChunkWindows(whole, view, [0], pilot, 0) as source:
         source.cut(50)
+        source.rounds = source.count
         found = [source(k) for k in range(source.count)]
         assert min(len(window.x) for window in found) > 0
         np.testing.assert_allclose(sum(window.probabilities.sum() for window in found), 1.0, rtol=1e-12)
@@ -134,6 +171,16 @@ def test_linear_families_are_trained_to_where_exact_lands(case):
     if case == "polynomial":
         hurried = trained(**options, solver=zv.SGD(epochs=1, learning_rate=1e-3))
         assert (hurried.std_error > 1.2 * expected.std_error).any()
+
+
+def test_penalties_are_in_the_units_of_the_integrands():
+    """|θ| is not scaled with f² when f is: the same strength means what it means in memory."""
+    options = {"objective": zv.LeastSquares(zv.L1(30.0)), "standardise": False, "split": zv.holdout(0.3)}
+    answer = trained(zv.Polynomial(2), values=50 * F, **options)
+    expected = zv.estimate(X, S, 50 * F, family=zv.Polynomial(2), solver=zv.SGD(epochs=8), **options)
+    free = trained(zv.Polynomial(2), values=50 * F, solver=zv.Exact())
+    np.testing.assert_allclose(answer.std_error, expected.std_error, rtol=0.05)
+    assert expected.std_error[1] > 1.2 * free.std_error[1]  # or the penalty would not be seen
 
 
 def test_kernels_are_trained_at_centres():

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from ..sample import Standardisation
 from ..solvers import SGD, Exact, Result, Solver
 from ..solvers.centres import at_centres
 from ..solvers.moments import Solved, arranged, solve
+from ..solvers.terms import Term
 from ..splits import Contiguous, Split, cross_fit
 from ..std_errors import covariance, mean_and_error, stretches_apart
 from .arrays import Chunks, Pilot
@@ -87,7 +89,7 @@ def estimate_chunked(
     unit = np.where(size > 0, size, 1.0)
     cautions = Cautions(depth=5)
     cautions.scores(check(sample))
-    view = View(standardisation, chunks.function, chunks.value_names, centre, unit, pilot.log_weight, parts)
+    view = View(standardisation, chunks.function, chunks.value_names, centre, unit, pilot.log_weight, parts, uuid.uuid4().hex)
     edges = _batches(parts, chains)
     task = _Task(chunks, view, edges, fitting, pilot, x, s, family.resolve(x, pilot_values), objective, seed)
     prepared = time.perf_counter()
@@ -189,27 +191,29 @@ def _trained(task: _Task, solver: SGD) -> _Fits:
     """A training for each part on windows of the others, then a pass with what they gave."""
     started = time.perf_counter()
     trained, fits = {}, {}
-    one_each = np.eye(len(task.view.centre))  # f − g is f less the g that was trained for it
     for part, others in task.fitting.items():
-        with ChunkWindows(task.chunks, task.view, others, task.pilot, task.seed) as windows:
-            rows = windows.rows
-            if len(rows) < _FEWEST_PILOT:
-                raise ValueError(
-                    f"only {len(rows)} draws of the pilot lie in the part of the chains that is to be trained on, of at least "
-                    f"{_FEWEST_PILOT} that are needed. Use another split, such as cross_fit(5), or more draws"
-                )
-            probabilities = task.pilot.sample.probabilities[rows] / task.pilot.sample.probabilities[rows].sum()
-            prepared = solver.training(
-                task.family, task.objective, task.x[rows], task.s[rows], probabilities, task.seed, windows
-            )
-            solution = prepared.solve(task.view.scaled(task.pilot.values[rows]))
-        _must_have_solved(task.family, prepared.result)
-        trained[part] = solution.terms
-        fits[part] = Solved(solution.intercept, one_each, prepared.result, prepared.stats)
+        trained[part], fits[part] = _training(task, solver, others)
     ready = time.perf_counter()
     sums = sums_over(task.chunks, Plan(task.view, task.edges, trained=trained))
     stats = {"training_seconds": ready - started, "pass_seconds": time.perf_counter() - ready}
-    return _Fits(sums, {part: fit._replace(stats=fit.stats | stats) for part, fit in fits.items()}, len(one_each))
+    return _Fits(sums, {part: fit._replace(stats=fit.stats | stats) for part, fit in fits.items()}, len(task.view.centre))
+
+
+def _training(task: _Task, solver: SGD, parts: list[int]) -> tuple[tuple[Term, ...], Solved]:
+    """On the draws of these parts; f − g is then f less one g for each integrand."""
+    with ChunkWindows(task.chunks, task.view, parts, task.pilot, task.seed) as windows:
+        rows = windows.rows
+        if len(rows) < _FEWEST_PILOT:
+            raise ValueError(
+                f"only {len(rows)} draws of the pilot lie in the part of the chains that is to be trained on, of at least "
+                f"{_FEWEST_PILOT} that are needed. Use another split, such as cross_fit(5), or more draws"
+            )
+        probabilities = task.pilot.sample.probabilities[rows] / task.pilot.sample.probabilities[rows].sum()
+        points = task.x[rows], task.s[rows]
+        prepared = solver.training(task.family, task.objective, *points, probabilities, task.seed, windows)
+        solution = prepared.solve(task.pilot.values[rows])
+    _must_have_solved(task.family, prepared.result)
+    return solution.terms, Solved(solution.intercept, np.eye(len(solution.intercept)), prepared.result, prepared.stats)
 
 
 def _must_have_solved(family: Family, result: Result) -> None:

@@ -29,15 +29,15 @@ class Plan(NamedTuple):
     view: View
     batches: np.ndarray  # edges of the batches, along the draws of a chain; each lies in one part
     terms: Terms = ()
-    trained: dict[int, tuple[Term, ...]] | None = None  # by the part that it estimates, for integrands in their units
+    trained: dict[int, tuple[Term, ...]] | None = None  # by the part that it estimates
 
     def columns(self, part: int, rows: Rows) -> np.ndarray:
-        """(n, ·) what there is besides the terms: g where it was trained, and the integrands, in their units."""
+        """(n, ·) what there is besides the terms: g where it was trained, and the integrands, both in units of these."""
         f = self.view.scaled(rows.f)
         if self.trained is None:
             return f
         g = sum((term(rows.x, rows.s) for term in self.trained.get(part, ())), np.zeros_like(f))
-        return np.concatenate([g, f], axis=1)
+        return np.concatenate([g / self.view.unit, f], axis=1)
 
 
 class Sums(NamedTuple):

@@ -1,8 +1,8 @@
 """Windows of chunked draws to train on, what comes next being read while the present ones are trained on.
 
-Every epoch deals the chunks out anew into hands of several, so that draws from several places of several chains are shuffled
-together; a hand is one window, or is cut into some. Dask reads and prepares the rows, wherever it does its work; the training
-is where the call was made.
+Every epoch deals the chunks out anew into hands of at least four, if they are not large, so that draws from several places of
+several chains are shuffled together; a hand is one window, or is cut into some. Dask reads and prepares the rows, wherever it
+does its work; the training is where the call was made.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from ..solvers.windows import Window, Windows
 from .arrays import BadNumbers, Chunks, Pilot
 from .rows import Opened, Rows, View
 
-_ROWS = 131_072  # of a hand, about; chunks are not cut
-_BYTES = 2**28  # of its points and scores, about
+_ROWS = 131_072  # of a hand, about, or more for as many chunks as these; chunks are not cut
+_CHUNKS = 4
+_BYTES = 2**28  # of its points and scores that these two may not exceed, about
 
 
 class ChunkWindows(Windows):
     """Of the draws in some parts; a context, whose end ends the reading ahead."""
 
     def __init__(self, chunks: Chunks, view: View, parts: Sequence[int], pilot: Pilot, seed: int):
-        _, length, d = chunks.shape
-        self._view, self._parts, self._seed, self._length = view, list(parts), seed, length
+        d = chunks.shape[2]
+        self._view, self._parts, self._seed = view, list(parts), seed
         part = np.searchsorted(view.parts, pilot.draw, side="right") - 1
         self.rows = np.flatnonzero(np.isin(part, self._parts))  # of the pilot, that lie in the parts
-        self._numbers = (pilot.chain * length + pilot.draw)[self.rows]
-        self._held = self._numbers[:0]
+        self._pilot = pilot.sample.draws[self.rows]
+        self._held = self._pilot[:0]
         share = pilot.sample.probabilities
         self._weight = float(np.mean(share / share.max()))  # of a draw, on average
         of_chains, of_draws, _ = chunks.draws.chunks
@@ -44,7 +45,7 @@ class ChunkWindows(Windows):
         self._tasks = [task for task, size in zip(chunks.tasks(), sizes, strict=True) if size]
         sizes = np.sort(sizes[sizes > 0])[::-1]
         self.draws = int(sizes.sum())
-        wanted = max(min(_ROWS, _BYTES // (16 * d)), 1)
+        wanted = max(min(max(_ROWS, _CHUNKS * float(sizes.mean())), _BYTES / (16 * d)), 1.0)
         self._hands = min(max(round(self.draws / wanted), 1), len(sizes))
         self._largest = int(sizes[: -(-len(sizes) // self._hands)].sum())
         self._cuts, self.count, self.most = 1, self._hands, self._largest
@@ -52,7 +53,7 @@ class ChunkWindows(Windows):
         self._read: dict[int, Future[Window]] = {}  # hands: the present one and the next
 
     def hold_out(self, rows: np.ndarray) -> None:
-        self._held = self._numbers[rows]
+        self._held = self._pilot[rows]
         self.draws -= len(rows)
 
     def cut(self, most: int) -> None:
@@ -60,9 +61,10 @@ class ChunkWindows(Windows):
         self.count, self.most = self._hands * self._cuts, -(-self._largest // self._cuts)
 
     def __call__(self, number: int) -> Window:
-        hand, place = divmod(number, self._cuts)
-        hand = hand if self._hands > 1 else 0  # which is there already
-        wanted = range(hand, hand + 2) if self._hands > 1 else [0]
+        time, place = divmod(number, self._cuts)
+        hand = time if self._hands > 1 else 0  # which is there already
+        last = hand if self._hands == 1 or (time + 1) * self._cuts >= self.rounds else hand + 1
+        wanted = range(hand, last + 1)
         # A client of Dask may be set for this context only, and threads have contexts of their own
         self._read = {
             k: self._read.get(k) or self._thread.submit(contextvars.copy_context().run, self._hand, k) for k in wanted
@@ -73,23 +75,24 @@ class ChunkWindows(Windows):
             raise ValueError(str(error)) from None  # the user's numbers, not Dask's doing
         if len(rows.x) < self._cuts:
             return rows._replace(probabilities=rows.probabilities / self._cuts)
-        some = slice(*(len(rows.x) * k // self._cuts for k in (place, place + 1)))
+        mixed = np.random.default_rng([self._seed, 6, time]).permutation(len(rows.x))
+        some = mixed[slice(*(len(mixed) * k // self._cuts for k in (place, place + 1)))]
         return Window(*(array[some] for array in rows))
 
     def __enter__(self) -> ChunkWindows:
         return self
 
     def __exit__(self, *problem: Any) -> None:
+        self._read = {}
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _hand(self, number: int) -> Window:
-        """Of all windows that it is cut into, in random order."""
+        """Of all windows that it is cut into."""
         import dask
 
         epoch, place = divmod(number, self._hands)
-        rng = np.random.default_rng([self._seed, 4, epoch])
-        dealt = rng.permutation(len(self._tasks))
-        shared = dask.delayed((self._view, self._parts, self._held, self._length), traverse=False, pure=False)
+        dealt = np.random.default_rng([self._seed, 4, epoch]).permutation(len(self._tasks))
+        shared = dask.delayed((self._view, self._parts, self._held), traverse=False, pure=False)
         of_chunk = dask.delayed(rows_of_chunk, pure=False)
         tasks = [of_chunk(shared, *self._tasks[k]) for k in np.array_split(dealt, self._hands)[place]]
         found = [rows for rows in dask.compute(*tasks, traverse=False) if rows is not None]
@@ -97,15 +100,23 @@ class ChunkWindows(Windows):
             return self._hand(number + 1)  # of a chunk with hardly any rows all were held out
         weights = np.concatenate([np.ones(len(rows.x)) if rows.weights is None else rows.weights for rows in found])
         x, s, f = (np.concatenate([getattr(rows, name) for rows in found]) for name in ("x", "s", "f"))
-        mixed = rng.permutation(len(x))
-        return Window(x[mixed], s[mixed], self._view.scaled(f[mixed]), weights[mixed] / (self._weight * self.draws))
+        return Window(x, s, f, weights / (self._weight * self.draws))
 
 
-def rows_of_chunk(shared: tuple[View, list[int], np.ndarray, int], *chunk: Any) -> Rows | None:
-    """Those of some parts that are not held out, of a chunk as `Chunks.tasks` has it."""
-    view, parts, held, length = shared
+def rows_of_chunk(shared: tuple[View, list[int], np.ndarray], *chunk: Any) -> Rows | None:
+    """Those of some parts that count and are not held out, of a chunk as `Chunks.tasks` has it."""
+    view, parts, held = shared
     opened = Opened.of(view, *chunk)
-    rows = np.concatenate([opened.part(part) for part in parts])
-    chains, draws = opened.places
-    rows = rows[~np.isin((chains * length + draws).ravel()[rows], held)]
+    rows = np.sort(np.concatenate([opened.part(part) for part in parts]))
+    if opened.weights is not None:
+        rows = rows[opened.weights.ravel()[rows] > 0]
+    rows = rows[~_among(opened.draws.reshape(-1, held.shape[1])[rows], held)]
     return opened.rows(rows) if len(rows) else None
+
+
+def _among(draws: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Which draws (n, d) are equal to some (m, d): a Metropolis chain repeats them."""
+    found = np.isin(draws[:, 0], some[:, 0])  # which are few
+    known = {row.tobytes() for row in some}
+    found[found] = [row.tobytes() in known for row in draws[found]]
+    return found

@@ -120,7 +120,9 @@ class Course:
     def batches(self, lot: Lot) -> tuple[Draws, Batches, Order]:
         """All windows get the same number of steps; one that has less of the draws counts for less in each."""
         chance = self._chances(lot.leverage, lot.probabilities)
-        weights = self.lots * lot.probabilities / chance
+        share = self.lots * lot.probabilities.sum()  # against that of an average window
+        # The objective of a window is to count in proportion; that of Variance is quadratic in the weights
+        weights = share ** (0.5 if self.variance else 1.0) * (lot.probabilities / lot.probabilities.sum()) / chance
         m = len(chance)
         most = m if self.windows is None else self.windows.most
         bucket = 64 if most < 4096 else 1024

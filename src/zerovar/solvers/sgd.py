@@ -42,6 +42,9 @@ class SGD(Solver):
         the number of features; needs a Ridge.
     checkpoint: a folder; each fit writes its state there and resumes from it, to the same numbers.
     progress: a bar on a terminal; `False` for none.
+
+    Of chunked draws, larger than memory, `validation` is a share of the pilot of about 20 000, and `epochs` defaults to as many
+    as make a million visits of draws, four million with a network, and at least one.
     """
 
     batch_size: int | None = None

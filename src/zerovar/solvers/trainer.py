@@ -59,8 +59,6 @@ class Training(Prepared):
         self._coordinates = self._at(linear)
         if windows is not None:
             windows.hold_out(self._held)
-            if self._coordinates.rows is not None:
-                windows.cut(_KEEP_OF_WINDOW // max(self._coordinates.size, 1))
         self._found: Family | None = None
         self.result = Result.OK
         self.stats = {"form": "sgd", **self._coordinates.stats}
@@ -100,7 +98,11 @@ class Training(Prepared):
             built = tuple(network.built(self._x.shape[1], values.shape[1], rng) for network in self._networks)
         gauge = self._gauges(built, rng)
         trained, fixed = zip(*(eqx.partition(n, eqx.is_inexact_array) for n in built), strict=True) if built else ((), ())
+        if self._windows is not None and self._coordinates.rows is not None:
+            self._windows.cut(_KEEP_OF_WINDOW // max(self._coordinates.size, 1))
         course = self._course()
+        if self._windows is not None:
+            self._windows.rounds = course.epochs * course.lots
         ending = self._run(course, scaled, centre, unit, trained, fixed, gauge, ())
         self.result = ending.result
         state = jax.tree.map(np.asarray, ending.state)

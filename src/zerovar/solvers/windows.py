@@ -23,7 +23,8 @@ class Windows(ABC):
 
     count: int  # windows an epoch
     most: int  # draws of a window
-    draws: int  # of all windows of an epoch together
+    draws: int  # of all windows of an epoch together, about
+    rounds: int  # windows that a training takes in all, if it is not ended early
 
     @abstractmethod
     def __call__(self, number: int) -> Window:
@@ -35,4 +36,4 @@ class Windows(ABC):
 
     @abstractmethod
     def hold_out(self, rows: np.ndarray) -> None:
-        """Leave these rows of the pilot out of all windows."""
+        """Leave these rows of the pilot, and whatever equals them, out of all windows."""
