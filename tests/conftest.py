@@ -30,6 +30,10 @@ install_import_hook(
 gc.set_threshold(50_000, 20, 100)
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what was imported lives to the end
+
+
 @pytest.fixture(scope="session")
 def data() -> Path:
     """The folder with `data/` (real data and posteriors) and `golden/` (values of the R package ZVCV)."""

@@ -438,14 +438,14 @@ def test_estimate_by_training_is_calibrated():
     """Cross-fitted errors over replicates: the spread of (value − truth) / error is one."""
     rng = np.random.default_rng(0)
     z = []
-    for replicate in range(100):
+    for replicate in range(60):
         x = rng.normal(size=(300, 2))
         f = np.stack([np.tanh(x[:, 0]) + x[:, 0] ** 2, np.sin(x[:, 1]) + x[:, 0]], axis=1)
         answer = zv.estimate(x, -x, f, family=zv.Polynomial(2), solver=zv.SGD(epochs=5), seed=replicate)
         assert answer.split.startswith("cross-fitting")
         z.append((answer.value - np.array([1.0, 0.0])) / answer.std_error)
     spread = np.sqrt(np.mean(np.square(z), axis=0))
-    assert np.all((spread > 0.8) & (spread < 1.25)), spread  # 100 replicates: ± 0.07
+    assert np.all((spread > 0.8) & (spread < 1.25)), spread  # 60 replicates: ± 0.09
     assert np.median(answer.gain) > 5
 
 
