@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import numpy as np
@@ -11,7 +10,7 @@ from scipy.linalg import blas, lapack
 import zerovar as zv
 from zerovar.families import LinearFamily
 
-from .harness import Row, best, in_fresh_process, peak_gigabytes
+from .harness import Row, best, in_fresh_process, peak_begun_anew, peak_gigabytes
 
 KERNEL = zv.Kernel(zv.kernels.Gaussian(3.0))
 RIDGE = zv.LeastSquares(zv.Ridge(1e-6))
@@ -86,10 +85,9 @@ def peak_memory(n: int = 4000, family: LinearFamily = KERNEL) -> float:
     sample = zv.Sample(x, s)
     small = zv.Sample(x[:600], s[:600])
     zv.fit(family, small, f[:600], RIDGE).leave_out()
-    before = _resident()
-    _reset_peak()
+    before = peak_begun_anew()
     zv.fit(family, sample, f, RIDGE).leave_out()
-    return (1e9 * peak_gigabytes() - before) / (8 * n * n)
+    return 1e9 * (peak_gigabytes() - before) / (8 * n * n)
 
 
 def _positive(n: int) -> np.ndarray:
@@ -106,14 +104,3 @@ def _in_place(matrix: np.ndarray, run, repeats: int = 5) -> float:
         run(copy)
         times.append(time.perf_counter() - start)
     return min(times)
-
-
-def _resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _reset_peak() -> None:
-    """Linux: start the high-water mark anew, so that earlier work does not count."""
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")

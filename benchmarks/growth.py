@@ -13,14 +13,13 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import zerovar as zv
 
-from .harness import Slope, best, peak_gigabytes
+from .harness import Slope, best, peak_begun_anew, peak_gigabytes
 from .scale import banana
 
 
@@ -173,20 +172,11 @@ def main() -> None:
             at = case.base | {axis: size}
             call = case.fit(at)
             count = call().stats.get("iterations") or 1  # it compiles
-            before = _reset()
+            before = peak_begun_anew()
             found["seconds"].append(best(call, 2) / count)
             found["gigabytes"].append(peak_gigabytes() - before)
             found["iterations"] += [count] if count > 1 else []
     print(json.dumps(found))
-
-
-def _reset() -> float:
-    """Let the peak of memory begin anew, where the system can; what there is now."""
-    switch = Path("/proc/self/clear_refs")
-    if not switch.exists():
-        return peak_gigabytes()
-    switch.write_text("5", encoding="ascii")
-    return peak_gigabytes()
 
 
 if __name__ == "__main__":

@@ -141,6 +141,14 @@ def peak_gigabytes() -> float:
     return size / 1e9 if sys.platform == "darwin" else size * 1024 / 1e9
 
 
+def peak_begun_anew() -> float:
+    """What there is now, from which the peak counts anew, so that earlier work does not; off Linux, the peak so far."""
+    switch = Path("/proc/self/clear_refs")
+    if switch.exists():
+        switch.write_text("5", encoding="ascii")
+    return peak_gigabytes()
+
+
 def write(path: Path, results: dict[str, Any]) -> None:
     """All results with the machine that they were measured on, as JSON."""
     import jax

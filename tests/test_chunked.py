@@ -16,7 +16,7 @@ from problems import ar1, gaussian, quadratic
 import zerovar as zv
 from zerovar.chunked import arrays, sums
 from zerovar.chunked import estimate as streaming
-from zerovar.chunked.rows import View
+from zerovar.chunked.rows import Function, View, evaluated
 from zerovar.sample import Standardisation
 from zerovar.solvers.moments import arranged, moments, solve
 
@@ -95,7 +95,7 @@ def test_sums_do_not_depend_on_the_order_of_the_chunks():
     sample = zv.Sample(X, S)
     terms, _ = arranged(zv.Polynomial(2), D)
     parts = np.array([0, 401, LENGTH])
-    view = View(Standardisation.of(sample.rows()), None, ["values"], np.zeros(2), np.ones(2), 0.0, parts, "t")
+    view = View(Standardisation.of(sample.rows()), None, ["values"], np.zeros(2), np.ones(2), 0.0, parts)
     plan = sums.Plan(view, np.array([0, 50, 401, 700, LENGTH]), terms)
     pieces = [sums.of_chunk(plan, *(dask.compute(*task))) for task in chunks.tasks()]
     expected = sums.merged(pieces)
@@ -412,6 +412,20 @@ def test_log_densities_are_evaluated_by_block():
 
 
 # workers
+
+
+def test_copies_of_a_function_are_compiled_once():
+    """As a worker is sent them, window after window; another call's function is another."""
+    traced = []
+
+    def first(x):
+        traced.append(x)
+        return x[0]
+
+    for call in ("one", "one", "two"):
+        found = evaluated(Function(call, lambda x: first(x)), X[0])
+        np.testing.assert_allclose(found[:, 0], X[0, :, 0], rtol=1e-6)
+    assert len(traced) == 2
 
 
 @pytest.mark.filterwarnings("ignore:The control variate does harm")  # one epoch is no training

@@ -49,7 +49,7 @@ def some_windows(log_weights=None, parts=(0, 2), seed=0):
     chunks = arrays.Chunks.of(on_disk(X), on_disk(S), on_disk(F), weights)
     pilot = chunks.pilot(None)
     edges = np.array([0, 1401, 2900, LENGTH])
-    view = View(Standardisation.identity(D), None, ["values"], np.ones(2), np.full(2, 2.0), pilot.log_weight, edges, "t")
+    view = View(Standardisation.identity(D), None, ["values"], np.ones(2), np.full(2, 2.0), pilot.log_weight, edges)
     source = windows.ChunkWindows(chunks, view, list(parts), pilot, seed)
     source.rounds = 2 * source.count
     return source, pilot, edges
@@ -111,7 +111,7 @@ def test_copies_of_what_is_held_out_are_in_no_window():
     x[0, 5, 1] += 1.0
     chunks = arrays.Chunks.of(on_disk(x), on_disk(-x), on_disk(x), None)
     pilot = chunks.pilot(None)
-    view = View(Standardisation.identity(D), None, ["values"], np.zeros(2), np.ones(2), 0.0, np.array([0, LENGTH]), "t")
+    view = View(Standardisation.identity(D), None, ["values"], np.zeros(2), np.ones(2), 0.0, np.array([0, LENGTH]))
     with windows.ChunkWindows(chunks, view, [0], pilot, 0) as source:
         source.rounds = source.count
         at = int(np.flatnonzero((pilot.chain[source.rows] == 0) & (pilot.draw[source.rows] == 4))[0])
@@ -136,7 +136,7 @@ def test_a_window_has_a_row_even_if_a_chunk_has_hardly_any():
     chunks = (1, (1401, 1499, 3, 1100), -1)
     whole = arrays.Chunks.of(on_disk(X, chunks), on_disk(S, chunks), on_disk(F, chunks), None)
     pilot = whole.pilot(None)
-    view = View(Standardisation.identity(D), None, ["values"], np.zeros(2), np.ones(2), 0.0, np.array([0, LENGTH]), "t")
+    view = View(Standardisation.identity(D), None, ["values"], np.zeros(2), np.ones(2), 0.0, np.array([0, LENGTH]))
     with windows.ChunkWindows(whole, view, [0], pilot, 0) as source:
         source.cut(50)
         source.rounds = source.count

@@ -19,7 +19,7 @@ from .objectives import LeastSquares, Objective
 from .sample import Rows, Sample, Standardisation
 from .solvers import Prepared, Result, Solution, Solver, default_solver
 from .solvers.base import ChainOrder, Groups
-from .solvers.terms import Term
+from .solvers.terms import Term, summed
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Fitted:
         """g at draws and scores (n, d)."""
         self._must_have_solved()
         x, s = self.standardisation(draws, scores)
-        return sum((term(x, s) for term in self.terms), np.zeros((len(x), len(self.intercept))))
+        return summed(self.terms, x, s, len(self.intercept))
 
     def refit(self, values: Any = None, ridge: float | None = None) -> Fitted:
         """New integrands at the fitting draws, or (after `Exact(spectral=True)`) another ridge, without a new factorisation."""
@@ -100,8 +100,7 @@ class Fitted:
         return Fitted(**(state | {"result": Result[state["result"]]}))
 
     def _must_have_solved(self) -> None:
-        if self.result.failed:
-            raise NumericalError(f"{self.family.describe()}: {self.result.value}")
+        must_have_solved(self.family, self.result)
 
     def _still_there(self, what: str) -> _Work:
         self._must_have_solved()
@@ -208,6 +207,11 @@ def fit_rows(
     if throw:
         fitted._must_have_solved()
     return fitted
+
+
+def must_have_solved(family: Family, result: Result) -> None:
+    if result.failed:
+        raise NumericalError(f"{family.describe()}: {result.value}")
 
 
 def check_seed(seed: int) -> None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Float64
-from threadpoolctl import threadpool_limits
 
 from .criteria import Criterion, CrossValidation, Differentiable, LeaveOneOut, MarginalLikelihood, Square, SteinGp, Values
 from .errors import NumericalError
@@ -27,6 +27,7 @@ from .objectives import LeastSquares, Ridge
 from .sample import Sample, Standardisation
 from .solvers import Exact
 from .solvers.blocks import feature_matrix, gram_matrix, gram_slopes
+from .solvers.threads import one_thread
 from .splits import cross_fit
 
 Matrix = Float64[np.ndarray, "m d"]
@@ -168,8 +169,7 @@ class Descent:
 
         options = {"maxiter": evaluations, "maxfun": evaluations, "ftol": _SETTLED}
         # BLAS and XLA take turns, and idle threads of one get in the way of the other: on small matrices one is twice as fast
-        threads = 1 if len(self.x) <= _SMALL else None
-        with threadpool_limits(threads, "blas"):
+        with one_thread() if len(self.x) <= _SMALL else nullcontext():
             if start is None:
                 position[0] = np.log(self._first_ridge(position, values, criterion))
             done = minimize(

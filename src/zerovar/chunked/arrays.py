@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,15 @@ Blocks = Any  # a dask array (chain, draw, …)
 
 class BadNumbers(ValueError):
     """What a block raises about its numbers; the message is for the user."""
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """What blocks raise about the user's numbers, without the trace of Dask, whose doing it is not."""
+    try:
+        yield
+    except BadNumbers as error:
+        raise ValueError(str(error)) from None
 
 
 class Columns(Mapping[str, Any]):

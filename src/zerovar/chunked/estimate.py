@@ -23,19 +23,19 @@ from jaxtyping import Float64
 from ..automatic import Automatic
 from ..cautions import Cautions
 from ..checks import check
-from ..errors import NumericalError
 from ..families import Family, LinearFamily, Polynomial
+from ..fitting import must_have_solved
 from ..objectives import LeastSquares, Objective, Ridge, Variance
 from ..result import Estimate, settings
 from ..sample import Standardisation
-from ..solvers import SGD, Exact, Result, Solver
+from ..solvers import SGD, Exact, Solver
 from ..solvers.centres import at_centres
 from ..solvers.moments import Solved, arranged, solve
 from ..solvers.terms import Term
 from ..splits import Contiguous, Split, cross_fit
 from ..std_errors import covariance, mean_and_error, stretches_apart
 from .arrays import Chunks, Pilot
-from .rows import View
+from .rows import Function, View
 from .sums import Plan, Sums, sums_over
 from .windows import ChunkWindows
 
@@ -89,7 +89,8 @@ def estimate_chunked(
     unit = np.where(size > 0, size, 1.0)
     cautions = Cautions(depth=5)
     cautions.scores(check(sample))
-    view = View(standardisation, chunks.function, chunks.value_names, centre, unit, pilot.log_weight, parts, uuid.uuid4().hex)
+    function = None if chunks.function is None else Function(uuid.uuid4().hex, chunks.function)
+    view = View(standardisation, function, chunks.value_names, centre, unit, pilot.log_weight, parts)
     edges = _batches(parts, chains)
     task = _Task(chunks, view, edges, fitting, pilot, x, s, family.resolve(x, pilot_values), objective, seed)
     prepared = time.perf_counter()
@@ -171,7 +172,7 @@ def _solved(task: _Task, solver: Exact) -> _Fits:
     stats = {"passes": 1, "pass_seconds": time.perf_counter() - started}
     fits = {part: _fit(sums, others, held, task.objective) for part, others in task.fitting.items()}
     for fit in fits.values():
-        _must_have_solved(task.family, fit.result)
+        must_have_solved(task.family, fit.result)
     return _Fits(sums, {part: fit._replace(stats=fit.stats | stats) for part, fit in fits.items()}, len(held))
 
 
@@ -212,13 +213,8 @@ def _training(task: _Task, solver: SGD, parts: list[int]) -> tuple[tuple[Term, .
         points = task.x[rows], task.s[rows]
         prepared = solver.training(task.family, task.objective, *points, probabilities, task.seed, windows)
         solution = prepared.solve(task.pilot.values[rows])
-    _must_have_solved(task.family, prepared.result)
+    must_have_solved(task.family, prepared.result)
     return solution.terms, Solved(solution.intercept, np.eye(len(solution.intercept)), prepared.result, prepared.stats)
-
-
-def _must_have_solved(family: Family, result: Result) -> None:
-    if result.failed:
-        raise NumericalError(f"{family.describe()}: {result.value}")
 
 
 def with_features(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,23 +16,29 @@ from ..sample import Standardisation
 from .arrays import BadNumbers, check_finite
 
 _FUNCTION_ROWS = 1024  # draws at which a user's function is evaluated together
-_COPIES = 8
 
-# A worker is sent a user's function again and again, and each copy would be compiled anew: the first of each call is used
-_first_copies: dict[str, Callable[[Any], Any]] = {}
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A user's integrands. Workers are sent them again and again: copies of one call are equal, and so compiled once."""
+
+    call: str
+    function: Callable[[Any], Any] = dataclasses.field(compare=False)
+
+    def __call__(self, draw: Any) -> Any:
+        return self.function(draw)
 
 
 class View(NamedTuple):
     """How rows are looked at; small, and sent to each worker once."""
 
     standardisation: Standardisation
-    function: Callable[[Any], Any] | None  # the integrands, where they are no arrays
+    function: Function | None  # the integrands, where they are no arrays
     value_names: list[str]  # the arrays of integrands, where they are
     centre: Float64[np.ndarray, " q"]  # integrands enter fits as (f − centre) / unit
     unit: Float64[np.ndarray, " q"]
     log_weight: float  # weights are relative to this
     parts: Int[np.ndarray, " edges"]  # edges of the parts, along the draws of a chain, that fits are to
-    token: str  # of this call
 
     def scaled(self, f: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "n q"]:
         return (f - self.centre) / self.unit
@@ -93,9 +100,6 @@ class Opened(NamedTuple):
         function = self.view.function
         if function is None:
             return values[0] if len(values) == 1 else np.concatenate(values, axis=1)
-        function = _first_copies.setdefault(self.view.token, function)
-        while len(_first_copies) > _COPIES:
-            _first_copies.pop(next(iter(_first_copies)))
         f = in_double("values", lambda: evaluated(function, draws))
         if not np.isfinite(f).all():
             raise BadNumbers(

@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Float64
 
 from ..solvers.moments import Terms, moments
-from ..solvers.terms import Term
+from ..solvers.terms import Term, summed
 from ..solvers.threads import one_thread
 from ..std_errors import some_columns
-from .arrays import BadNumbers, Chunks
+from .arrays import Chunks, plain_errors
 from .rows import Opened, Rows, View
 
 _TOGETHER = 8  # statistics that are merged at once
@@ -36,7 +36,7 @@ class Plan(NamedTuple):
         f = self.view.scaled(rows.f)
         if self.trained is None:
             return f
-        g = sum((term(rows.x, rows.s) for term in self.trained.get(part, ())), np.zeros_like(f))
+        g = summed(self.trained.get(part, ()), rows.x, rows.s, f.shape[1])
         return np.concatenate([g / self.view.unit, f], axis=1)
 
 
@@ -61,13 +61,10 @@ def sums_over(chunks: Chunks, plan: Plan) -> Sums:
     level = [of_block(shared, *task) for task in chunks.tasks()]
     while len(level) > 1:
         level = [of_several(level[i : i + _TOGETHER]) for i in range(0, len(level), _TOGETHER)]
-    try:
-        # Dask's workers are the parallelism. Where they are threads of this process, a BLAS with threads of its own would
-        # contend with them for the same cores: six times slower, measured on two.
-        with one_thread():
-            (total,) = dask.compute(level[0], traverse=False)
-    except BadNumbers as error:
-        raise ValueError(str(error)) from None  # the user's numbers, not Dask's doing
+    # Dask's workers are the parallelism. Where they are threads of this process, a BLAS with threads of its own would
+    # contend with them for the same cores: six times slower, measured on two.
+    with plain_errors(), one_thread():
+        (total,) = dask.compute(level[0], traverse=False)
     return total
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..solvers.windows import Window, Windows
-from .arrays import BadNumbers, Chunks, Pilot
+from .arrays import Chunks, Pilot, plain_errors
 from .rows import Opened, Rows, View
 
 _ROWS = 131_072  # of a hand, about, or more for as many chunks as these; chunks are not cut
@@ -69,10 +69,8 @@ class ChunkWindows(Windows):
         self._read = {
             k: self._read.get(k) or self._thread.submit(contextvars.copy_context().run, self._hand, k) for k in wanted
         }
-        try:
+        with plain_errors():
             rows = self._read[hand].result()
-        except BadNumbers as error:
-            raise ValueError(str(error)) from None  # the user's numbers, not Dask's doing
         if len(rows.x) < self._cuts:
             return rows._replace(probabilities=rows.probabilities / self._cuts)
         mixed = np.random.default_rng([self._seed, 6, time]).permutation(len(rows.x))

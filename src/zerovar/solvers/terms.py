@@ -24,6 +24,11 @@ class Term(ABC):
         """Its values at standardised points with scores."""
 
 
+def summed(terms: Sequence[Term], x: Matrix, s: Matrix, q: int) -> Float64[np.ndarray, "n q"]:
+    """g for q integrands: the sum of its terms, which may be none."""
+    return sum((term(x, s) for term in terms), np.zeros((len(x), q)))
+
+
 @dataclasses.dataclass(frozen=True)
 class LinearTerm(Term):
     """Features of a linear family times coefficients (p, q)."""

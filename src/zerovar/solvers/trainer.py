@@ -21,7 +21,7 @@ from .course import Course, points
 from .order import Order
 from .running import Ending, run
 from .schedules import Cosine
-from .terms import LinearTerm, NetworkTerm, Term
+from .terms import LinearTerm, NetworkTerm, Term, summed
 from .training import JUDGED, Draws, Job, Model, Params, State
 from .windows import Windows
 
@@ -265,8 +265,8 @@ class Training(Prepared):
     def _shrunk(self, networks: list[NetworkTerm], others: list[Term], values: np.ndarray) -> list[NetworkTerm]:
         """Networks times the factor in [0, 1] that is best on held-out draws: one that learnt nothing does no harm."""
         x, s, p = self._x[self._held], self._s[self._held], self._normalised(self._held)
-        rest = values[self._held] - sum((term(x, s) for term in others), np.zeros((len(x), values.shape[1])))
-        g = sum((term(x, s) for term in networks), np.zeros_like(rest))
+        q = values.shape[1]
+        rest, g = values[self._held] - summed(others, x, s, q), summed(networks, x, s, q)
         rest, g = rest - p @ rest, g - p @ g
         size = p @ g**2
         factor = np.clip(np.where(size > 0, p @ (g * rest) / np.where(size > 0, size, 1.0), 0.0), 0.0, 1.0)
@@ -294,9 +294,8 @@ class Training(Prepared):
     def _linear_values(self, w: np.ndarray) -> np.ndarray:
         """g of the linear part, without the constant, at the fitting draws."""
         x, s = self._x[self._fit], self._s[self._fit]
-        out = np.zeros((len(x), w.shape[1]))
         if self._coordinates.rows is None:
-            return sum((term(x, s) for term in self._linear_terms(w)), out)
+            return summed(self._linear_terms(w), x, s, w.shape[1])
         constant = 0.0
         if self._coordinates.features.constant:
             constant = self._coordinates.basis.coefficients(w)[:1]
