@@ -18,6 +18,7 @@ from zerovar.solvers.centres import WAYS, choose
 from zerovar.solvers.conjugate import System, conjugate_gradients
 from zerovar.solvers.preconditioner import neighbours
 from zerovar.solvers.products import Stored, slab_rows
+from zerovar.solvers.shortest import Shortest
 
 GAUSSIAN = zv.kernels.Gaussian(2.0)
 SUM = zv.Polynomial(2, weight=(np.inf, 1.0)) + zv.Kernel(GAUSSIAN)
@@ -75,50 +76,94 @@ class Bare(System):
         return v
 
 
-def test_smoothed_residuals_never_grow():
-    """Those of conjugate gradients do (the control); the smoothed solution's are those that it says it has, and the solution
-    is the other's in the end."""
+def test_the_shortest_residual_of_all_directions():
+    """That of least squares over all of them, where conjugate gradients' own leap (the control); with the solution that has
+    it, and in the end the only one. A column that is solved at once stays as it is."""
     rng = np.random.default_rng(5)
     turn = np.linalg.qr(rng.normal(size=(60, 60)))[0]
-    matrix, right = turn * np.geomspace(1e-5, 1, 60) @ turn.T, rng.normal(size=(60, 2))
-    seen = []
+    matrix = turn * np.geomspace(1e-3, 1, 60) @ turn.T
+    right = np.stack([*rng.normal(size=(2, 60)), turn[:, 3], rng.normal(size=60)], axis=1)
+    plain, short, taken = [], [], []
     with jax.enable_x64(True):
-        system = Bare(jax.numpy.asarray(matrix))
-        conjugate_gradients(system, jax.numpy.asarray(right), lambda state, _: seen.append(state) or 2.0, 400, False)
-    plain, smooth = (
-        np.array([np.linalg.norm(getattr(state, name), axis=0) for state in seen]) for name in ("residual", "smooth_residual")
-    )
+        shortest = Shortest(jax.numpy.asarray(right[:, :3]))
+
+        def watch(directions, images):
+            shortest.add(directions, images)
+            short.append((np.asarray(shortest.solution), np.asarray(shortest.residual)))
+            taken.append(np.asarray(images))
+
+        def judge(state, _):
+            plain.append(np.linalg.norm(state.residual[:, :2], axis=0))
+            return 2.0
+
+        conjugate_gradients(Bare(jax.numpy.asarray(matrix)), jax.numpy.asarray(right), judge, 100, False, watch)
     assert np.any(np.diff(plain, axis=0) > 0)
-    assert np.all(np.diff(smooth, axis=0) <= 1e-12)
-    assert np.all(smooth <= plain + 1e-12)
-    for state in seen[::10]:
-        np.testing.assert_allclose(right - matrix @ np.asarray(state.smooth), state.smooth_residual, atol=1e-8)
-    np.testing.assert_allclose(seen[-1].smooth, np.linalg.solve(matrix, right), rtol=1e-4)
+    for solution, residual in short:
+        np.testing.assert_allclose(right[:, :3] - matrix @ solution, residual, atol=1e-8)
+    for k in (1, 4, 7):
+        for column in (0, 1):
+            images = np.concatenate(taken[: k + 1])[:, :, column].T
+            images /= np.linalg.norm(images, axis=0)
+            best = right[:, column] - images @ np.linalg.lstsq(images, right[:, column], rcond=1e-6)[0]  # not by rounding
+            found = np.linalg.norm(short[k][1][:, column])
+            assert found <= np.linalg.norm(best) * (1 + 1e-3) + 1e-6
+            assert found < plain[k][column]
+    np.testing.assert_allclose(short[-1][0], np.linalg.solve(matrix, right[:, :3]), rtol=1e-3, atol=1e-3)
 
 
-def test_preconditioners_of_host_and_device_are_the_same():
-    """And the low rank with what it leaves within blocks is inverted: one block of all draws leaves nothing to iterate for."""
+def test_directions_are_forgotten_where_memory_ends(monkeypatch):
+    """From the oldest on, and the residual still never grows."""
+    monkeypatch.setattr("zerovar.solvers.shortest.room", lambda: 0)
+    rng = np.random.default_rng(5)
+    turn = np.linalg.qr(rng.normal(size=(60, 60)))[0]
+    matrix, right = turn * np.geomspace(1e-3, 1, 60) @ turn.T, rng.normal(size=(60, 2))
+    lengths = []
+    with jax.enable_x64(True):
+        shortest = Shortest(jax.numpy.asarray(right))
+
+        def watch(directions, images):
+            shortest.add(directions, images)
+            lengths.append(np.linalg.norm(shortest.residual, axis=0))
+
+        conjugate_gradients(Bare(jax.numpy.asarray(matrix)), jax.numpy.asarray(right), lambda *_: 2.0, 50, False, watch)
+    assert np.all(np.diff(lengths, axis=0) <= 1e-12)
+    assert len(shortest._past) == 1
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 1e-7])
+def test_preconditioners_of_host_and_device_are_the_same(ridge):
+    """Centres and one block of all draws leave nothing to iterate for, to the digits of the precision that its ridge allows;
+    several blocks do (the control)."""
     rng = np.random.default_rng(6)
     points = rng.normal(size=(256, 3))
     gram = np.exp(-0.5 * np.sum((points[:, None] - points) ** 2, axis=2))
-    low = np.linalg.cholesky(gram[:40, :40] + 1e-10 * np.eye(40))
-    low = np.linalg.solve(low, gram[:40]).T
-    order = rng.permutation(256)
+    places, whole = rng.choice(256, 40, replace=False), gram + ridge * np.eye(256)
     for block in (64, 256):
-        near = np.stack([gram[np.ix_(rows, rows)] for rows in order.reshape(-1, block)])
         with jax.enable_x64(True):
-            arrays = [jax.numpy.asarray(array) for array in (near, low, order)]
-            device = [np.asarray(part) for part in preconditioner._on_device(*arrays, 1e-3)]
-            host = preconditioner._on_host(near, low, order, 1e-3)
-            for one, other in zip(host, device, strict=True):
+            centres, order = jax.numpy.asarray(places), jax.numpy.asarray(rng.permutation(256))
+            product = Stored(jax.numpy.asarray(gram), jax.numpy.ones((256, 1)))
+            built, left = preconditioner.preconditioner(product, centres, order[None], block, jax.numpy.asarray(ridge))
+            rows = jax.numpy.asarray(whole[places])
+            for one, other in zip(
+                preconditioner._inside_on_host(rows, centres, 0.0),
+                preconditioner._inside_on_device(rows, centres, 0.0),
+                strict=True,
+            ):
                 np.testing.assert_allclose(one, other, atol=1e-9 * np.abs(other).max())
-            part = preconditioner.Order(arrays[2], jax.numpy.argsort(arrays[2]), *map(jax.numpy.asarray, host))
-            whole = preconditioner.Preconditioner(arrays[1], arrays[1].T, (part,))
-            inverse = np.asarray(whole(jax.numpy.eye(256)))
-            rows, diagonal = (np.asarray(found) for found in whole.diagonal(jax.numpy.arange(0, block, 3)))
-        np.testing.assert_allclose(diagonal, inverse.diagonal()[rows], rtol=1e-6)
-        apart = np.abs(inverse @ (gram + 1e-3 * np.eye(256)) - np.eye(256)).max()
-        assert apart < 1e-7 if block == 256 else apart > 1e-3
+            near = preconditioner._near(product, order.reshape(-1, block), jax.numpy.full(256, ridge).at[centres].add(1.0))
+            on_device = preconditioner._on_device(near, built.low, order, False)
+            on_host = preconditioner._on_host(near, built.low, order, False)
+            np.testing.assert_allclose(on_host, on_device, atol=1e-6 * np.abs(on_device).max())
+            inverse, diagonal = np.asarray(built(jax.numpy.eye(256))), np.asarray(built.diagonal())
+        precision = built.orders[0].blocks.dtype
+        assert precision == (np.float32 if ridge == 1e-3 else np.float64)
+        assert 0 < float(left) < 0.5
+        others = np.setdiff1d(np.arange(256), places)
+        np.testing.assert_allclose(diagonal[others], inverse.diagonal()[others], rtol=1e-4)
+        assert not diagonal[places].any()
+        np.testing.assert_allclose(inverse, inverse.T, atol=1e-4 * np.abs(inverse).max())
+        apart = np.abs(inverse @ whole - np.eye(256)).max()
+        assert apart < 2e-2 if block == 256 else apart > 0.1, apart
 
 
 def test_products_by_slabs():

@@ -19,14 +19,15 @@ class CG(Solver):
     """Preconditioned conjugate gradients, on one or several devices, for fits that are too large to factorise.
 
     The dual, of any linear family: products with the m × m Gram, kept if it fits into memory (O(m²) an iteration) or made anew
-    by tiles (O(m² d), memory O(m)), preconditioned by a Nyström approximation plus blocks of neighbours. The primal, where it
-    is less work: products with features that are never kept, of a quadratic polynomial never even made (O(m d²)).
+    by tiles (O(m² d), memory O(m)), preconditioned by some draws solved for exactly and the others among neighbours. The
+    primal, where it is less work: products with features that are never kept, of a quadratic polynomial never even made
+    (O(m d²)).
     It stops when, by its own estimate, the intercept is within `tolerance` standard errors of the exact solution's, and g so
     near that at the default tolerance the variance of f − g is larger by a few hundredths.
     There are no closed-form leave-out residuals: `estimate` cross-fits.
 
-    rank: of the Nyström approximation, its number of centres; default a fortieth of the draws, 100 to 1000, and on an
-        accelerator a tenth, 100 to 2000.
+    rank: how many draws the preconditioner solves for exactly, at most half of them; default a twentieth, 100 to 1000, and on
+        an accelerator a tenth, 100 to 2000.
     keep: whether the Gram is kept; default if it takes no more than half of the free memory, or 0.8 of an accelerator's.
     max_iterations: after which the fit is taken as it is, with a warning.
     progress: a bar on a terminal; `False` for none.

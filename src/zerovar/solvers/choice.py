@@ -21,7 +21,7 @@ from .memory import room
 from .sgd import SGD
 
 PATIENCE = 900.0  # seconds
-_ITERATIONS = 60  # of conjugate gradients: 15 to 125 at ridges from 1e-4 to 1e-6 of the mean diagonal
+_ITERATIONS = 40  # of conjugate gradients: 15 to 50 at ridges from 1e-4 to 1e-6 of the mean diagonal
 _CORE = {"multiply": 1.5e10, "stream": 7e9, "pair": 4e7}  # a second: flops of LAPACK, of skinny products, entries of a Gram
 _ACCELERATOR = {"multiply": 3e13, "stream": 4e12, "pair": 1e10}
 

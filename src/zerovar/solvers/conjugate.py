@@ -5,10 +5,6 @@ and what the residual r = h − Au still says about c is added: c ≈ base − �
 errors, ⟨e_z, e_u⟩_A, where that of ℓᵀu alone is one of them. It takes a third of the iterations or less, and the energies that
 conjugate gradients bring along say when to stop: ‖e‖_A² is the sum of what later iterations will add (Hestenes and Stiefel),
 seen a few iterations later and continued as a geometric series.
-
-Residuals leap up and down while energies fall. Where the residual is what matters, as it is for g at the draws, a smoothed
-solution is kept along (Schönauer and Weiss): on the line from the last one to the iterate, where its residual is shortest. It
-comes for two sums and takes about half of the iterations away.
 """
 
 from __future__ import annotations
@@ -28,10 +24,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from .base import Result
 
-_EVERY = 5  # iterations between looks at how far it is
+EVERY = 5  # iterations between looks at how far it is
 _ROUNDING = 1e-13  # relative
 _SLOWEST = 0.97  # ratio of successive energies that a geometric series may be continued with
-_FIRST = 3 * _EVERY  # iterations before the first look: two series that can be held against each other
+_FIRST = 3 * EVERY  # iterations before the first look: two series that can be held against each other
 
 
 class System(eqx.Module):
@@ -51,8 +47,6 @@ class State(NamedTuple):
     residual: Float[Array, "n k"]
     direction: Float[Array, "n k"]
     size: Float[Array, " k"]  # residual · preconditioned residual
-    smooth: Float[Array, "n k"]  # the smoothed solution
-    smooth_residual: Float[Array, "n k"]
 
 
 class Ending(NamedTuple):
@@ -70,8 +64,12 @@ def conjugate_gradients(
     judge: Callable[[State, Float[np.ndarray, "i k"]], float],
     limit: int,
     progress: bool,
+    watch: Callable[[Float[Array, "steps n k"], Float[Array, "steps n k"]], None] = lambda directions, images: None,
 ) -> Ending:
-    """Solve for all columns, until `judge` finds the state, with the energies of all iterations so far, no further than 1."""
+    """Solve for all columns, until `judge` finds the state, with the energies of all iterations so far, no further than 1.
+
+    `watch` is given all directions that are taken and what the operator makes of them.
+    """
     state = _start(system, right)
     energies = np.zeros((0, right.shape[1]))
     distance, interrupted = np.inf, False
@@ -81,10 +79,10 @@ def conjugate_gradients(
         task = bar.add_task("", total=limit)
         try:
             while len(energies) < limit and distance > 1:
-                state, gained = _advance(system, state, min(_EVERY, limit - len(energies)))
+                state, (gained, *taken) = _advance(system, state, min(EVERY, limit - len(energies)))
+                watch(*taken)
                 energies = np.concatenate([energies, np.asarray(gained)])
-                if len(energies) >= _FIRST:
-                    distance = judge(state, energies)
+                distance = judge(state, energies)
                 bar.update(task, completed=len(energies), description=f"error {distance:.2g} of what is tolerated")
         except KeyboardInterrupt:  # what there is serves: any g has mean zero
             interrupted = True
@@ -103,12 +101,14 @@ def ended(ending: Ending, options: Any, before: Result, stats: dict[str, Any]) -
 
 def still_to_come(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
     """What later iterations will add to the energies, which is ‖e‖_A² now: the more of what now and the last look say."""
-    return np.maximum(_continued(energies), _continued(energies[:-_EVERY]) - energies[-_EVERY:].sum(axis=0))
+    if len(energies) < _FIRST:
+        return np.full(energies.shape[1], np.inf)
+    return np.maximum(_continued(energies), _continued(energies[:-EVERY]) - energies[-EVERY:].sum(axis=0))
 
 
 def _continued(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
-    before, last = energies[-2 * _EVERY : -_EVERY].sum(axis=0), energies[-_EVERY:].sum(axis=0)
-    ratio = np.clip(np.divide(last, before, out=np.zeros_like(last), where=before > 0), 0.0, _SLOWEST**_EVERY)
+    before, last = energies[-2 * EVERY : -EVERY].sum(axis=0), energies[-EVERY:].sum(axis=0)
+    ratio = np.clip(np.divide(last, before, out=np.zeros_like(last), where=before > 0), 0.0, _SLOWEST**EVERY)
     return last * ratio / (1 - ratio)
 
 
@@ -126,12 +126,13 @@ def largest_ratio(errors: Any, tolerable: Any) -> float:
 @eqx.filter_jit
 def _start(system: System, right: Float[Array, "n k"]) -> State:
     direction = system.precondition(right)
-    nothing = jnp.zeros_like(right)
-    return State(nothing, right, direction, jnp.sum(right * direction, axis=0), nothing, right)
+    return State(jnp.zeros_like(right), right, direction, jnp.sum(right * direction, axis=0))
 
 
 @eqx.filter_jit
-def _advance(system: System, state: State, steps: int) -> tuple[State, Float[Array, "steps k"]]:
+def _advance(system: System, state: State, steps: int) -> tuple[State, Any]:
+    """With the energies (steps, k) that were gained, the directions (steps, n, k) and their images."""
+
     def step(state: State, _: None) -> tuple[State, Any]:
         image = system.apply(state.direction)
         length = _ratio(state.size, jnp.sum(state.direction * image, axis=0))
@@ -140,11 +141,7 @@ def _advance(system: System, state: State, steps: int) -> tuple[State, Float[Arr
         size = jnp.sum(residual * better, axis=0)
         solution = state.solution + length * state.direction
         direction = better + _ratio(size, state.size) * state.direction
-        apart = state.smooth_residual - residual
-        share = _ratio(jnp.sum(state.smooth_residual * apart, axis=0), jnp.sum(apart**2, axis=0))
-        smooth = state.smooth + share * (solution - state.smooth)
-        new = State(solution, residual, direction, size, smooth, state.smooth_residual - share * apart)
-        return new, length * state.size
+        return State(solution, residual, direction, size), (length * state.size, state.direction, image)
 
     return jax.lax.scan(step, state, None, length=steps)
 

@@ -1,13 +1,15 @@
-"""What makes conjugate gradients on a kernel matrix converge: a low rank and what is left of it between neighbours.
+"""What makes conjugate gradients on a kernel matrix converge: some draws solved for exactly, the others among neighbours.
 
-With r centres C, G ≈ FFᵀ, F = G_C R⁻¹, RᵀR = G_CC (Nyström). What is left, E = G − FFᵀ, is large next to a small ridge, but
-short-sighted: it couples a draw to its neighbours. So draws are put in order of place, in blocks of equal size, and of E
-the diagonal blocks are kept:  M = FFᵀ + D,  D = blockdiag(E) + λ.  Without them, at a ridge of 10⁻⁶ of the mean diagonal,
-a rank of 1000 leaves a condition number of thousands. By Woodbury's formula
-M⁻¹ = D⁻¹ − D⁻¹F (LLᵀ)⁻¹ FᵀD⁻¹,  LLᵀ = 1 + FᵀD⁻¹F.
+With r centres C, H = A_C L⁻ᵀ, LLᵀ = A_CC, A = G + λ, what is left of A once its centres are solved for is E = A − HHᵀ. It is
+large next to a small ridge, but short-sighted: it couples a draw to its neighbours. So draws are put in order of place, in
+blocks of equal size, and B is the inverse of the diagonal blocks of E. Both together are a balancing preconditioner, with
+Q = A_CC⁻¹ at the centres and zero elsewhere:
+
+    M⁻¹ = Q + (1 − QA) B (1 − AQ).
+
 In many dimensions most neighbours are in another block, so draws are put in order several times, along other axes, and the
-mean of the M⁻¹ is taken: of three orders it needs half the iterations of one. They share F, so that an application reads it
-twice, whatever their number.
+mean of the inverses is taken: of three orders it needs half the iterations of one. An error of B meets E and not the far
+larger A, so single precision serves it as long as that tells E from its ridge.
 """
 
 from __future__ import annotations
@@ -25,45 +27,44 @@ from .products import Product
 
 _JITTER = 1e-13  # of the mean diagonal, for matrices that are singular to rounding
 _ROUNDING = 1e-11  # the same, for differences of such
+_TOLD = 4  # roundings of a block in single precision that a ridge must be larger than
 
 
 class Order(eqx.Module):
-    """One order of the draws: D⁻¹ in blocks, and the inverse of the triangle L."""
+    """One order of the draws, and the inverses of E's blocks in it."""
 
     forth: Int[Array, " n"]
     back: Int[Array, " n"]
     blocks: Float[Array, "k b b"]
-    triangle: Float[Array, "r r"]
 
-    def local(self, v: Float[Array, "n q"]) -> Float[Array, "n q"]:
-        """D⁻¹v."""
+    def __call__(self, v: Float[Array, "n q"]) -> Float[Array, "n q"]:
         count, size, _ = self.blocks.shape
         parts = v[self.forth].reshape(count, size, -1)
         return jnp.einsum("kij,kjq->kiq", self.blocks, parts).reshape(v.shape)[self.back]
 
+    def diagonal(self) -> Float[Array, " n"]:
+        return jnp.diagonal(self.blocks, axis1=1, axis2=2).ravel()[self.back]
+
 
 class Preconditioner(eqx.Module):
-    """v ↦ M⁻¹v, the mean over the orders."""
+    """v ↦ M⁻¹v."""
 
-    low: Float[Array, "n r"]  # F
+    centres: Int[Array, " r"]
+    triangle: Float[Array, "r r"]  # L⁻¹
+    low: Float[Array, "n r"]  # H
     across: Float[Array, "r n"]  # its transpose: two products with contiguous rows take less time than one with each
     orders: tuple[Order, ...]
 
     def __call__(self, v: Float[Array, "n q"]) -> Float[Array, "n q"]:
-        local = [order.local(v) for order in self.orders]
-        inside = jnp.split(self.across @ jnp.concatenate(local, axis=1), len(local), axis=1)
-        solved = [order.triangle.T @ (order.triangle @ part) for order, part in zip(self.orders, inside, strict=True)]
-        through = jnp.split(self.low @ jnp.concatenate(solved, axis=1), len(local), axis=1)
-        parts = [a - order.local(b) for order, a, b in zip(self.orders, local, through, strict=True)]
-        return jnp.mean(jnp.stack(parts), axis=0)
+        inside = self.triangle @ v[self.centres]
+        outside = (v - self.low @ inside).astype(self.orders[0].blocks.dtype)
+        near = jnp.mean(jnp.stack([order(outside) for order in self.orders]), axis=0).astype(v.dtype)
+        return near.at[self.centres].add(self.triangle.T @ (inside - self.across @ near))
 
-    def diagonal(self, places: Int[Array, " m"]) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
-        """Of M⁻¹, of the first order alone, at some places of every block: the rows that these are, and their entries."""
-        order = self.orders[0]
-        forth = order.forth.reshape(len(order.blocks), -1)
-        across = jax.lax.map(lambda part: part[0][places] @ self.low[part[1]], (order.blocks, forth))
-        across = across.reshape(-1, len(order.triangle)) @ order.triangle.T
-        return forth[:, places].ravel(), order.blocks[:, places, places].ravel() - jnp.sum(across**2, axis=1)
+    def diagonal(self) -> Float[Array, " n"]:
+        """Of M⁻¹, but zero at the centres, where it is not at hand."""
+        found = jnp.mean(jnp.stack([order.diagonal() for order in self.orders]), axis=0)
+        return found.astype(self.low.dtype).at[self.centres].set(0.0)
 
 
 def neighbours(x: Float[np.ndarray, "n d"], size: int) -> Int[np.ndarray, " n"]:
@@ -91,74 +92,86 @@ def preconditioner(
     orders: Int[Array, "k n"],
     block: int,
     ridge: Float[Array, ""],
-) -> tuple[Preconditioner, Float[Array, ""]]:
+) -> tuple[Preconditioner, float]:
     """For G + ridge, and the share of the trace of G that its centres do not explain."""
-    low, across, mean, left = _low_rank(product, centres)
-    least = ridge + _ROUNDING * mean
-    return Preconditioner(low, across, tuple(_order(product, low, order, block, least) for order in orders)), left
+    rows, mean = _rows(product, centres, ridge)
+    inside, beyond = (_inside_on_host, _on_host) if jax.default_backend() == "cpu" else (_inside_on_device, _on_device)
+    triangle, across = (jnp.asarray(part) for part in inside(rows, centres, _JITTER * len(centres) * mean))
+    low, left = _summed_up(across, mean, ridge)
+    single = bool(ridge > _TOLD * np.sqrt(block) * np.finfo(np.float32).eps * left * mean)
+    diagonal = jnp.full(len(low), ridge + (0.0 if single else _ROUNDING * mean)).at[centres].add(mean)  # E is zero there
+
+    def inverted(order: Int[Array, " n"]) -> Order:
+        near = _near(product, order.reshape(-1, block), diagonal)
+        return Order(order, jnp.argsort(order), jnp.asarray(beyond(near, low, order, single)))
+
+    return Preconditioner(centres, triangle, low, across, tuple(inverted(order) for order in orders)), left
 
 
 @eqx.filter_jit
-def _low_rank(product: Product, centres: Int[Array, " r"]) -> tuple[Any, Any, Any, Any]:
-    columns = product.columns(centres)
-    diagonal = product.diagonal()
-    square = columns[centres]
-    jitter = _JITTER * len(centres) * jnp.mean(jnp.diagonal(square)) * jnp.eye(len(centres))
-    across = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(square + jitter), columns.T, lower=True)
-    return across.T, across, jnp.mean(diagonal), 1 - jnp.sum(across**2) / jnp.sum(diagonal)
-
-
-def _order(product: Product, low: Float[Array, "n r"], order: Int[Array, " n"], block: int, least: Any) -> Order:
-    near = _near(product, order.reshape(-1, block))
-    if jax.default_backend() == "cpu":
-        blocks, triangle = _on_host(np.asarray(near), np.asarray(low), np.asarray(order), float(least))
-    else:
-        blocks, triangle = _on_device(near, low, order, least)
-    return Order(order, jnp.argsort(order), jnp.asarray(blocks), jnp.asarray(triangle))
+def _rows(product: Product, centres: Int[Array, " r"], ridge: Float[Array, ""]) -> tuple[Any, Any]:
+    """A_Cᵀ, and the mean of the diagonal of G."""
+    return product.rows(centres).at[jnp.arange(len(centres)), centres].add(ridge), jnp.mean(product.diagonal())
 
 
 @eqx.filter_jit
-def _near(product: Product, rows: Int[Array, "k b"]) -> Float[Array, "k b b"]:
-    return product.near(rows)
+def _summed_up(across: Float[Array, "r n"], mean: Any, ridge: Any) -> tuple[Any, Any]:
+    """H, and the share of the trace of G that it does not explain."""
+    rank, n = across.shape
+    return across.T, 1 - jnp.sum(across**2) / (n * mean + rank * ridge)
 
 
 @eqx.filter_jit
-def _on_device(near: Float[Array, "k b b"], low: Float[Array, "n r"], order: Int[Array, " n"], least: Any) -> tuple[Any, Any]:
-    """D⁻¹ in blocks and L⁻¹."""
-    rank, block = low.shape[1], near.shape[1]
-    rows = low[order].reshape(-1, block, rank)
-    inverse = _inverse(near - jnp.einsum("kir,kjr->kij", rows, rows) + least * jnp.eye(block))
-    solved = jnp.einsum("kij,kjr->kir", inverse, rows).reshape(-1, rank)
-    root = jnp.linalg.cholesky(jnp.eye(rank) + rows.reshape(-1, rank).T @ solved)
-    return inverse, jax.scipy.linalg.solve_triangular(root, jnp.eye(rank), lower=True)
+def _near(product: Product, rows: Int[Array, "k b"], diagonal: Float[Array, " n"]) -> Float[Array, "k b b"]:
+    places = jnp.arange(rows.shape[1])
+    return product.near(rows).at[:, places, places].add(diagonal[rows])
 
 
-def _on_host(near: np.ndarray, low: np.ndarray, order: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray]:
-    """The same by LAPACK, which knows of symmetric and triangular matrices: a third of the time."""
-    count, block, _ = near.shape
-    inverse, inner = np.empty_like(near), np.eye(low.shape[1], order="F")
-    for k, some in enumerate(order.reshape(count, block)):
-        rows = low[some].T  # (r, b) in Fortran's order
-        left = blas.dsyrk(-1.0, rows, beta=1.0, c=near[k].T, trans=1, lower=1)
-        left[np.diag_indices(block)] += least
-        root, singular = lapack.dpotrf(left, lower=1, clean=1)
-        if singular:  # rounding has left a block that is not positive: its diagonal alone
-            root = np.diag(np.sqrt(np.maximum(np.abs(left.diagonal()), np.finfo(np.float64).tiny)))
-        half = blas.dtrsm(1.0, root, rows, side=1, lower=1, trans_a=1)
-        inner = blas.dsyrk(1.0, half, beta=1.0, c=inner, lower=1, overwrite_c=1)
-        below = np.tril(lapack.dpotri(root, lower=1, overwrite_c=1)[0])
-        inverse[k] = below + np.tril(below, -1).T
-    root = lapack.dpotrf(inner, lower=1, clean=1, overwrite_a=1)[0]
-    return inverse, lapack.dtrtri(root, lower=1, overwrite_c=1)[0]
+@eqx.filter_jit
+def _inside_on_device(rows: Float[Array, "r n"], centres: Int[Array, " r"], jitter: Any) -> tuple[Any, Any]:
+    """L⁻¹ and Hᵀ."""
+    unit = jnp.eye(len(centres))
+    root = jnp.linalg.cholesky(rows[:, centres] + jitter * unit)
+    return jax.scipy.linalg.solve_triangular(root, unit, lower=True), jax.scipy.linalg.solve_triangular(root, rows, lower=True)
 
 
-def _inverse(blocks: Float[Array, "k b b"]) -> Float[Array, "k b b"]:
-    """Of symmetric blocks, one after the other; of their diagonals alone where rounding has left one that is not positive."""
+def _inside_on_host(rows: Float[Array, "r n"], centres: Int[Array, " r"], jitter: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The same by LAPACK."""
+    square = np.asfortranarray(np.asarray(rows)[:, np.asarray(centres)])
+    square[np.diag_indices(len(square))] += float(jitter)
+    root = lapack.dpotrf(square, lower=1, clean=1, overwrite_a=1)[0]
+    low = blas.dtrsm(1.0, root, np.asarray(rows).T, side=1, lower=1, trans_a=1)  # in Fortran's order, as the rows are
+    return lapack.dtrtri(root, lower=1, overwrite_c=1)[0], low.T
 
-    def one(block):
-        half = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(block), jnp.eye(len(block)), lower=True)
-        found = half.T @ half
-        size = jnp.abs(jnp.diagonal(block))
+
+@eqx.filter_jit
+def _on_device(near: Float[Array, "k b b"], low: Float[Array, "n r"], order: Int[Array, " n"], single: bool) -> Any:
+    """The inverses of the blocks of E, one after the other; of their diagonals alone where rounding has left one that is not
+    positive."""
+
+    def one(part):
+        block, rows = part
+        block = (block - low[rows] @ low[rows].T).astype(jnp.float32 if single else jnp.float64)
+        half = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(block), jnp.eye(len(rows), dtype=block.dtype), lower=True)
+        found, size = half.T @ half, jnp.abs(jnp.diagonal(block))
         return jnp.where(jnp.all(jnp.isfinite(found)), found, jnp.diag(1 / jnp.maximum(size, jnp.finfo(size.dtype).tiny)))
 
-    return jax.lax.map(one, blocks)
+    return jax.lax.map(one, (near, order.reshape(near.shape[:2])))
+
+
+def _on_host(near: Float[Array, "k b b"], low: Float[Array, "n r"], order: Int[Array, " n"], single: bool) -> np.ndarray:
+    """The same by LAPACK, which knows of symmetric and triangular matrices: a third of the time."""
+    whole, explained, places = np.asarray(near), np.asarray(low), np.asarray(order).reshape(near.shape[:2])
+    precision = np.float32 if single else np.float64
+    factor, invert = lapack.get_lapack_funcs(("potrf", "potri"), dtype=precision)
+    inverse = np.empty(near.shape, precision)
+    for k, rows in enumerate(places):
+        left = blas.dsyrk(-1.0, explained[rows].T, beta=1.0, c=whole[k].T, trans=1, lower=1).astype(precision, order="F")
+        root, singular = factor(left, lower=1, clean=1)
+        if singular:
+            inverse[k] = np.diag(1 / np.maximum(np.abs(left.diagonal()), np.finfo(precision).tiny))
+            continue
+        below = invert(root, lower=1, overwrite_c=1)[0]  # zeros above
+        below[np.diag_indices(len(rows))] /= 2
+        inverse[k] = below + below.T
+    return inverse

@@ -49,8 +49,8 @@ class Stored(eqx.Module):
             image = jax.lax.map(lambda rows: rows @ weighted, slabs).reshape(v.shape)
         return self.root * image
 
-    def columns(self, chosen: Any) -> Float[Array, "n r"]:
-        return self.root * self.matrix[:, chosen] * self.root[chosen].T
+    def rows(self, chosen: Any) -> Float[Array, "r n"]:
+        return self.root[chosen] * self.matrix[chosen] * self.root.T
 
     def diagonal(self) -> Float[Array, " n"]:
         return jnp.diagonal(self.matrix) * self.root[:, 0] ** 2
@@ -70,10 +70,10 @@ class MadeAnew(eqx.Module):
     def __call__(self, v: Vectors) -> Vectors:
         return self.points.root * self._product(self.points.root * v)
 
-    def columns(self, chosen: Any) -> Float[Array, "n r"]:
+    def rows(self, chosen: Any) -> Float[Array, "r n"]:
         some = jax.tree.map(lambda leaf: leaf[chosen], self.points)
-        rows = jax.lax.map(lambda part: self.family.gram(part.x, part.s, some.x, some.s), in_tiles(self.points, self.tile))
-        return self.points.root * rows.reshape(len(self.points.x), -1) * some.root.T
+        found = jax.lax.map(lambda part: self.family.gram(part.x, part.s, some.x, some.s), in_tiles(self.points, self.tile))
+        return some.root * found.reshape(len(self.points.x), -1).T * self.points.root.T
 
     def near(self, rows: Int[Array, "k b"]) -> Float[Array, "k b b"]:
         """Blocks of G, of each row of row numbers with itself."""
