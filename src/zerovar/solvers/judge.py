@@ -15,6 +15,7 @@ from .shortest import Columns, Shortest
 
 _LOOKS = 3  # that alignments are taken from
 _CERTAIN = 2.0  # of their root mean square, for one of them
+_ROUGHER = 1.5  # what is tolerated of g, in deviations: at 0.15 of one the variance of f − g grows by a few hundredths
 _ROUNDING = 1e-12  # of what an answer could change, relative to all that it could
 
 
@@ -95,7 +96,9 @@ class Judge:
         found = _sizes(self._start, state, *self.shorter(state), self._n)
         errors, spread, misfit = (np.asarray(part) for part in found)
         of_intercept = self._alignment(energies) * np.sqrt(left[:q] * left[q])
-        return max(largest_ratio(of_intercept, self._tolerance * errors), largest_ratio(misfit, self._tolerance * spread))
+        return max(
+            largest_ratio(of_intercept, self._tolerance * errors), largest_ratio(misfit, _ROUGHER * self._tolerance * spread)
+        )
 
     def shorter(self, state: State) -> tuple[Columns, Columns]:
         """Solution and residual of g, in the last digits of the iterate where rounding has left that the shorter one."""

@@ -74,6 +74,7 @@ def neighbours(x: Float[np.ndarray, "n d"], size: int) -> Int[np.ndarray, " n"]:
     def halve(first: int, last: int) -> None:
         blocks = -(-(last - first) // size)
         if blocks < 2:
+            order[first:last].sort()  # what is gathered in order is gathered faster
             return
         rows = order[first:last]
         along = x[rows, x[rows].std(axis=0).argmax()]
