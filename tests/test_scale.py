@@ -64,6 +64,16 @@ def test_conjugate_gradients_keep_their_promise(case, keep):
     assert sharp.stats["iterations"] >= found.stats["iterations"]
 
 
+@pytest.mark.parametrize("unit", [1e-60, 1e60])
+def test_conjugate_gradients_in_any_units(unit):
+    """Blocks are in single precision, which would underflow or overflow."""
+    sample, values = problem(700, 3, seed=4)
+    objective = zv.LeastSquares(zv.Ridge(1e-6))
+    plain, scaled = (zv.fit(zv.Kernel(GAUSSIAN), sample, part, objective, zv.CG()) for part in (values, unit * values))
+    assert scaled.stats["iterations"] == plain.stats["iterations"]
+    np.testing.assert_allclose(scaled.intercept / unit, plain.intercept, rtol=1e-6)
+
+
 class Bare(System):
     """A matrix without a preconditioner."""
 
@@ -151,8 +161,8 @@ def test_preconditioners_of_host_and_device_are_the_same(ridge):
             ):
                 np.testing.assert_allclose(one, other, atol=1e-9 * np.abs(other).max())
             near = preconditioner._near(product, order.reshape(-1, block), jax.numpy.full(256, ridge).at[centres].add(1.0))
-            on_device = preconditioner._on_device(near, built.low, order, False)
-            on_host = preconditioner._on_host(near, built.low, order, False)
+            on_device = preconditioner._on_device(near, built.low, order, 1.0, False)
+            on_host = preconditioner._on_host(near, built.low, order, 1.0, False)
             np.testing.assert_allclose(on_host, on_device, atol=1e-6 * np.abs(on_device).max())
             inverse, diagonal = np.asarray(built(jax.numpy.eye(256))), np.asarray(built.diagonal())
         precision = built.orders[0].blocks.dtype

@@ -31,7 +31,7 @@ _TOLD = 4  # roundings of a block in single precision that a ridge must be large
 
 
 class Order(eqx.Module):
-    """One order of the draws, and the inverses of E's blocks in it."""
+    """One order of the draws, and the inverses of E's blocks in it, in units of the ridge: that suits single precision."""
 
     forth: Int[Array, " n"]
     back: Int[Array, " n"]
@@ -54,17 +54,20 @@ class Preconditioner(eqx.Module):
     low: Float[Array, "n r"]  # H
     across: Float[Array, "r n"]  # its transpose: two products with contiguous rows take less time than one with each
     orders: tuple[Order, ...]
+    ridge: Float[Array, ""]
 
     def __call__(self, v: Float[Array, "n q"]) -> Float[Array, "n q"]:
         inside = self.triangle @ v[self.centres]
-        outside = (v - self.low @ inside).astype(self.orders[0].blocks.dtype)
-        near = jnp.mean(jnp.stack([order(outside) for order in self.orders]), axis=0).astype(v.dtype)
+        outside = v - self.low @ inside
+        size = jnp.max(jnp.abs(outside), axis=0)
+        outside = (outside / jnp.where(size > 0, size, 1.0)).astype(self.orders[0].blocks.dtype)
+        near = jnp.mean(jnp.stack([order(outside) for order in self.orders]), axis=0).astype(v.dtype) * (size / self.ridge)
         return near.at[self.centres].add(self.triangle.T @ (inside - self.across @ near))
 
     def diagonal(self) -> Float[Array, " n"]:
         """Of M⁻¹, but zero at the centres, where it is not at hand."""
         found = jnp.mean(jnp.stack([order.diagonal() for order in self.orders]), axis=0)
-        return found.astype(self.low.dtype).at[self.centres].set(0.0)
+        return (found.astype(self.low.dtype) / self.ridge).at[self.centres].set(0.0)
 
 
 def neighbours(x: Float[np.ndarray, "n d"], size: int) -> Int[np.ndarray, " n"]:
@@ -104,9 +107,9 @@ def preconditioner(
 
     def inverted(order: Int[Array, " n"]) -> Order:
         near = _near(product, order.reshape(-1, block), diagonal)
-        return Order(order, jnp.argsort(order), jnp.asarray(beyond(near, low, order, single)))
+        return Order(order, jnp.argsort(order), jnp.asarray(beyond(near, low, order, ridge, single)))
 
-    return Preconditioner(centres, triangle, low, across, tuple(inverted(order) for order in orders)), left
+    return Preconditioner(centres, triangle, low, across, tuple(inverted(order) for order in orders), ridge), left
 
 
 @eqx.filter_jit
@@ -146,13 +149,13 @@ def _inside_on_host(rows: Float[Array, "r n"], centres: Int[Array, " r"], jitter
 
 
 @eqx.filter_jit
-def _on_device(near: Float[Array, "k b b"], low: Float[Array, "n r"], order: Int[Array, " n"], single: bool) -> Any:
+def _on_device(near: Float[Array, "k b b"], low: Float[Array, "n r"], order: Int[Array, " n"], unit: Any, single: bool) -> Any:
     """The inverses of the blocks of E, one after the other; of their diagonals alone where rounding has left one that is not
     positive."""
 
     def one(part):
         block, rows = part
-        block = (block - low[rows] @ low[rows].T).astype(jnp.float32 if single else jnp.float64)
+        block = ((block - low[rows] @ low[rows].T) / unit).astype(jnp.float32 if single else jnp.float64)
         half = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(block), jnp.eye(len(rows), dtype=block.dtype), lower=True)
         found, size = half.T @ half, jnp.abs(jnp.diagonal(block))
         return jnp.where(jnp.all(jnp.isfinite(found)), found, jnp.diag(1 / jnp.maximum(size, jnp.finfo(size.dtype).tiny)))
@@ -160,14 +163,16 @@ def _on_device(near: Float[Array, "k b b"], low: Float[Array, "n r"], order: Int
     return jax.lax.map(one, (near, order.reshape(near.shape[:2])))
 
 
-def _on_host(near: Float[Array, "k b b"], low: Float[Array, "n r"], order: Int[Array, " n"], single: bool) -> np.ndarray:
+def _on_host(
+    near: Float[Array, "k b b"], low: Float[Array, "n r"], order: Int[Array, " n"], unit: Any, single: bool
+) -> np.ndarray:
     """The same by LAPACK, which knows of symmetric and triangular matrices: a third of the time."""
     whole, explained, places = np.asarray(near), np.asarray(low), np.asarray(order).reshape(near.shape[:2])
-    precision = np.float32 if single else np.float64
+    precision, scale = np.float32 if single else np.float64, 1 / float(unit)
     factor, invert = lapack.get_lapack_funcs(("potrf", "potri"), dtype=precision)
     inverse = np.empty(near.shape, precision)
     for k, rows in enumerate(places):
-        left = blas.dsyrk(-1.0, explained[rows].T, beta=1.0, c=whole[k].T, trans=1, lower=1).astype(precision, order="F")
+        left = blas.dsyrk(-scale, explained[rows].T, beta=scale, c=whole[k].T, trans=1, lower=1).astype(precision, order="F")
         root, singular = factor(left, lower=1, clean=1)
         if singular:
             inverse[k] = np.diag(1 / np.maximum(np.abs(left.diagonal()), np.finfo(precision).tiny))
