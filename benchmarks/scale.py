@@ -136,7 +136,7 @@ def centres_alone(n: int, centres: int) -> Agreement:
 def choice_rows(quick: bool) -> list[Row]:
     """What the cost model says against what it takes."""
     rows = []
-    for n, d in ((300, 4),) if quick else ((4000, 10), (10_000, 10)):
+    for n, d in ((300, 10),) if quick else ((4000, 10), (10_000, 10)):
         x, s, f = banana(n, d)
         sample, objective = zv.Sample(x, s), zv.LeastSquares(zv.Ridge(ridge_of(x, s, 1e-4)))
         for name, solver, cost in (
