@@ -153,6 +153,7 @@ def padded_points(x: np.ndarray, s: np.ndarray, root: np.ndarray, size: int) -> 
 
 def product(family: LinearFamily, points: Points, tile: int, mesh: Mesh, keep: bool) -> Product:
     """G, kept if asked for."""
+    assert not len(points.x) % (tile * mesh.size), "rows are in whole tiles on every device"
     made_anew = MadeAnew(family, points, tile, mesh)
     if not keep:
         return made_anew
