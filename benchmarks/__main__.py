@@ -7,6 +7,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import zerovar as zv
+from zerovar.choice import Policy
+
 from . import adapters, automatic, device, exact, growth, peers, scale, sgd, stream
 from .harness import Row, print_table, show, show_slopes, write
 
@@ -29,17 +32,18 @@ def run_exact(quick: bool) -> dict[str, list[Row]]:
     return results
 
 
-def run_automatic(quick: bool, data: Path | None) -> dict[str, Any]:
-    """Right on real posteriors, never worse, calibrated on chains, fast."""
+def run_automatic(quick: bool, data: Path | None, policy: Policy) -> dict[str, Any]:
+    """Right on real posteriors, never worse, calibrated on chains, fast; with other numbers of the choice if asked for."""
+    options = zv.Automatic(budget=0.0 if quick else 60.0, policy=policy)
     results: dict[str, Any] = {}
     columns = ("case", "replicates", "realised gain", "mark", "spread of z", "± 1.96 covers", "")
     parts = {
-        "never worse": automatic.never_worse(2, 60, budget=0.0) if quick else automatic.never_worse(200),
-        "chains": automatic.markov_chains(2, 100, targets=1, budget=0.0) if quick else automatic.markov_chains(50, 1500),
+        "never worse": automatic.never_worse(*((2, 60) if quick else (200, 1000)), options),
+        "chains": automatic.markov_chains(*((2, 100, 1) if quick else (50, 1500, 3)), options),
     }
     if data is not None:
-        parts = {"posteriors": automatic.posteriors(data, 1 if quick else 10)} | parts
-        parts["high dimension"] = automatic.regressions(data, 1 if quick else 10)
+        parts = {"posteriors": automatic.posteriors(data, 1 if quick else 10, options)} | parts
+        parts["high dimension"] = automatic.regressions(data, 1 if quick else 10, options)
     for name, gains in parts.items():
         results[name] = [gain._asdict() for gain in gains]
         rows = [
@@ -220,6 +224,17 @@ def run_stream(quick: bool) -> dict[str, Any]:
     return results
 
 
+def varied(changes: list[str]) -> Policy:
+    """The numbers of the choice with these, NAME=VALUE, in place of their own."""
+    known = {name: value for name, value, *_ in Policy().explained()}
+    found = {}
+    for name, _, value in (change.partition("=") for change in changes):
+        if name not in known or not isinstance(known[name], (int, float)):
+            raise ValueError(f"--vary: {name!r} is no number of the choice; they are {', '.join(known)}")
+        found[name] = type(known[name])(float(value))
+    return Policy(**found)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
@@ -234,10 +249,17 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, help="folder with posteriors/ (*.npz, truth.json), sonar.csv, madelon_train.csv.gz"
     )
+    parser.add_argument(
+        "--vary", action="append", default=[], metavar="NAME=VALUE", help="a number of the automatic choice, such as pilot=2000"
+    )
     options = parser.parse_args()
+    try:
+        policy = varied(options.vary)
+    except ValueError as error:
+        parser.error(str(error))
 
     def run_choice(quick: bool) -> dict[str, Any]:
-        return run_automatic(quick, options.data)
+        return run_automatic(quick, options.data, policy)
 
     runs = {"exact": run_exact, "sgd": run_sgd, "automatic": run_choice, "adapters": run_adapters, "scale": run_scale}
     runs |= {"peers": lambda quick: run_peers(quick, options.out), "stream": run_stream, "device": run_device}

@@ -32,6 +32,7 @@ ZVCV = {
 }
 
 
+DEFAULT = zv.Automatic()
 _THIN = 10  # steps of a chain for each draw that is kept: chains must be long enough for plain Monte Carlo to be calibrated
 
 
@@ -47,7 +48,7 @@ class Gain(NamedTuple):
     note: str = ""
 
 
-def posteriors(directory: Path, chains: int) -> list[Gain]:
+def posteriors(directory: Path, chains: int, options: zv.Automatic = DEFAULT) -> list[Gain]:
     """Every chain of 1000 draws alone is a replicate; the gain is the median over parameters."""
     directory = directory / "posteriors"
     truth = json.loads((directory / "truth.json").read_text())
@@ -57,18 +58,18 @@ def posteriors(directory: Path, chains: int) -> list[Gain]:
         known, known_error = np.array(truth[name]["truth"]), np.array(truth[name]["se"])
         samples = [(stored["x"][c], stored["score"][c], stored["f"][c]) for c in range(chains)]
         zvcv, mark = ZVCV.get(name, (float("nan"), None))
-        found = _replicates(name, samples, known, known_error)
+        found = _replicates(name, samples, known, known_error, options)
         out.append(found._replace(mark=mark, note=f"ZVCV, best with hindsight: {zvcv:.2g}"))
     return out
 
 
-def regressions(directory: Path, replicates: int) -> list[Gain]:
+def regressions(directory: Path, replicates: int, options: zv.Automatic = DEFAULT) -> list[Gain]:
     """Predictive probabilities of ten held-out points by Bayesian logistic regression, from 1000 draws of thinned MALA.
 
     Sonar with coefficients N(0, 1) and the common N(0, 5²) on predictors of sd ½; Madelon, standardised, N(0, 1).
     """
     out = []
-    family = zv.Polynomial(1) + zv.Along(zv.Polynomial(4, weight=(0.0, 1.0, 1.0, 1.0)))
+    family = zv.Polynomial(1) + zv.RidgeFunctions(zv.Polynomial(4, weight=(0.0, 1.0, 1.0, 1.0)))
     for name, features, labels, scale, step, thin in _regression_data(directory):
         points, features, labels = features[:10], features[10:], labels[10:]
         count = 20 if features.shape[1] < 100 else replicates
@@ -79,7 +80,7 @@ def regressions(directory: Path, replicates: int) -> list[Gain]:
         others = [zv.estimate(*sample, family=family) for sample in samples[replicates:]]
         means = np.array([other.value for other in others])
         error = np.std(means, axis=0, ddof=1) / np.sqrt(count) if count > 1 else others[0].std_error
-        out.append(_replicates(name, samples[:replicates], means.mean(axis=0), error))
+        out.append(_replicates(name, samples[:replicates], means.mean(axis=0), error, options))
     return out
 
 
@@ -111,7 +112,7 @@ def _posterior(features, labels, scale, step, thin, chains) -> tuple[np.ndarray,
     return mode + made.draws @ factor.T, made.scores @ np.linalg.inv(factor)
 
 
-def never_worse(replicates: int, n: int = 1000, budget: float = 60.0) -> list[Gain]:
+def never_worse(replicates: int, n: int = 1000, options: zv.Automatic = DEFAULT) -> list[Gain]:
     """Integrands that no control variate helps; t₅ by its location-scale score."""
     rng = np.random.default_rng(0)
     normal, student = [], []
@@ -123,11 +124,11 @@ def never_worse(replicates: int, n: int = 1000, budget: float = 60.0) -> list[Ga
         student.append((t, -6 * t / (5 + t**2), t[:, :1]))
     tail = 0.006209665325776132  # P(N(0, 1) > 2.5)
     names = ("independent noise", "sin(50 x₁)", "1{x₁ > 2.5}")
-    out = _each(names, normal, np.array([0.0, 0.0, tail]), budget)
-    return out + _each(("x₁ under t₅",), student, np.zeros(1), budget)
+    out = _each(names, normal, np.array([0.0, 0.0, tail]), options)
+    return out + _each(("x₁ under t₅",), student, np.zeros(1), options)
 
 
-def markov_chains(replicates: int, draws: int, targets: int = 3, budget: float = 60.0) -> list[Gain]:
+def markov_chains(replicates: int, draws: int, targets: int = 3, options: zv.Automatic = DEFAULT) -> list[Gain]:
     """Random-walk Metropolis and MALA; truths exact, or from chains a hundred times as long in all."""
     rng = np.random.default_rng(1)
     features = np.concatenate([np.ones((100, 1)), rng.normal(size=(100, 4))], axis=1)
@@ -148,7 +149,7 @@ def markov_chains(replicates: int, draws: int, targets: int = 3, budget: float =
         for kind, step, langevin in (("random walk", steps[0], False), ("MALA", steps[1], True)):
             made = metropolis(target, start[:replicates], draws, step, langevin, seed=3, thin=_THIN)
             samples = [(x, s, values(x)) for x, s in zip(made.draws, made.scores, strict=True)]
-            found = _replicates(f"{name}, {kind}", samples, known, error, budget)
+            found = _replicates(f"{name}, {kind}", samples, known, error, options)
             out.append(found._replace(note=f"{made.accepted:.0%} accepted"))
     return out
 
@@ -163,14 +164,16 @@ def _long_run(target, start, step, draws, values) -> tuple[np.ndarray, np.ndarra
     return np.mean(means, axis=0), np.std(means, axis=0, ddof=1) / np.sqrt(len(means))
 
 
-def _replicates(case: str, samples: Sequence[Any], known: np.ndarray, known_error: np.ndarray, budget: float = 60.0) -> Gain:
-    plain, ours, z = _errors(samples, known, known_error, budget)
+def _replicates(
+    case: str, samples: Sequence[Any], known: np.ndarray, known_error: np.ndarray, options: zv.Automatic = DEFAULT
+) -> Gain:
+    plain, ours, z = _errors(samples, known, known_error, options)
     gain = float(np.median(np.mean(plain**2, axis=0) / np.mean(ours**2, axis=0)))
     return Gain(case, gain, float(np.sqrt(np.mean(z**2))), float(np.mean(np.abs(z) < 1.96)), len(samples))
 
 
-def _each(names: Sequence[str], samples: Sequence[Any], known: np.ndarray, budget: float) -> list[Gain]:
-    plain, ours, z = _errors(samples, known, np.zeros(len(known)), budget)
+def _each(names: Sequence[str], samples: Sequence[Any], known: np.ndarray, options: zv.Automatic) -> list[Gain]:
+    plain, ours, z = _errors(samples, known, np.zeros(len(known)), options)
     gain = np.mean(plain**2, axis=0) / np.mean(ours**2, axis=0)
     return [
         Gain(
@@ -185,12 +188,12 @@ def _each(names: Sequence[str], samples: Sequence[Any], known: np.ndarray, budge
     ]
 
 
-def _errors(samples, known, known_error, budget) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _errors(samples, known, known_error, options) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     plain, ours, z = [], [], []
     for x, s, f in samples:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            est = zv.estimate(x, s, f, family=zv.Automatic(budget))
+            est = zv.estimate(x, s, f, family=options)
         plain.append(f.mean(axis=0) - known)
         ours.append(est.value - known)
         z.append(ours[-1] / np.hypot(est.std_error, known_error))
@@ -204,7 +207,7 @@ def times(quick: bool) -> list[Row]:
     x = rng.normal(size=(n, 10))
     matrix = rng.normal(size=(n, n))
     floor = best(lambda: eigh(matrix + matrix.T), 3)
-    call = _call(x, 0.0 if quick else 60.0)
+    call = _call(x, zv.Automatic(0.0) if quick else DEFAULT)
     call()
     rows = [Row(f"n = {n}, d = 10, 10 integrands, warm", floor, best(call, 1 if quick else 3), 40.0)]
     if quick:
@@ -220,12 +223,12 @@ def times(quick: bool) -> list[Row]:
     return rows
 
 
-def _call(x: np.ndarray, budget: float = 60.0) -> Callable[[], Any]:
+def _call(x: np.ndarray, options: zv.Automatic = DEFAULT) -> Callable[[], Any]:
     values = np.exp(0.5 * x) + np.sin(x)[:, ::-1] + (x**2).sum(axis=1, keepdims=True) / 10
 
     def call() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return zv.estimate(x, -x, values, family=zv.Automatic(budget))
+            return zv.estimate(x, -x, values, family=options)
 
     return call

@@ -90,8 +90,8 @@ CASES = {
         {"n": 3000, "d": 10, "q": 4},
         {"n": ((2000, 4000, 8000), 3.1), "d": ((5, 20, 80), 1.1), "q": ((4, 32, 256), 1.1)},
     ),
-    "Exact(centres=p)": Case(
-        fitted(kernel, lambda at: zv.Exact(centres=at.get("p", 300)), 1e-8),
+    "Nystrom(p)": Case(
+        fitted(kernel, lambda at: zv.Nystrom(at.get("p", 300)), 1e-8),
         {"n": 20_000, "d": 10, "q": 4},
         {
             "n": ((10_000, 20_000, 40_000, 80_000), 1.1),

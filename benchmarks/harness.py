@@ -18,7 +18,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from zerovar.files import atomic
+from zerovar.io.atomic import atomic
 
 
 @dataclasses.dataclass(frozen=True)

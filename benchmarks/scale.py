@@ -12,9 +12,9 @@ import numpy as np
 
 import zerovar as zv
 from zerovar.families import LinearFamily
-from zerovar.sample import Standardisation
-from zerovar.solvers import choice
-from zerovar.solvers.blocks import gram_matrix
+from zerovar.points import Standardisation
+from zerovar.solvers import default as choice
+from zerovar.solvers.algebra.tiles import gram_matrix
 
 from .harness import Row, best, in_fresh_process, peak_gigabytes
 
@@ -77,8 +77,8 @@ def banana_means(d: int = 10) -> np.ndarray:
 
 def ridge_of(x: np.ndarray, s: np.ndarray, relative: float, family: LinearFamily = FAMILY) -> float:
     """The strength at which n times it is `relative` of the mean of the Gram's diagonal."""
-    rows = zv.Sample(x[:500], s[:500]).rows()
-    diagonal = gram_matrix(family, *Standardisation.of(rows)(rows.draws, rows.scores)).diagonal()
+    points = zv.Sample(x[:500], s[:500]).points()
+    diagonal = gram_matrix(family, *Standardisation.of(points)(points.x, points.s)).diagonal()
     return relative * float(diagonal.mean()) / len(x)
 
 
@@ -101,7 +101,7 @@ def agreement_rows(n: int, centres: int, names: tuple[str, ...] = ("IMQ", "Gauss
         for label, solver, bound in (
             ("CG(tolerance=0.3), compiling", zv.CG(tolerance=0.3), None),
             ("CG()", zv.CG(), 1 / 3),
-            (f"Exact(centres={centres})", zv.Exact(centres=centres), None),
+            (f"Nystrom({centres})", zv.Nystrom(centres), None),
         ):
             start = time.perf_counter()
             fitted = zv.fit(family, sample, f, objective, solver)
@@ -125,12 +125,12 @@ def centres_alone(n: int, centres: int) -> Agreement:
         "import time, zerovar as zv\nfrom benchmarks.harness import peak_gigabytes\n"
         "from benchmarks.scale import FAMILY, banana, ridge_of\n"
         f"x, s, f = banana({n}); sample = zv.Sample(x, s); objective = zv.LeastSquares(zv.Ridge(ridge_of(x, s, 1e-6)))\n"
-        f"t = time.perf_counter(); fitted = zv.fit(FAMILY, sample, f, objective, zv.Exact(centres={centres}))\n"
+        f"t = time.perf_counter(); fitted = zv.fit(FAMILY, sample, f, objective, zv.Nystrom({centres}))\n"
         "fitted.leave_out(); print(time.perf_counter() - t, peak_gigabytes())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     seconds, gigabytes = map(float, done.stdout.split())
-    return Agreement(f"Exact(centres={centres}) with leave-one-out, n = {n}", seconds, seconds, 0.0, None, gigabytes)
+    return Agreement(f"Nystrom({centres}) with leave-one-out, n = {n}", seconds, seconds, 0.0, None, gigabytes)
 
 
 def choice_rows(quick: bool) -> list[Row]:

@@ -141,7 +141,7 @@ def slopes(quick: bool) -> list[Slope]:
 
 def _slope(case: str, sizes: tuple[int, ...], problem: Callable[[int], tuple], bound: float, kept: bool = True) -> Slope:
     """An epoch is the difference of two fits that differ in epochs alone, by as many as can be told from noise."""
-    from zerovar.solvers import trainer
+    from zerovar.solvers.training import trainer
 
     keep, seconds = trainer._KEEP, []
     trainer._KEEP = keep if kept else 0
@@ -161,7 +161,7 @@ def _slope(case: str, sizes: tuple[int, ...], problem: Callable[[int], tuple], b
 
 def step_rows(sizes: Iterable[tuple[int, int]] = ((256, 1000), (1024, 1000)), d: int = 10, m: int = 20_000) -> list[Row]:
     """One step against the products that it cannot do without: the Gram block's four, the whitening, the fit and its slope."""
-    from zerovar.solvers import trainer
+    from zerovar.solvers.training import trainer
 
     x, rows, keep = np.random.default_rng(0).normal(size=(m, d)), [], trainer._KEEP
     for batch, centres in sizes:

@@ -9,10 +9,12 @@ from problems import ar1, gaussian, metropolis
 from scipy.special import ndtr
 
 import zerovar as zv
-from zerovar.automatic import _convex
-from zerovar.candidates import Candidate, candidates, tried
-from zerovar.solvers.moving_sums import moving_sums
+from zerovar.choice import Policy
+from zerovar.choice.candidates import AsGiven, candidates
+from zerovar.choice.stacking import _convex
+from zerovar.solvers.exact.moving_sums import moving_sums
 from zerovar.std_errors import batch_sums
+from zerovar.task import Task
 
 RNG = np.random.default_rng(5)
 NORMAL = RNG.normal(size=(300, 2))
@@ -97,21 +99,26 @@ def test_families_of_the_users_own_compete():
 def test_a_network_competes_when_asked_for():
     network = zv.Network(zv.MLP(width=8, depth=1)) + zv.Polynomial(1)
     x = NORMAL[:100]
-    value, influence = tried(Candidate("network", network), zv.Sample(x, -x), np.sin(x), True, 0, 1.0)
-    assert value.shape == (2,)
-    assert np.allclose(influence.mean(axis=0), 0.0, atol=1e-12)  # out of fold: the series about its own mean
+    answer = AsGiven("network", network).answer(Task.of(zv.Sample(x, -x), np.sin(x)), Policy())
+    assert answer.value.shape == (2,)
+    assert np.allclose(answer.influences.mean(axis=(0, 1)), 0.0, atol=1e-12)  # out of fold: the series about its own mean
+
+
+def offered(sample, time=1.0):
+    task = Task.of(sample, sample.draws[:, :1])
+    return candidates(dataclasses.replace(task, autocorrelation=time), Policy())
 
 
 def test_candidates_follow_the_draws():
     def labels(n, d, time=1.0):
-        return [candidate.label for candidate in candidates(zv.Sample(*gaussian(n, d)), time)]
+        return [candidate.label for candidate in offered(zv.Sample(*gaussian(n, d)), time)]
 
     assert labels(40, 2)[-1] == "Polynomial(3)"  # too few to tune
     assert not any(label == "Polynomial(2)" for label in labels(100, 8))
     assert sum("+" in label for label in labels(300, 2)) == 4
     assert not any("Matérn" in label for label in labels(300, 4))
-    assert not any("Along" in label for label in labels(300, 2))
-    assert any("Along" in label for label in labels(300, 20))  # cubics are too many
+    assert not any("RidgeFunctions" in label for label in labels(300, 2))
+    assert any("RidgeFunctions" in label for label in labels(300, 20))  # cubics are too many
     assert sum("spectral" in label for label in labels(300, 2, time=3.0)) == 2
 
 
@@ -202,9 +209,9 @@ def single_index(n: int = 400, d: int = 20, seed: int = 0):
     return x, 1 / (1 + np.exp(-4 * (x @ a) + 1)), a
 
 
-def test_along_finds_the_direction_of_an_increasing_function():
+def test_ridge_functions_finds_the_direction_of_an_increasing_function():
     x, f, a = single_index()
-    family = zv.Polynomial(1) + zv.Along(zv.Polynomial(4, weight=(0, 1, 1, 1)))
+    family = zv.Polynomial(1) + zv.RidgeFunctions(zv.Polynomial(4, weight=(0, 1, 1, 1)))
     found = zv.fit(family, zv.Sample(x, -x), f, standardise=False).family.parts[1].directions
     line = np.linalg.lstsq(x, f - f.mean(), rcond=None)[0]
     off, plain = (1 - abs(direction @ a) / np.linalg.norm(direction) for direction in (found[:, 0], line))
@@ -214,23 +221,23 @@ def test_along_finds_the_direction_of_an_increasing_function():
         zv.estimate(x, -x, f, family=family, split=zv.in_sample())
 
 
-def test_along_is_offered_where_cubics_are_too_many():
+def test_ridge_functions_is_offered_where_cubics_are_too_many():
     x, f, _ = single_index()
     values = np.stack([f, np.zeros(400), x[:, 0]], axis=1)
-    sample = zv.Sample(x, -x)
-    offered = {candidate.label: candidate for candidate in candidates(sample, 1.0)}
-    _, line = tried(offered["Polynomial(1)"], sample, values, True, 0, 1.0)
-    value, along = tried(offered["Polynomial(1) + Along(Polynomial(3))"], sample, values, True, 0, 1.0)
-    assert np.mean(line[:, 0] ** 2) > 2 * np.mean(along[:, 0] ** 2)
-    assert value[1] == 0.0
-    assert np.abs(along[:, 1:]).max() < 1e-10
+    task = Task.of(zv.Sample(x, -x), values)
+    found = {candidate.label: candidate for candidate in candidates(task, Policy())}
+    line = found["Polynomial(1)"].answer(task, Policy()).influences
+    bent = found["Polynomial(1) + RidgeFunctions(Polynomial(3))"].answer(task, Policy())
+    assert np.mean(line[..., 0] ** 2) > 2 * np.mean(bent.influences[..., 0] ** 2)
+    assert bent.value[1] == 0.0
+    assert np.abs(bent.influences[..., 1:]).max() < 1e-10
 
 
-def test_along_is_calibrated():
+def test_ridge_functions_is_calibrated():
     """40 replicates of cross-fitted directions; the truth by quadrature."""
     node, weight = np.polynomial.hermite_e.hermegauss(80)
     truth = weight @ (1 / (1 + np.exp(-4 * node + 1))) / np.sqrt(2 * np.pi)
-    family = zv.Polynomial(1) + zv.Along(zv.Polynomial(3, weight=(0, 1, 1)))
+    family = zv.Polynomial(1) + zv.RidgeFunctions(zv.Polynomial(3, weight=(0, 1, 1)))
     z = []
     for seed in range(40):
         x, f, _ = single_index(200, 10, seed)
@@ -246,7 +253,7 @@ def test_along_is_calibrated():
 
 def test_the_stack_is_the_best_convex_combination():
     columns = np.random.default_rng(0).normal(size=(200, 3)) * [1.0, 1.1, 30.0]
-    weights = _convex(columns)
+    weights = _convex(columns, Policy().doubt)
     assert weights.sum() == pytest.approx(1.0)
     assert np.all(weights >= 0)
     assert weights[2] < 0.02
@@ -254,7 +261,7 @@ def test_the_stack_is_the_best_convex_combination():
     heavy = columns.copy()
     heavy[:, 0] = 0.0
     heavy[0, 0] = 200**0.5  # the same mean square, in one entry
-    assert _convex(heavy)[0] < weights[0]
+    assert _convex(heavy, Policy().doubt)[0] < weights[0]
 
 
 def test_batches_are_of_one_autocorrelation_time():
@@ -347,7 +354,7 @@ def test_folds_that_disagree_are_warned_of():
 def test_sums_over_coordinates_are_tried_where_they_pay():
     """In four to fifty dimensions, and only on integrands that nothing else has helped much."""
     rng = np.random.default_rng(0)
-    found = {d: candidates(zv.Sample(x, -x), 1.0) for d in (3, 10, 60) for x in [rng.normal(size=(400, d))]}
+    found = {d: offered(zv.Sample(x, -x)) for d in (3, 10, 60) for x in [rng.normal(size=(400, d))]}
     labels = {d: [candidate.label for candidate in some] for d, some in found.items()}
     assert "additive + IMQ" in labels[10]
     assert "additive + IMQ" not in labels[3] + labels[60]

@@ -14,11 +14,13 @@ import xarray
 from problems import ar1, gaussian, quadratic
 
 import zerovar as zv
+from zerovar.choice.defaults import streamed_polynomial
 from zerovar.chunked import arrays, sums
 from zerovar.chunked import estimate as streaming
-from zerovar.chunked.rows import Function, View, evaluated
-from zerovar.sample import Standardisation
-from zerovar.solvers.moments import arranged, moments, solve
+from zerovar.chunked.rows import Function, View, evaluated_in_tiles
+from zerovar.points import Standardisation
+from zerovar.solvers.exact.moments import moments, solve
+from zerovar.solvers.terms import arranged
 
 CHAINS, LENGTH, D = 3, 1003, 3
 X, S = (array.reshape(CHAINS, LENGTH, D) for array in gaussian(CHAINS * LENGTH, D, seed=1))
@@ -95,8 +97,8 @@ def test_sums_do_not_depend_on_the_order_of_the_chunks():
     sample = zv.Sample(X, S)
     terms, _ = arranged(zv.Polynomial(2), D)
     parts = np.array([0, 401, LENGTH])
-    view = View(Standardisation.of(sample.rows()), None, ["values"], np.zeros(2), np.ones(2), 0.0, parts)
-    plan = sums.Plan(view, np.array([0, 50, 401, 700, LENGTH]), terms)
+    view = View(Standardisation.of(sample.points()), None, ["values"], np.zeros(2), np.ones(2), 0.0, parts)
+    plan = sums.PassPlan(view, np.array([0, 50, 401, 700, LENGTH]), terms)
     pieces = [sums.of_chunk(plan, *(dask.compute(*task))) for task in chunks.tasks()]
     expected = sums.merged(pieces)
     rng = np.random.default_rng(0)
@@ -174,7 +176,7 @@ def test_float32_files_are_read_in_double():
 
 def test_the_default_family_follows_the_draws():
     def name(n, d):
-        return streaming._polynomial(d, n).describe()
+        return streamed_polynomial(n, d).describe()
 
     assert (name(10**7, 5), name(10**7, 20), name(10**7, 50)) == ("Polynomial(3)", "Polynomial(2)", "Polynomial(1)")
     assert (name(1000, 5), name(100, 5)) == ("Polynomial(2)", "Polynomial(1)")
@@ -200,7 +202,7 @@ def test_each_chunk_is_read_twice_at_most():
 
 def test_kernels_have_features_at_centres():
     family, objective = zv.Kernel(zv.kernels.Gaussian(3.0)), zv.LeastSquares(zv.Ridge(1e-4))
-    answer = zv.estimate(on_disk(X), on_disk(S), on_disk(F), family=family, objective=objective, solver=zv.Exact(centres=40))
+    answer = zv.estimate(on_disk(X), on_disk(S), on_disk(F), family=family, objective=objective, solver=zv.Nystrom(40))
     assert answer.stats["unknowns"] == 40
     assert np.all(answer.gain > 10)
     reference = quadratic(X, S, F, split=zv.cross_fit())
@@ -279,8 +281,8 @@ REFUSED = {
     "CG": (lambda: quadratic(on_disk(X), on_disk(S), solver=zv.CG()), r"solver=Exact\(\).* or trained by SGD\(\); got CG"),
     "family": (lambda: zv.estimate(on_disk(X), on_disk(S), family="cubic"), "family must be a family"),
     "dual SGD": (
-        lambda: quadratic(on_disk(X), on_disk(S), solver=zv.SGD(dual=True), objective=zv.LeastSquares(zv.Ridge(1e-3))),
-        "needs them all in memory",
+        lambda: quadratic(on_disk(X), on_disk(S), solver=zv.DualSGD(), objective=zv.LeastSquares(zv.Ridge(1e-3))),
+        "got DualSGD",
     ),
     "order": (
         lambda: quadratic(on_disk(X), on_disk(S), solver=zv.SGD(), objective=zv.SpectralVariance()),
@@ -423,7 +425,7 @@ def test_copies_of_a_function_are_compiled_once():
         return x[0]
 
     for call in ("one", "one", "two"):
-        found = evaluated(Function(call, lambda x: first(x)), X[0])
+        found = evaluated_in_tiles(Function(call, lambda x: first(x)), X[0])
         np.testing.assert_allclose(found[:, 0], X[0, :, 0], rtol=1e-6)
     assert len(traced) == 2
 

@@ -215,9 +215,10 @@ def test_killed_half_way_leaves_no_file(npz, tmp_path):
 def test_stopped_while_a_file_is_written(tmp_path):
     script = """
 import os, signal, sys, pathlib
-from zerovar import cli, files
+from zerovar import cli
+from zerovar.io import atomic
 signal.signal(signal.SIGTERM, cli._stopped)
-with files.atomic(pathlib.Path(sys.argv[1])) as temporary:
+with atomic.atomic(pathlib.Path(sys.argv[1])) as temporary:
     temporary.write_text("half")
     os.kill(os.getpid(), signal.SIGTERM)
 """

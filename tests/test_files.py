@@ -6,25 +6,23 @@ import os
 import numpy as np
 import pytest
 from problems import gaussian, quadratic
+from tables import FAMILIES
 
 import zerovar as zv
-from zerovar import files, storage
+from zerovar.io import archive, atomic
 
-X, S = gaussian(200, 3)
-VALUES = np.sin(X[:, :2])
+X, S = gaussian(200, 2)
+VALUES = np.sin(X)
 
-# every family and objective that a file may hold
+# objectives and kernels that a file may hold, besides every family of the table
 FITS = {
-    "polynomial": (zv.Polynomial(2, coordinates=(0, 1)), zv.LeastSquares()),
-    "vector field": (zv.Polynomial(1, operator=zv.Langevin(), weight=(np.inf, 2.0)), zv.Variance(zv.Ridge(1e-3))),
-    "kernel": (zv.Kernel(zv.kernels.Matern(4.5), order=2), zv.LeastSquares(zv.Ridge(1e-3), intercept_variance=4.0)),
-    "semi-exact": (
-        zv.Polynomial(1, weight=np.inf) + zv.Kernel(2.0 * zv.kernels.Decaying(0.1) + zv.kernels.Gaussian()),
-        zv.LeastSquares(zv.Ridge(1e-3)),
-    ),
+    **{name: (family, zv.LeastSquares(zv.Ridge(1e-3))) for name, family in FAMILIES.items()},
+    "variance": (zv.Polynomial(1, operator=zv.Langevin()), zv.Variance(zv.Ridge(1e-3))),
+    "finite intercept": (zv.Kernel(zv.kernels.Matern(4.5)), zv.LeastSquares(zv.Ridge(1e-3), intercept_variance=4.0)),
     "translates": (zv.Kernel(zv.kernels.RationalQuadratic()), zv.LeastSquares(zv.L2(1e-3))),
     "lasso": (zv.Polynomial(2), zv.LeastSquares(zv.L1(1e-2))),
     "product": (zv.Kernel(zv.kernels.InverseMultiquadric(2.0) * zv.kernels.Gaussian(3.0)), zv.Variance(zv.Ridge(0.1))),
+    "moving sums": (zv.Polynomial(1), zv.SpectralVariance(5)),
 }
 
 
@@ -34,7 +32,7 @@ def test_a_saved_fit_gives_the_same_numbers(name, tmp_path):
     fitted = zv.fit(family, zv.Sample(X, S), VALUES, objective)
     fitted.save(tmp_path / "fit.zv")
     loaded = zv.load(tmp_path / "fit.zv")
-    new = zv.Sample(*gaussian(50, 3, seed=9))
+    new = zv.Sample(*gaussian(50, 2, seed=9))
     np.testing.assert_array_equal(loaded(new), fitted(new))
     np.testing.assert_array_equal(loaded.intercept, fitted.intercept)
     assert loaded.family.describe() == fitted.family.describe()
@@ -54,7 +52,7 @@ def test_a_saved_estimate_gives_the_same_numbers(tmp_path):
 
 def test_files_from_strangers_run_no_code(tmp_path):
     path = tmp_path / "evil.zv"
-    header = {"format": storage.FORMAT, "kind": "fitted", "state": {"class": "os.system", "fields": {}}}
+    header = {"format": archive.FORMAT, "item": {"class": "os.system", "fields": {}}}
     with open(path, "wb") as file:
         np.savez(file, header=np.array(json.dumps(header)))
     with pytest.raises(ValueError, match="does not know"):
@@ -71,7 +69,7 @@ def test_files_from_strangers_run_no_code(tmp_path):
 def test_newer_formats_are_refused(tmp_path):
     path = tmp_path / "new.zv"
     with open(path, "wb") as file:
-        np.savez(file, header=np.array(json.dumps({"format": 99, "zerovar": "9.0", "kind": "fitted", "state": {}})))
+        np.savez(file, header=np.array(json.dumps({"format": 99, "zerovar": "9.0", "item": {}})))
     with pytest.raises(ValueError, match=r"format 99, written by zerovar 9\.0"):
         zv.load(path)
 
@@ -81,7 +79,7 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
     target.write_text("before")
 
     def interrupted():
-        with files.atomic(target) as temporary:
+        with atomic.atomic(target) as temporary:
             temporary.write_text("half")
             raise KeyboardInterrupt
 

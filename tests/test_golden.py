@@ -12,7 +12,7 @@ import pytest
 from tables import ZVCV_KERNELS
 
 import zerovar as zv
-from zerovar.solvers.blocks import feature_matrix
+from zerovar.solvers.algebra.tiles import feature_matrix
 
 CASES = ("g2", "b2", "s2", "g3", "b3", "g10", "s10")
 GAUSSIAN = ("g2", "g3", "g10")

@@ -12,13 +12,17 @@ from problems import gaussian
 from tables import rows
 
 import zerovar as zv
-from zerovar.solvers import choice, dual, exact, factors, preconditioner
-from zerovar.solvers.blocks import feature_matrix, gram_matrix
-from zerovar.solvers.centres import WAYS, choose
-from zerovar.solvers.conjugate import System, conjugate_gradients
-from zerovar.solvers.preconditioner import neighbours
-from zerovar.solvers.products import Stored, slab_rows
-from zerovar.solvers.shortest import Shortest
+from zerovar.points import Points
+from zerovar.solvers import default
+from zerovar.solvers.algebra import factors
+from zerovar.solvers.algebra.tiles import feature_matrix, gram_matrix
+from zerovar.solvers.exact import dual
+from zerovar.solvers.exact import solver as exact
+from zerovar.solvers.iterative import preconditioner
+from zerovar.solvers.iterative.conjugate import System, conjugate_gradients
+from zerovar.solvers.iterative.preconditioner import neighbours
+from zerovar.solvers.iterative.products import Stored, slab_rows
+from zerovar.solvers.iterative.shortest_residual import ShortestResidual
 
 GAUSSIAN = zv.kernels.Gaussian(2.0)
 SUM = zv.Polynomial(2, weight=(np.inf, 1.0)) + zv.Kernel(GAUSSIAN)
@@ -86,16 +90,21 @@ class Bare(System):
         return v
 
 
+def turned(rng):
+    """A matrix (60, 60) with eigenvalues from a thousandth to one, and its eigenvectors."""
+    turn = np.linalg.qr(rng.normal(size=(60, 60)))[0]
+    return turn * np.geomspace(1e-3, 1, 60) @ turn.T, turn
+
+
 def test_the_shortest_residual_of_all_directions():
     """That of least squares over all of them, where conjugate gradients' own leap (the control); with the solution that has
     it, and in the end the only one. A column that is solved at once stays as it is."""
     rng = np.random.default_rng(5)
-    turn = np.linalg.qr(rng.normal(size=(60, 60)))[0]
-    matrix = turn * np.geomspace(1e-3, 1, 60) @ turn.T
+    matrix, turn = turned(rng)
     right = np.stack([*rng.normal(size=(2, 60)), turn[:, 3], rng.normal(size=60)], axis=1)
     plain, short, taken = [], [], []
     with jax.enable_x64(True):
-        shortest = Shortest(jax.numpy.asarray(right[:, :3]))
+        shortest = ShortestResidual(jax.numpy.asarray(right[:, :3]))
 
         def watch(directions, images):
             shortest.add(directions, images)
@@ -123,13 +132,12 @@ def test_the_shortest_residual_of_all_directions():
 
 def test_directions_are_forgotten_where_memory_ends(monkeypatch):
     """From the oldest on, and the residual still never grows."""
-    monkeypatch.setattr("zerovar.solvers.shortest.room", lambda: 0)
+    monkeypatch.setattr("zerovar.solvers.iterative.shortest_residual.room", lambda: 0)
     rng = np.random.default_rng(5)
-    turn = np.linalg.qr(rng.normal(size=(60, 60)))[0]
-    matrix, right = turn * np.geomspace(1e-3, 1, 60) @ turn.T, rng.normal(size=(60, 2))
+    matrix, right = turned(rng)[0], rng.normal(size=(60, 2))
     lengths = []
     with jax.enable_x64(True):
-        shortest = Shortest(jax.numpy.asarray(right))
+        shortest = ShortestResidual(jax.numpy.asarray(right))
 
         def watch(directions, images):
             shortest.add(directions, images)
@@ -173,7 +181,7 @@ def test_preconditioners_of_host_and_device_are_the_same(ridge):
         assert not diagonal[places].any()
         np.testing.assert_allclose(inverse, inverse.T, atol=1e-4 * np.abs(inverse).max())
         apart = np.abs(inverse @ whole - np.eye(256)).max()
-        assert apart < 2e-2 if block == 256 else apart > 0.1, apart
+        assert apart < (5e-3 if precision == np.float32 else 5e-4) if block == 256 else apart > 1, apart
 
 
 def test_products_by_slabs():
@@ -227,15 +235,15 @@ def test_conjugate_gradients_say_what_they_do_not_take():
     with pytest.raises(ValueError, match="only 60 distinct draws"):
         zv.fit(zv.Polynomial(11, weight=np.inf), sample, values, solver=zv.CG())
     with pytest.raises(ValueError, match="centres go with"):
-        zv.fit(kernel, sample, values, zv.LeastSquares(zv.L2(0.1)), zv.Exact(centres=9))
+        zv.fit(kernel, sample, values, zv.LeastSquares(zv.L2(0.1)), zv.Nystrom(9))
     with pytest.raises(ValueError, match="not linear"):
         zv.fit(zv.Network(), sample, values, solver=zv.CG())
     for options in ({"tolerance": 0.0}, {"rank": 0}, {"max_iterations": 1.5}, {"keep": "yes"}):
         with pytest.raises(ValueError, match=f"CG: {next(iter(options))}"):
             zv.CG(**options)
-    for options in ({"centres": 0}, {"spread": "far"}, {"spectral": True, "centres": 5}):
-        with pytest.raises(ValueError, match="Exact: "):
-            zv.Exact(**options)
+    for options in ({"centres": 0}, {"centres": 5, "rule": "pivots"}):
+        with pytest.raises(ValueError, match="Nystrom: "):
+            zv.Nystrom(**options)
 
 
 def test_estimate_cross_fits_with_conjugate_gradients():
@@ -268,15 +276,18 @@ def test_products_with_features_need_no_features(family, x64):
     np.testing.assert_allclose(back(image)[0], features.T @ (features @ theta), rtol=1e-10, atol=1e-9)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_centres_approach_the_exact_fit(way):
+RULES = [zv.centres.Pivots(), zv.centres.Uniform(), zv.centres.KMeans(), zv.centres.SteinThinning()]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[type(rule).__name__ for rule in RULES])
+def test_centres_approach_the_exact_fit(rule):
     sample, values = problem(1500, 2, 5)
     objective = zv.LeastSquares(zv.Ridge(1e-6))
     reference = zv.fit(SUM, sample, values, objective)
     error = standard_errors(reference)
-    few, many = (zv.fit(SUM, sample, values, objective, zv.Exact(centres=count, spread=way)) for count in (15, 250))
+    few, many = (zv.fit(SUM, sample, values, objective, zv.Nystrom(count, rule)) for count in (15, 250))
     distances = [np.max(np.abs(found.intercept - reference.intercept) / error) for found in (few, many)]
-    assert distances[1] < (0.05 if way in ("pivots", "k-means++") else 0.5)
+    assert distances[1] < (0.05 if isinstance(rule, (zv.centres.Pivots, zv.centres.KMeans)) else 0.5)
     assert distances[1] < distances[0]
     assert 10 + 5 <= few.stats["unknowns"] <= 15 + 5  # Stein thinning may choose a draw again
 
@@ -285,30 +296,30 @@ def test_all_centres_are_the_exact_fit():
     sample, values = problem(80, 2, 6)
     objective = zv.LeastSquares(zv.Ridge(1e-3))
     reference = zv.fit(SUM, sample, values, objective)
-    found = zv.fit(SUM, sample, values, objective, zv.Exact(centres=80))
+    found = zv.fit(SUM, sample, values, objective, zv.Nystrom(80))
     np.testing.assert_allclose(found.intercept, reference.intercept, atol=1e-8)
     np.testing.assert_allclose(found.leave_out(), reference.leave_out(), atol=1e-6)
 
 
 def test_pivots_leave_less_of_the_kernel_than_uniform_centres():
     sample, _ = problem(1000, 2, 7)
-    kernel, equal = zv.Kernel(GAUSSIAN), np.full(1000, 1e-3)
+    kernel = zv.Kernel(GAUSSIAN)
     x, s = (sample.draws - sample.draws.mean(axis=0)) / 2, 2 * sample.scores
     gram = gram_matrix(kernel, x, s)
     left = {}
-    for way in ("pivots", "uniform"):
-        chosen = choose(way, 60, kernel, x, s, equal, np.random.default_rng(0))
+    for rule in (zv.centres.Pivots(), zv.centres.Uniform()):
+        chosen = rule(60, kernel, Points(x, s, np.full(1000, 1e-3)), np.random.default_rng(0))
         assert len(np.unique(chosen)) == len(chosen) <= 60
         columns = gram[:, chosen]
-        left[way] = np.trace(gram) - np.sum(
+        left[type(rule)] = np.trace(gram) - np.sum(
             columns * np.linalg.lstsq(gram[np.ix_(chosen, chosen)], columns.T, rcond=1e-12)[0].T
         )
-    assert left["pivots"] < 0.8 * left["uniform"]
+    assert left[zv.centres.Pivots] < 0.8 * left[zv.centres.Uniform]
 
 
 def test_fits_at_centres_are_saved(tmp_path):
     sample, values = problem(200, 2, 8)
-    fitted = zv.fit(SUM, sample, values, zv.LeastSquares(zv.Ridge(1e-3)), zv.Exact(centres=30))
+    fitted = zv.fit(SUM, sample, values, zv.LeastSquares(zv.Ridge(1e-3)), zv.Nystrom(30))
     fitted.save(tmp_path / "fit.npz")
     np.testing.assert_array_equal(zv.load(tmp_path / "fit.npz")(sample), fitted(sample))
 
@@ -321,7 +332,7 @@ def test_features_need_not_be_kept(monkeypatch, family, ridge):
     x, s = gaussian(5000, 3)
     sample = zv.Sample(x, s, np.random.default_rng(0).normal(size=5000) * 0.1)
     values = np.stack([np.sin(x[:, 0]), x[:, 1] ** 3], axis=1)
-    objective, solver = zv.LeastSquares(zv.Ridge(ridge)), zv.Exact(centres=40)
+    objective, solver = zv.LeastSquares(zv.Ridge(ridge)), zv.Nystrom(40)
     kept = zv.fit(family, sample, values, objective, solver)
     monkeypatch.setattr(exact, "KEPT", 0)
     found = zv.fit(family, sample, values, objective, solver)
@@ -401,11 +412,11 @@ def test_draws_are_shared_among_devices():
 
 def test_the_default_solver_is_chosen_by_cost(monkeypatch):
     kernel, ridge = zv.Kernel(), zv.LeastSquares(zv.Ridge(1e-6))
-    monkeypatch.setattr(choice, "room", lambda: 8e9)
-    monkeypatch.setattr(choice, "_rates", lambda: {name: 2 * rate for name, rate in choice._CORE.items()})
+    monkeypatch.setattr(default, "room", lambda: 8e9)
+    monkeypatch.setattr(default, "_rates", lambda: {name: 2 * rate for name, rate in default._CORE.items()})
 
     def chosen(family, m, d, objective=ridge):
-        return type(choice.default_solver(family, m, d, 5, objective))
+        return type(default.default_solver(family, m, d, 5, objective))
 
     assert chosen(kernel, 5000, 10) is zv.Exact
     assert chosen(kernel, 300_000, 10) is zv.SGD
@@ -414,14 +425,14 @@ def test_the_default_solver_is_chosen_by_cost(monkeypatch):
     assert chosen(zv.Polynomial(2), 40_000, 90) is zv.Exact
     assert chosen(zv.Polynomial(2), 40_000, 300) is zv.CG
     assert chosen(zv.Network(), 100, 2) is zv.SGD
-    monkeypatch.setattr(choice, "PATIENCE", 80.0)
+    monkeypatch.setattr(default, "PATIENCE", 80.0)
     assert chosen(kernel, 20_000, 10) is zv.CG
-    monkeypatch.setattr(choice, "room", lambda: 1e9)
+    monkeypatch.setattr(default, "room", lambda: 1e9)
     assert chosen(kernel, 20_000, 10) is zv.SGD
 
 
 def test_fitting_uses_the_chosen_solver(monkeypatch):
     sample, values = problem(200, 2, 11)
-    monkeypatch.setattr(choice, "exact_cost", lambda *arguments: choice.Cost(1e9, 0.0))
+    monkeypatch.setattr(default, "exact_cost", lambda *arguments: default.Cost(1e9, 0.0))
     fitted = zv.fit(SUM, sample, values, zv.LeastSquares(zv.Ridge(1e-4)))
     assert "conjugate gradients" in fitted.stats["form"]

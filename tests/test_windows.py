@@ -8,8 +8,8 @@ import pytest
 import zerovar as zv
 from zerovar.chunked import arrays, windows
 from zerovar.chunked.rows import View
-from zerovar.sample import Standardisation
-from zerovar.solvers import course
+from zerovar.points import Standardisation
+from zerovar.solvers.training import batch_schedule
 
 CHAINS, LENGTH, D = 3, 4003, 2
 X = np.random.default_rng(3).normal(size=(CHAINS, LENGTH, D))
@@ -92,10 +92,10 @@ def test_an_epoch_of_windows_is_every_draw_once_but_for_those_held_out(case, mon
     with source:
         for epoch in range(2):
             found = [source(epoch * source.count + k) for k in range(source.count)]
-            assert max(len(window.x) for window in found) <= source.most <= (most or np.inf)
-            together = np.concatenate([np.concatenate([w.x, w.s, w.values], axis=1) for w in found])
+            assert max(len(window.points) for window in found) <= source.most <= (most or np.inf)
+            together = np.concatenate([np.concatenate([w.points.x, w.points.s, w.values], axis=1) for w in found])
             np.testing.assert_array_equal(*(table[np.lexsort(table.T)] for table in (together, expected)))
-            share = np.concatenate([window.probabilities for window in found])
+            share = np.concatenate([window.points.probabilities for window in found])
             raw = np.exp(LOG_WEIGHTS)[kept] if weighted else np.ones(kept.sum())
             # the sum of weights is known from the pilot only
             np.testing.assert_allclose(share.sum(), 1.0, rtol=0.05 if weighted else 1e-12)
@@ -116,7 +116,7 @@ def test_copies_of_what_is_held_out_are_in_no_window():
         source.rounds = source.count
         at = int(np.flatnonzero((pilot.chain[source.rows] == 0) & (pilot.draw[source.rows] == 4))[0])
         source.hold_out(np.array([at]))
-        found = np.concatenate([source(k).x for k in range(source.count)])
+        found = np.concatenate([source(k).points.x for k in range(source.count)])
     assert len(found) == CHAINS * LENGTH - 2
     assert not (found == x[0, 4]).all(axis=1).any()
     assert (found == x[0, 5]).all(axis=1).any()
@@ -127,9 +127,9 @@ def test_windows_of_a_seed_are_the_same_in_any_order():
         assert one.count > 2
         ahead = {k: one(k) for k in (0, 3, 1)}
         for k in (1, 0, 3):
-            for a, b in zip(two(k), ahead[k], strict=True):
-                np.testing.assert_array_equal(a, b)
-        assert not np.array_equal(other(1).x, ahead[1].x)
+            np.testing.assert_array_equal(two(k).points.x, ahead[k].points.x)
+            np.testing.assert_array_equal(two(k).values, ahead[k].values)
+        assert not np.array_equal(other(1).points.x, ahead[1].points.x)
 
 
 def test_a_window_has_a_row_even_if_a_chunk_has_hardly_any():
@@ -141,8 +141,8 @@ def test_a_window_has_a_row_even_if_a_chunk_has_hardly_any():
         source.cut(50)
         source.rounds = source.count
         found = [source(k) for k in range(source.count)]
-        assert min(len(window.x) for window in found) > 0
-        np.testing.assert_allclose(sum(window.probabilities.sum() for window in found), 1.0, rtol=1e-12)
+        assert min(len(window.points) for window in found) > 0
+        np.testing.assert_allclose(sum(window.points.probabilities.sum() for window in found), 1.0, rtol=1e-12)
 
 
 # what is trained
@@ -203,7 +203,7 @@ def test_networks_are_trained_on_windows():
 
 
 def test_networks_are_trained_by_default(monkeypatch):
-    monkeypatch.setattr(course, "_NETWORK_EPOCHS", 1)
+    monkeypatch.setattr(batch_schedule, "_NETWORK_EPOCHS", 1)
     answer = trained(zv.Network(zv.MLP(width=4, depth=1)), solver=None)
     assert answer.stats["form"] == "sgd"
     assert answer.stats["trained_draws"] < answer.num_draws

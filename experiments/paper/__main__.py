@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from zerovar.files import atomic
+from zerovar.io.atomic import atomic
 
 from . import costs, gaussian_processes, genz, lidar, logistic, lotka_volterra, polynomials
 from .harness import FULL, QUICK, MissingData, Size, Study, collect

@@ -144,11 +144,11 @@ def _kernel(group: tuple[str, ...]) -> zv.Kernel:
     return zv.Kernel(zv.kernels.Decaying(0.1, 1.0) if group == SMOOTH else zv.kernels.Matern(1.5, 1.0))
 
 
-def _additive(d: int) -> zv.Stretched:
+def _additive(d: int) -> zv.Anisotropic:
     """A kernel of each coordinate by itself, and one of them all: 500 draws in d = 10 say little about more."""
-    each = zv.Along(zv.Kernel(zv.kernels.Gaussian(1.0)), np.eye(d))
+    each = zv.RidgeFunctions(zv.Kernel(zv.kernels.Gaussian(1.0)), np.eye(d))
     together = zv.Kernel(zv.kernels.InverseMultiquadric(np.sqrt(d)))
-    return zv.Stretched(Sum((each, together)))
+    return zv.Anisotropic(Sum((each, together)))
 
 
 # ---- What came out

@@ -26,7 +26,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import zerovar as zv
-from zerovar.files import atomic
+from zerovar.io.atomic import atomic
 
 Row = dict[str, Any]
 Job = dict[str, Any]

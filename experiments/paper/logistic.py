@@ -115,7 +115,7 @@ def reference(data: Path | None, workers: int | None = None) -> dict[str, dict[s
     for name in SETS:
         parts = [part for _, part in in_parallel(_long_chain, [(name, data, seed) for seed in range(_CHAINS)], workers)]
         x, scores = (np.stack(arrays) for arrays in zip(*parts, strict=True))
-        family = zv.Polynomial(2) if name == "sonar" else zv.Polynomial(1) + zv.Along(zv.Polynomial(4))
+        family = zv.Polynomial(2) if name == "sonar" else zv.Polynomial(1) + zv.RidgeFunctions(zv.Polynomial(4))
         answer = zv.estimate(x, scores, load(name, data).probabilities(x), family=family)
         found[f"{NAME}/{name}"] = {
             p: (float(v), float(e)) for p, v, e in zip(POINTS, answer.value, answer.std_error, strict=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zerovar.files import atomic
+from zerovar.io.atomic import atomic
 
 _PATH = Path(__file__).with_name("references.json")
 

@@ -1,53 +1,99 @@
 """Control variates by Stein's method: draws and scores in, means with far smaller standard errors out."""
 
-from . import kernels as kernels
-from . import plots as plots
-from .adapters import Posterior as Posterior
-from .adapters import from_arviz as from_arviz
-from .adapters import from_blackjax as from_blackjax
-from .adapters import from_bridgestan as from_bridgestan
-from .adapters import from_cmdstan as from_cmdstan
-from .adapters import from_log_density as from_log_density
-from .adapters import from_numpyro as from_numpyro
-from .adapters import from_pymc as from_pymc
-from .automatic import Automatic as Automatic
-from .checks import check as check
-from .criteria import CrossValidation as CrossValidation
-from .criteria import LeaveOneOut as LeaveOneOut
-from .criteria import MarginalLikelihood as MarginalLikelihood
-from .errors import NumericalError as NumericalError
-from .errors import NumericalWarning as NumericalWarning
-from .errors import SampleWarning as SampleWarning
-from .errors import ScoreWarning as ScoreWarning
-from .errors import ZerovarWarning as ZerovarWarning
-from .estimate import estimate as estimate
-from .families import MLP as MLP
-from .families import Along as Along
-from .families import Kernel as Kernel
-from .families import Network as Network
-from .families import Polynomial as Polynomial
-from .families import ResNet as ResNet
-from .families import Stretched as Stretched
-from .fitting import Fitted as Fitted
-from .fitting import fit as fit
-from .loading import load as load
-from .objectives import L1 as L1
-from .objectives import L2 as L2
-from .objectives import LeastSquares as LeastSquares
-from .objectives import Magnitude as Magnitude
-from .objectives import Ridge as Ridge
-from .objectives import SpectralVariance as SpectralVariance
-from .objectives import Variance as Variance
-from .operators import Langevin as Langevin
-from .operators import ScalarLangevin as ScalarLangevin
-from .result import Estimate as Estimate
-from .sample import Sample as Sample
-from .solvers import CG as CG
-from .solvers import SGD as SGD
-from .solvers import Exact as Exact
-from .solvers import schedules as schedules
-from .splits import cross_fit as cross_fit
-from .splits import holdout as holdout
-from .splits import in_sample as in_sample
-from .summary import summary as summary
-from .tuning import tune as tune
+from . import kernels
+from .adapters import (
+    Posterior,
+    from_arviz,
+    from_blackjax,
+    from_bridgestan,
+    from_cmdstan,
+    from_log_density,
+    from_numpyro,
+    from_pymc,
+)
+from .choice import Automatic, Selection
+from .diagnostics import Check, check
+from .errors import NumericalError, NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning
+from .estimation import estimate
+from .families import MLP, Anisotropic, BasisFamily, Kernel, LinearFamily, Network, Polynomial, ResNet, RidgeFunctions
+from .fitting import Fitted, fit
+from .io.archive import load
+from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance, Variance
+from .operators import Langevin, ScalarLangevin
+from .output import Estimate, plots
+from .sample import Sample
+from .solvers import CG, SGD, DualSGD, Exact, Nystrom, Prepared, Solver, Spectral
+from .solvers.exact import centres
+from .solvers.training import schedules
+from .splits import cross_fit, holdout, in_sample
+from .summaries import summary
+from .tuning import CrossValidation, LeaveOneOut, MarginalLikelihood, Tuned, tune
+
+__all__ = [
+    "CG",
+    "L1",
+    "L2",
+    "MLP",
+    "SGD",
+    "Anisotropic",
+    "Automatic",
+    "BasisFamily",
+    "Check",
+    "CrossValidation",
+    "DualSGD",
+    "Estimate",
+    "Exact",
+    "Fitted",
+    "Kernel",
+    "Langevin",
+    "LeastSquares",
+    "LeaveOneOut",
+    "LinearFamily",
+    "Magnitude",
+    "MarginalLikelihood",
+    "Network",
+    "NumericalError",
+    "NumericalWarning",
+    "Nystrom",
+    "Polynomial",
+    "Posterior",
+    "Prepared",
+    "ResNet",
+    "Ridge",
+    "RidgeFunctions",
+    "Sample",
+    "SampleWarning",
+    "ScalarLangevin",
+    "ScoreWarning",
+    "Selection",
+    "Solver",
+    "Spectral",
+    "SpectralVariance",
+    "Tuned",
+    "Variance",
+    "ZerovarWarning",
+    "centres",
+    "check",
+    "cross_fit",
+    "estimate",
+    "fit",
+    "from_arviz",
+    "from_blackjax",
+    "from_bridgestan",
+    "from_cmdstan",
+    "from_log_density",
+    "from_numpyro",
+    "from_pymc",
+    "holdout",
+    "in_sample",
+    "kernels",
+    "load",
+    "plots",
+    "schedules",
+    "summary",
+    "tune",
+]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

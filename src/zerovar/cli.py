@@ -1,7 +1,5 @@
 """The command line: zerovar demo | estimate FILE | check FILE."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import dataclasses
@@ -12,7 +10,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,17 +18,17 @@ from typing import Any, NoReturn
 import numpy as np
 from rich.console import Console
 
-from .checks import check
+from .adapters.files import Given, read
+from .diagnostics import check
 from .errors import NumericalError, ZerovarWarning
-from .estimate import estimate
+from .estimation import estimate
 from .families import Family, Kernel, Network, Polynomial
-from .files import atomic, discard_pending
-from .reading import Given, read
-from .result import Estimate
+from .io.atomic import atomic, discard_pending
+from .output import Estimate
 from .sample import Sample
 from .solvers import SGD, Exact, Solver
 from .splits import Split, cross_fit, holdout, in_sample
-from .summary import selected
+from .summaries import selected
 
 FAMILIES: dict[str, Family] = {
     "linear": Polynomial(1),
@@ -83,51 +81,31 @@ def _stopped(number: int, frame: Any) -> NoReturn:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="zerovar", description="Means of integrands over Monte Carlo draws, made precise by control variates."
-    )
+    about = "Means of integrands over Monte Carlo draws, made precise by control variates."
+    parser = argparse.ArgumentParser(prog="zerovar", description=about)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="the eight schools posterior that ships with zerovar: a table and a picture")
-    demo.add_argument(
-        "--figure", type=Path, default=Path("zerovar-demo.png"), help="where to save the picture (default: %(default)s)"
-    )
+    where = "where to save the picture (default: %(default)s)"
+    demo.add_argument("--figure", type=Path, default=Path("zerovar-demo.png"), help=where)
     demo.set_defaults(run=_demo)
 
-    run = commands.add_parser(
-        "estimate",
-        help="estimate from a file",
-        description=_FILES,
-        epilog="""examples:
-  zerovar estimate posterior.npz --json answer.json
-  zerovar estimate trace.nc --var-names mu theta --report answer.html
-  zerovar estimate draws.csv --scores scores.csv --values values.csv --family quadratic --csv -
-  zerovar estimate output_*.csv diagnostic_*.csv --seed 1""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    _add_files(run)
+    run = _of_files(commands, "estimate", _estimate, "estimate from a file", _EXAMPLES)
     run.add_argument("--var-names", nargs="+", metavar="NAME", help="which values: names, or ~NAME for those to leave out")
     run.add_argument("--family", choices=FAMILIES, help="control variates to use (default: chosen for each integrand)")
     run.add_argument("--solver", choices=SOLVERS, help="how to fit one family (default: exact, and sgd for networks)")
     run.add_argument("--split", choices=SPLITS, help="which draws fit and which estimate, for one family (default: in-sample)")
     run.add_argument("--seed", type=int, default=0, help="for solvers that are random (default: %(default)s)")
-    run.add_argument("--json", type=Path, metavar="PATH", help="write the answer as JSON ('-' for standard output)")
-    run.add_argument("--csv", type=Path, metavar="PATH", help="write the table as CSV ('-' for standard output)")
-    run.add_argument("--figure", type=Path, metavar="PATH", help="save a picture of plain against controlled estimates")
-    run.add_argument(
-        "--report", type=Path, metavar="PATH", help="write a self-contained HTML page: table, pictures, diagnostics"
-    )
-    run.set_defaults(run=_estimate)
+    for name, text in (
+        ("--json", "write the answer as JSON ('-' for standard output)"),
+        ("--csv", "write the table as CSV ('-' for standard output)"),
+        ("--figure", "save a picture of plain against controlled estimates"),
+        ("--report", "write a self-contained HTML page: table, pictures, diagnostics"),
+    ):
+        run.add_argument(name, type=Path, metavar="PATH", help=text)
 
-    test = commands.add_parser(
-        "check",
-        help="test whether the scores in a file belong to its draws; exit status 1 if not",
-        description=_FILES,
-        epilog="example: zerovar check posterior.npz",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    _add_files(test)
-    test.set_defaults(run=_check)
+    tested = "test whether the scores in a file belong to its draws; exit status 1 if not"
+    _of_files(commands, "check", _check, tested, "example: zerovar check posterior.npz")
     return parser
 
 
@@ -139,24 +117,32 @@ _FILES = """FILE is one of
                 same columns; --values for other quantities
   .csv ...      CmdStan's diagnostic files, one a chain, and its output files for the natural parameters
 Without values, the means of the draws are estimated."""
+_EXAMPLES = """examples:
+  zerovar estimate posterior.npz --json answer.json
+  zerovar estimate trace.nc --var-names mu theta --report answer.html
+  zerovar estimate draws.csv --scores scores.csv --values values.csv --family quadratic --csv -
+  zerovar estimate output_*.csv diagnostic_*.csv --seed 1"""
 
 
-def _add_files(parser: argparse.ArgumentParser) -> None:
+def _of_files(commands: Any, name: str, run: Callable[..., int], text: str, epilog: str) -> argparse.ArgumentParser:
+    """A command on files with draws."""
+    as_it_is = argparse.RawDescriptionHelpFormatter
+    parser = commands.add_parser(name, help=text, description=_FILES, epilog=epilog, formatter_class=as_it_is)
+    parser.set_defaults(run=run)
     parser.add_argument("file", type=Path, nargs="+", metavar="FILE")
     parser.add_argument("--scores", type=Path, metavar="FILE.csv", help="the scores of a .csv table of draws")
     parser.add_argument("--values", type=Path, metavar="FILE.csv", help="the integrands at the draws of a .csv table")
+    return parser
 
 
 def _demo(options: argparse.Namespace) -> int:
     with as_file(files("zerovar") / "data" / "eight_schools.npz") as path:
         given = read([path])
-    print(
-        "Eight schools: effects of coaching, 4 chains of 1000 NUTS draws. Posterior means of mu, tau and the school effects:\n"
-    )
+    print("Eight schools: effects of coaching, 4 chains of 1000 NUTS draws. Posterior means of mu, tau and the school effects:")
+    print()
     result = _estimated(given)
     _show(result)
-    factor = float(np.median(result.gain))
-    print(f"\nThe same draws, with errors as if there were {factor:.0f} times as many of them (median gain).")
+    print(f"\nThe same draws, with errors as if there were {np.median(result.gain):.0f} times as many of them (median gain).")
     try:
         result.plot(options.figure)
         print(f"Picture: {options.figure}")
@@ -177,12 +163,14 @@ def _estimate(options: argparse.Namespace) -> int:
             raise ValueError(f"{name} needs a file: it cannot go to standard output")
     given = read(options.file, options.scores, options.values)
     if options.var_names:
-        given = given._replace(values=selected(_named(given), options.var_names, None))
+        named = given.values
+        if named is None:
+            named = {f"x{j}": given.draws[..., j] for j in range(np.shape(given.draws)[-1])}
+        given = given._replace(values=selected(named, options.var_names, None))
     choices: dict[str, dict[str, Any]] = {"family": FAMILIES, "solver": SOLVERS, "split": SPLITS}
     wanted = {name: table[getattr(options, name)] for name, table in choices.items() if getattr(options, name)}
     result = _estimated(given, seed=options.seed, **wanted)
-    asked = result.settings | {"files": ", ".join(str(path) for path in options.file)}
-    result = dataclasses.replace(result, settings=asked)
+    result = dataclasses.replace(result, settings=result.settings | {"files": ", ".join(map(str, options.file))})
     if Path("-") in outputs:
         for text in result.warnings:
             print(f"zerovar: {text}", file=sys.stderr)
@@ -209,23 +197,14 @@ def _check(options: argparse.Namespace) -> int:
     return 0 if verdict.ok else 1
 
 
-def _named(given: Given) -> dict[str, np.ndarray]:
-    """The values by name; without any, the draws."""
-    if given.values is not None:
-        return given.values
-    return {f"x{j}": given.draws[..., j] for j in range(np.shape(given.draws)[-1])}
-
-
 def _estimated(given: Given, **choices: Any) -> Estimate:
     return estimate(given.draws, given.scores, given.values, log_weights=given.log_weights, **choices)
 
 
 def _show(result: Estimate) -> None:
     console = Console()
-    if console.is_terminal:
-        console.print(result)
-    else:
-        print(result)
+    show = console.print if console.is_terminal else print
+    show(result)
 
 
 def _csv(result: Estimate) -> str:

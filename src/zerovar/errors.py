@@ -1,5 +1,9 @@
 """What zerovar raises and warns with, so that users can filter by kind."""
 
+import sys
+import warnings
+from types import FrameType
+
 
 def listed(names: list[str]) -> str:
     """The first few names for a message, and how many more there are."""
@@ -24,3 +28,15 @@ class ScoreWarning(ZerovarWarning):
 
 class SampleWarning(ZerovarWarning):
     """The draws, or their effective number, make the answer less certain than it looks."""
+
+
+def warn(text: str, kind: type[ZerovarWarning]) -> None:
+    """Warn as if from the user's line: the one that called zerovar."""
+    depth, outermost = 0, 0
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        depth += 1
+        if frame.f_globals.get("__name__", "").split(".")[0] == "zerovar":
+            outermost = depth
+        frame = frame.f_back
+    warnings.warn(text, kind, stacklevel=outermost + 1)

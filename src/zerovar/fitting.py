@@ -4,24 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import warnings
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 
-from . import storage
-from .errors import NumericalError, NumericalWarning
+from .errors import NumericalError, NumericalWarning, warn
 from .families import Family
 from .integrands import as_values
+from .io import archive
+from .io.archive import storable
 from .objectives import LeastSquares, Objective
-from .sample import Rows, Sample, Standardisation
-from .solvers import Prepared, Result, Solution, Solver, default_solver
-from .solvers.base import ChainOrder, Groups
+from .points import FittingDraws, Standardisation
+from .sample import Sample
+from .solvers import FitStats, Prepared, Result, Solution, Solver, default_solver
+from .solvers.algebra.dense import Groups
 from .solvers.terms import Term, summed
 
 
+class Method(NamedTuple):
+    """How to fit: a family, and where they are given, objective and solver."""
+
+    family: Family
+    objective: Objective | None = None
+    solver: Solver | None = None
+
+    def checked(self) -> tuple[Family, Objective, Solver | None]:
+        """With the default objective, or a ValueError for what is of another kind."""
+        family, objective, solver = self
+        if not isinstance(family, Family):
+            raise ValueError(f"family must be a family such as Polynomial(2) or Kernel(); got {family!r}")
+        objective = LeastSquares() if objective is None else objective
+        if not isinstance(objective, Objective):
+            raise ValueError(f"objective must be LeastSquares(...), Variance(...) or SpectralVariance(...); got {objective!r}")
+        if not (solver is None or isinstance(solver, Solver)):
+            raise ValueError(f"solver must be a solver such as Exact(), CG() or SGD(); got {solver!r}")
+        return family, objective, solver
+
+
+@storable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fitted:
     """Control variates g for q integrands, with f ≈ intercept + g.
@@ -36,11 +58,11 @@ class Fitted:
     terms: tuple[Term, ...]  # g is their sum
     intercept: Float64[np.ndarray, " q"]
     result: Result
-    stats: dict[str, Any]
-    _work: _Work | None = dataclasses.field(default=None, repr=False)
+    stats: FitStats
+    _work: _Work | None = dataclasses.field(default=None, repr=False, metadata={"stored": False})
 
     def __repr__(self) -> str:
-        return f"Fitted({self.family.describe()}, {len(self.intercept)} integrand(s), {self.stats['form']}, {self.result.name})"
+        return f"Fitted({self.family.describe()}, {len(self.intercept)} integrand(s), {self.stats.form}, {self.result.name})"
 
     def __call__(self, sample: Sample) -> Float64[np.ndarray, "n q"]:
         if sample.dim != len(self.standardisation.mean):
@@ -56,13 +78,13 @@ class Fitted:
         return summed(self.terms, x, s, len(self.intercept))
 
     def refit(self, values: Any = None, ridge: float | None = None) -> Fitted:
-        """New integrands at the fitting draws, or (after `Exact(spectral=True)`) another ridge, without a new factorisation."""
+        """New integrands at the fitting draws, or (after `Spectral()`) another ridge, without a new factorisation."""
         work = self._still_there("refit")
-        array = work.values if values is None else work.merged(as_values(values, work.sample)[0])
+        array = work.values if values is None else work.draws.merge(as_values(values, work.sample)[0])
         if ridge is not None:
             if not ridge >= 0:
                 raise ValueError(f"ridge must be a number ≥ 0; got {ridge!r}")
-            ridge = self.objective.scale(work.probabilities) * ridge
+            ridge = self.objective.scale(work.draws.distinct.probabilities) * ridge
         ridge = work.ridge if ridge is None else ridge
         solution = work.prepared.solve(array, ridge)
         return dataclasses.replace(
@@ -80,24 +102,19 @@ class Fitted:
         `groups` partitions the rows of the sample; equal draws always leave together.
         """
         work = self._still_there("leave_out")
-        return work.prepared.leave_out(work.values, work.merged_groups(groups), work.ridge)[work.group]
+        return work.prepared.leave_out(work.values, work.merged_groups(groups), work.ridge)[work.draws.group]
 
     def intercept_weights(self) -> Float64[np.ndarray, " n"]:
         """w (n,) with intercept = Σ w f over the fitting draws; equal draws share the weight of their state."""
         work = self._still_there("intercept_weights")
-        weights = work.prepared.intercept_weights(work.ridge)
-        share = work.sample.probabilities / work.probabilities[work.group]
-        return weights[work.group] * share
+        group = work.draws.group
+        share = work.draws.points.probabilities / work.draws.distinct.probabilities[group]
+        return work.prepared.intercept_weights(work.ridge)[group] * share
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write to one file without pickle; `zv.load` reads it. A loaded fit evaluates, but has no factorisation to refit."""
         self._must_have_solved()
-        state = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "_work"}
-        storage.write(path, "fitted", state | {"result": self.result.name})
-
-    @staticmethod
-    def _from_state(state: dict[str, Any]) -> Fitted:
-        return Fitted(**(state | {"result": Result[state["result"]]}))
+        archive.write(path, self)
 
     def _must_have_solved(self) -> None:
         must_have_solved(self.family, self.result)
@@ -114,24 +131,21 @@ class _Work:
     """What a fresh fit keeps to serve more integrands and leave-out residuals."""
 
     sample: Sample
+    draws: FittingDraws
     prepared: Prepared
-    values: Float64[np.ndarray, "m q"]
-    probabilities: Float64[np.ndarray, " m"]
-    group: np.ndarray  # (n,) the distinct draw that each draw is
+    values: Float64[np.ndarray, "m q"]  # at the distinct draws
     ridge: float | None = None  # other than the one that was factorised for
-
-    def merged(self, values: np.ndarray) -> np.ndarray:
-        return self.sample.rows().merged(values)[1]
 
     def merged_groups(self, groups: Groups | None) -> Groups | None:
         if groups is None:
             return None
-        if not np.array_equal(np.sort(np.concatenate([np.empty(0, dtype=int), *groups])), np.arange(len(self.group))):
-            raise ValueError(f"groups must partition the {len(self.group)} rows of the sample: every row in exactly one group")
+        group = self.draws.group
+        if not np.array_equal(np.sort(np.concatenate([np.empty(0, dtype=int), *groups])), np.arange(len(group))):
+            raise ValueError(f"groups must partition the {len(group)} rows of the sample: every row in exactly one group")
         # A repeated draw that straddles a boundary goes whole to the group that it begins in
         label = np.full(len(self.values), len(groups))
         for k, rows in enumerate(groups):
-            np.minimum.at(label, self.group[rows], k)
+            np.minimum.at(label, group[rows], k)
         return [rows for rows in (np.flatnonzero(label == k) for k in range(len(groups))) if len(rows)]
 
 
@@ -154,56 +168,45 @@ def fit(
     """
     if not isinstance(sample, Sample):
         raise ValueError(f"sample must be a zv.Sample(draws, scores); got {type(sample).__name__}")
+    check_seed(seed)
     array, _ = as_values(values, sample)
-    fitted = fit_rows(family, sample.rows(), array, objective, solver, standardise, throw, seed, sample)
+    draws = FittingDraws(sample.points(), standardise)
+    fitted = fitted_to(draws, array, Method(family, objective, solver), int(seed), sample, throw)
     if fitted.result is not Result.OK and not fitted.result.failed:
-        warnings.warn(f"{fitted.family.describe()}: {fitted.result.value}", NumericalWarning, stacklevel=2)
+        warn(f"{fitted.family.describe()}: {fitted.result.value}", NumericalWarning)
     return fitted
 
 
-def fit_rows(
-    family: Family,
-    rows: Rows,
+def fitted_to(
+    draws: FittingDraws,
     values: Float64[np.ndarray, "n q"],
-    objective: Objective | None = None,
-    solver: Solver | None = None,
-    standardise: bool = True,
-    throw: bool = True,
-    seed: int = 0,
+    method: Method,
+    seed: int,
     sample: Sample | None = None,
+    throw: bool = True,
 ) -> Fitted:
-    """`fit` on checked rows, without warnings; `sample` is kept for refits where the rows are all of it."""
-    if not isinstance(family, Family):
-        raise ValueError(f"family must be a family such as Polynomial(2) or Kernel(); got {family!r}")
-    objective = LeastSquares() if objective is None else objective
-    if not isinstance(objective, Objective):
-        raise ValueError(f"objective must be LeastSquares(...), Variance(...) or SpectralVariance(...); got {objective!r}")
-    if not (solver is None or isinstance(solver, Solver)):
-        raise ValueError(f"solver must be a solver such as Exact(), CG() or SGD(); got {solver!r}")
-    check_seed(seed)
+    """`fit` to checked draws, without warnings; `sample` is kept for refits where the draws are all of it."""
+    family, objective, solver = method.checked()
     started = time.perf_counter()
-    distinct, merged, group = rows.merged(values)
-    d = rows.draws.shape[1]
-    family.check(d)
-    solver = default_solver(family, len(distinct.draws), d, merged.shape[1], objective) if solver is None else solver
-    standardisation = Standardisation.of(rows, mixing=not family.keeps_axes) if standardise else Standardisation.identity(d)
-    x, s = standardisation(distinct.draws, distinct.scores)
-    family = family.resolve(x, merged)
-    order = ChainOrder(group, rows.stretch)
-    prepared = solver.prepare(family, objective, x, s, distinct.probabilities, int(seed), order)
+    distinct, merged = draws.distinct, draws.merge(values)
+    family.check(distinct.dim)
+    solver = default_solver(family, len(distinct), distinct.dim, merged.shape[1], objective) if solver is None else solver
+    standardisation = draws.standardisation(mixing=not family.keeps_axes)
+    points = standardisation.points(distinct)
+    family = family.resolve(points.x, merged)
+    prepared = solver.prepare(family, objective, points, seed)
     solution = Solution(np.full(merged.shape[1], np.nan), ())
     if not prepared.result.failed:
         solution = prepared.solve(merged)
-    result = prepared.result
     stats = prepared.stats | {
-        "draws": len(rows.draws),
-        "distinct_draws": len(distinct.draws),
+        "draws": len(draws),
+        "distinct_draws": len(distinct),
         "standardisation": standardisation.kind,
         "seconds": time.perf_counter() - started,
     }
-    work = _Work(sample, prepared, merged, distinct.probabilities, group) if sample is not None else None
+    work = _Work(sample, draws, prepared, merged) if sample is not None else None
     family = family if solution.family is None else solution.family
-    fitted = Fitted(family, objective, standardisation, solution.terms, solution.intercept, result, stats, work)
+    fitted = Fitted(family, objective, standardisation, solution.terms, solution.intercept, prepared.result, stats, work)
     if throw:
         fitted._must_have_solved()
     return fitted

@@ -1,9 +1,7 @@
 """Integrands in any of the forms that users have them, as one (n, q) array with names."""
 
-from __future__ import annotations
-
-import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
-from .errors import NumericalWarning
-from .sample import Sample, as_float, distinct
+from .errors import NumericalWarning, warn
+from .points import distinct
+from .sample import Sample, as_float
 
 _AT_A_TIME = 1024  # draws that are evaluated together: a compromise of speed and memory
 
@@ -28,16 +27,16 @@ def as_values(
     if values is None:
         raise ValueError("values is None: give the integrands at the draws, or a function of one draw")
     if callable(values):
-        values = _evaluated(values, sample)
+        at = partial(at_draws, values, sample.draws)
+        values = evaluated("values", at, f" of shape ({sample.dim},)", "an array of values at the draws")
     if isinstance(values, Mapping):
         if not values:
             raise ValueError("values is an empty dict: give at least one integrand")
-        columns, found = [], []
-        for key, entry in values.items():
-            column = _flat(f"values[{key!r}]", entry, sample)
-            columns.append(column)
+        columns = {key: _flat(f"values[{key!r}]", entry, sample) for key, entry in values.items()}
+        array = np.concatenate(list(columns.values()), axis=1)
+        found = []
+        for key, column in columns.items():
             found += [str(key)] if column.shape[1] == 1 else [f"{key}[{k}]" for k in range(column.shape[1])]
-        array = np.concatenate(columns, axis=1)
     else:
         array = _flat("values", values, sample)
         labels = getattr(values, "columns", None)  # a data frame has names of its own
@@ -50,39 +49,39 @@ def as_values(
             raise ValueError(f"names must be {array.shape[1]} strings, one an integrand; got {names!r}")
         found = [str(name) for name in names]
     if len(set(found)) < len(found):
-        raise ValueError(
-            f"names must be distinct; got {sorted(name for name in set(found) if found.count(name) > 1)} more than once"
-        )
+        twice = sorted(name for name in set(found) if found.count(name) > 1)
+        raise ValueError(f"names must be distinct; got {twice} more than once")
     return array, tuple(found)
 
 
 def _flat(name: str, entry: Any, sample: Sample) -> np.ndarray:
     array = as_float(name, entry)
-    n, chains = len(sample), sample.num_chains
-    if array.shape[:2] == (chains, n // chains) and array.ndim in (2, 3) and not (array.ndim == 2 and len(array) == n):
-        return array.reshape(n, -1)
-    if array.ndim in (1, 2) and len(array) == n:
-        return array.reshape(n, -1)
-    raise unlike_draws(name, array.shape, chains, n // chains)
+    has_chains(name, array.shape, sample.num_chains, len(sample) // sample.num_chains)
+    return array.reshape(len(sample), -1)
 
 
-def unlike_draws(name: str, shape: tuple[int, ...], chains: int, length: int) -> ValueError:
-    """For an array of another shape than any that these chains of draws could have values in."""
+def has_chains(name: str, shape: tuple[int, ...], chains: int, length: int) -> bool:
+    """Whether values of this shape are (chain, draw, …), not (n, …); an error if these chains of draws could have neither."""
     n = chains * length
+    if len(shape) in (1, 2) and shape[0] == n:
+        return False
+    if len(shape) in (2, 3) and shape[:2] == (chains, length):
+        return True
     forms = f"(n,) = ({n},) or (n, q)"
     if chains > 1:
         forms += f", (chain, draw) = ({chains}, {length}) or (chain, draw, q)"
     hint = "; the axes look swapped" if len(shape) == 2 and shape[1] == n else ""
-    return ValueError(f"{name} must be {forms} to match the draws; got {shape}{hint}")
+    raise ValueError(f"{name} must be {forms} to match the draws; got {shape}{hint}")
 
 
-def _evaluated(function: Callable[[Any], Any], sample: Sample) -> Any:
+def evaluated(name: str, evaluate: Callable[[], Any], draw: str, instead: str) -> Any:
+    """`evaluate()`, which calls a user's function of one draw, or a sentence on why not, how draws look and what would do."""
     try:
-        return in_double("values", lambda: at_draws(function, sample.draws))
+        return in_double(name, evaluate)
     except Exception as error:
         raise ValueError(
-            f"values could not be evaluated as a JAX function of one draw of shape ({sample.dim},): {error}. "
-            "Give an array of values at the draws if the function is not written in JAX"
+            f"{name} could not be evaluated as a JAX function of one draw{draw}: {error}. "
+            f"Give {instead} if the function is not written in JAX"
         ) from error
 
 
@@ -93,9 +92,18 @@ def at_draws(function: Callable[[Any], Any], draws: Any) -> Any:
     """
     columns = [np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(draws)]
     first, back = distinct(np.concatenate(columns, axis=1))
-    some = jax.tree.map(lambda leaf: jnp.asarray(leaf[first]), draws)
-    out = jax.jit(lambda xs: jax.lax.map(function, xs, batch_size=_AT_A_TIME))(some)
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[back], out)
+    out = tile_by_tile(jax.jit(jax.vmap(function)), jax.tree.map(lambda leaf: leaf[first], draws))
+    return jax.tree.map(lambda leaf: leaf[back], out)
+
+
+def tile_by_tile(function: Callable[[Any], Any], draws: Any) -> Any:
+    """A compiled function of many draws at an array or tree of arrays (n, …), in tiles of one shape: one program serves all."""
+    n = len(jax.tree.leaves(draws)[0])
+    size, tiles = min(n, _AT_A_TIME), []
+    for first in range(0, n, size):
+        rows = np.minimum(np.arange(first, first + size), n - 1)  # the last one again and again to the tile's end
+        tiles.append(function(jax.tree.map(lambda leaf, rows=rows: jnp.asarray(leaf[rows]), draws)))
+    return jax.tree.map(lambda *parts: np.concatenate([np.asarray(part) for part in parts])[:n], *tiles)
 
 
 def _of_mixed_precision(error: Exception) -> bool:
@@ -124,10 +132,9 @@ def in_double(name: str, evaluate: Callable[[], Any]) -> Any:
         with jax.enable_x64(True):
             return evaluate()  # fails once more, and says why
     if not jax.config.read("jax_enable_x64"):
-        warnings.warn(
+        warn(
             f"{name} could not be evaluated in double precision, and was in single: about seven digits. The usual cause is an "
             "array that was made in single precision, such as a loop's first state: make it inside the function",
             NumericalWarning,
-            stacklevel=2,
         )
     return out

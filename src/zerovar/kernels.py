@@ -18,15 +18,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-Order = tuple[int, int, int]  # how often to differentiate in p, in q and in z
+from .hyper import LENGTH_SCALE, SHAPE
+from .io.archive import Storable
+
+DerivativeOrder = tuple[int, int, int]  # how often to differentiate in p, in q and in z
 Numbers = Float[Array, "..."]
 
 
-class AbstractKernel(eqx.Module):
+class AbstractKernel(Storable, eqx.Module):
     """A positive definite function of two points."""
 
     @abstractmethod
-    def derivative(self, order: Order, p: Numbers, q: Numbers, z: Numbers) -> Numbers | int:
+    def derivative(self, order: DerivativeOrder, p: Numbers, q: Numbers, z: Numbers) -> Numbers | int:
         """∂ᵖ∂ᵠ∂ᶻ k elementwise; the integer 0 where it vanishes identically, so that no work is spent on it."""
 
     @property
@@ -49,13 +52,13 @@ class AbstractKernel(eqx.Module):
     def __call__(self, x: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, ""]:
         return jnp.asarray(self.derivative((0, 0, 0), x @ x, y @ y, (x - y) @ (x - y)))
 
-    def __add__(self, other: AbstractKernel) -> Sum:
-        return Sum(self, other) if isinstance(other, AbstractKernel) else NotImplemented
+    def __add__(self, other: AbstractKernel) -> KernelSum:
+        return KernelSum(self, other) if isinstance(other, AbstractKernel) else NotImplemented
 
-    def __mul__(self, other: AbstractKernel | float) -> Product:
+    def __mul__(self, other: AbstractKernel | float) -> KernelProduct:
         if isinstance(other, (int, float)):
-            other = Constant(other)
-        return Product(self, other) if isinstance(other, AbstractKernel) else NotImplemented
+            other = ConstantKernel(other)
+        return KernelProduct(self, other) if isinstance(other, AbstractKernel) else NotImplemented
 
     __rmul__ = __mul__
 
@@ -78,7 +81,7 @@ class _Pair(AbstractKernel):
         return self.left.needs_length_scale or self.right.needs_length_scale
 
 
-class Sum(_Pair):
+class KernelSum(_Pair):
     left: AbstractKernel
     right: AbstractKernel
 
@@ -89,7 +92,7 @@ class Sum(_Pair):
         return f"{self.left.describe()} + {self.right.describe()}"
 
 
-class Product(_Pair):
+class KernelProduct(_Pair):
     left: AbstractKernel
     right: AbstractKernel
 
@@ -97,14 +100,14 @@ class Product(_Pair):
         return leibniz(self.left, self.right, order, p, q, z)
 
     def describe(self):
-        factors = (f"({k.describe()})" if isinstance(k, Sum) else k.describe() for k in (self.left, self.right))
+        factors = (f"({k.describe()})" if isinstance(k, KernelSum) else k.describe() for k in (self.left, self.right))
         return " * ".join(factors)
 
 
-class Constant(AbstractKernel):
-    """k = value. A factor: `2.0 * Gaussian()` is `Product(Gaussian(), Constant(2.0))`."""
+class ConstantKernel(AbstractKernel):
+    """k = value. A factor: `2.0 * Gaussian()` is `KernelProduct(Gaussian(), ConstantKernel(2.0))`."""
 
-    value: np.ndarray
+    value: np.ndarray = eqx.field(metadata=SHAPE)
 
     def __init__(self, value: float):
         self.value = positive("value", value)
@@ -119,7 +122,10 @@ class Constant(AbstractKernel):
 class _Scaled(AbstractKernel):
     """A kernel with one length-scale; None means the median heuristic on the fitting draws."""
 
-    length_scale: eqx.AbstractVar[Any]  # float64 leaf, or None
+    length_scale: Any = eqx.field(metadata=LENGTH_SCALE, default=None)  # float64 leaf, or None
+
+    def __init__(self, length_scale: float | None = None):
+        self.length_scale = None if length_scale is None else positive("length_scale", length_scale)
 
     def resolve(self, length_scale):
         if self.length_scale is not None:
@@ -142,11 +148,6 @@ class _Scaled(AbstractKernel):
 class Gaussian(_Scaled):
     """exp(−r²/2ℓ²)."""
 
-    length_scale: Any
-
-    def __init__(self, length_scale: float | None = None):
-        self.length_scale = None if length_scale is None else positive("length_scale", length_scale)
-
     def derivative(self, order, p, q, z):
         if order[0] or order[1]:
             return 0
@@ -157,22 +158,12 @@ class Gaussian(_Scaled):
 class InverseMultiquadric(_Scaled):
     """(1 + r²/ℓ²)^(−1/2)."""
 
-    length_scale: Any
-
-    def __init__(self, length_scale: float | None = None):
-        self.length_scale = None if length_scale is None else positive("length_scale", length_scale)
-
     def derivative(self, order, p, q, z):
         return 0 if order[0] or order[1] else _power(0.5, order[2], 1 / self.length_scale**2, z)
 
 
 class RationalQuadratic(_Scaled):
     """(1 + r²/ℓ²)⁻¹."""
-
-    length_scale: Any
-
-    def __init__(self, length_scale: float | None = None):
-        self.length_scale = None if length_scale is None else positive("length_scale", length_scale)
 
     def derivative(self, order, p, q, z):
         return 0 if order[0] or order[1] else _power(1.0, order[2], 1 / self.length_scale**2, z)
@@ -185,14 +176,13 @@ class Matern(_Scaled):
     d/dz (e⁻ᵘ θ_m) = −(ν/ℓ²) e⁻ᵘ θ_{m−1}. Automatic differentiation through the square root is wrong at r = 0; this is not.
     """
 
-    length_scale: Any
-    nu: float = eqx.field(static=True)
+    nu: float = eqx.field(static=True, default=2.5)
 
     def __init__(self, nu: float = 2.5, length_scale: float | None = None):
         if not (np.isscalar(nu) and not isinstance(nu, str) and 1.5 <= nu < math.inf and (float(nu) - 0.5).is_integer()):
             raise ValueError(f"Matern: nu must be a half-integer, 1.5, 2.5, 3.5, …; got {nu!r}")
         self.nu = float(nu)
-        self.length_scale = None if length_scale is None else positive("length_scale", length_scale)
+        super().__init__(length_scale)
 
     @property
     def smoothness(self):
@@ -218,13 +208,12 @@ class Decaying(_Scaled):
     With `product=True` the first factor is (1 + α‖x‖²)⁻¹(1 + α‖y‖²)⁻¹.
     """
 
-    alpha: np.ndarray
-    length_scale: Any
-    product: bool = eqx.field(static=True)
+    alpha: Any = eqx.field(metadata=SHAPE, default=0.1)
+    product: bool = eqx.field(static=True, default=False)
 
     def __init__(self, alpha: float = 0.1, length_scale: float | None = None, product: bool = False):
         self.alpha = positive("alpha", alpha)
-        self.length_scale = None if length_scale is None else positive("length_scale", length_scale)
+        super().__init__(length_scale)
         self.product = bool(product)
 
     def _shape(self):
@@ -249,7 +238,9 @@ class _ProductDecay(AbstractKernel):
         return 0 if order[2] else _power(1.0, order[0], self.alpha, p) * _power(1.0, order[1], self.alpha, q)
 
 
-def leibniz(left: AbstractKernel, right: AbstractKernel, order: Order, p: Numbers, q: Numbers, z: Numbers) -> Numbers | int:
+def leibniz(
+    left: AbstractKernel, right: AbstractKernel, order: DerivativeOrder, p: Numbers, q: Numbers, z: Numbers
+) -> Numbers | int:
     """The derivative of a product, as a sum over all ways to share `order` between the factors."""
     total: Any = 0
     for split in np.ndindex(*(k + 1 for k in order)):

@@ -9,8 +9,6 @@ With probabilities p_i in place of 1/m (importance weights, merged duplicates) t
 family `Variance` with strength λ has the minimiser of `LeastSquares` with strength λ(1 − Σp²) = λ(m−1)/m.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Any
@@ -18,50 +16,37 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
+from .io.archive import Storable
 
-class Penalty(eqx.Module):
+
+class Penalty(Storable, eqx.Module):
     """A penalty on θ with its strength."""
 
-    strength: eqx.AbstractVar[np.ndarray]
+    strength: Any  # float64 leaf
+
+    def __init__(self, strength: float):
+        if isinstance(strength, str) or strength is None or np.ndim(strength) != 0 or not 0 <= float(strength) < math.inf:
+            raise ValueError(f"{type(self).__name__}: strength must be a finite number ≥ 0; got {strength!r}")
+        self.strength = np.asarray(strength, dtype=np.float64)
 
 
 class Ridge(Penalty):
     """The squared norm of g in the family's space: Σ θ²/weight on features, θᵀKθ on kernel translates."""
 
-    strength: np.ndarray
-
-    def __init__(self, strength: float):
-        self.strength = _strength("Ridge", strength)
-
 
 class L2(Penalty):
     """‖θ‖² on the coefficients themselves (the paper's Ω): of the features, or of the m translates of a kernel."""
-
-    strength: np.ndarray
-
-    def __init__(self, strength: float):
-        self.strength = _strength("L2", strength)
 
 
 class L1(Penalty):
     """Σ |θ_j| · sd(feature j): sparse, on features brought to unit variance. Needs a family with features."""
 
-    strength: np.ndarray
-
-    def __init__(self, strength: float):
-        self.strength = _strength("L1", strength)
-
 
 class Magnitude(Penalty):
     """The mean of g² over the draws: a penalty on the function itself, for families without a norm of their own (networks)."""
 
-    strength: np.ndarray
 
-    def __init__(self, strength: float):
-        self.strength = _strength("Magnitude", strength)
-
-
-class Objective(eqx.Module):
+class Objective(Storable, eqx.Module):
     """A mean of squares plus penalties."""
 
     penalties: eqx.AbstractVar[tuple[Penalty, ...]]
@@ -138,12 +123,6 @@ class SpectralVariance(Objective):
 
     def scale(self, probabilities):
         return 1.0
-
-
-def _strength(name: str, value: Any) -> np.ndarray:
-    if isinstance(value, str) or value is None or np.ndim(value) != 0 or not 0 <= float(value) < math.inf:
-        raise ValueError(f"{name}: strength must be a finite number ≥ 0; got {value!r}")
-    return np.asarray(value, dtype=np.float64)
 
 
 def _penalties(penalties: Any) -> tuple[Penalty, ...]:

@@ -4,8 +4,6 @@ An operator turns a function u into one whose mean under π is zero, using only 
 Both take u at one point x (d,) and may be given a stack of functions at once: u(x) of shape (..., d) or (...).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import equinox as eqx
@@ -13,17 +11,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .io.archive import Storable
+
 Point = Float[Array, " d"]
 
 
-class Langevin(eqx.Module):
+class Langevin(Storable, eqx.Module):
     """Vector fields: (Lu)(x) = ∇·u(x) + u(x)·s."""
 
     def __call__(self, u: Callable[[Point], Float[Array, "... d"]], x: Point, s: Point) -> Float[Array, "..."]:
         return jnp.trace(jax.jacfwd(u)(x), axis1=-2, axis2=-1) + u(x) @ s
 
 
-class ScalarLangevin(eqx.Module):
+class ScalarLangevin(Storable, eqx.Module):
     """Potentials: (Lu)(x) = Δu(x) + ∇u(x)·s, the Langevin operator on the vector field ∇u."""
 
     def __call__(self, u: Callable[[Point], Float[Array, "..."]], x: Point, s: Point) -> Float[Array, "..."]:

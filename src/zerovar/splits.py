@@ -3,8 +3,6 @@
 Blocks are contiguous within chains: neighbours in a chain are alike, and a draw must not be judged by a fit to its neighbour.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from abc import ABC, abstractmethod
 from itertools import pairwise
@@ -12,9 +10,8 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Int
 
+from .points import RowNumbers
 from .sample import Sample
-
-RowNumbers = Int[np.ndarray, " k"]
 
 
 class Split(ABC):

@@ -3,8 +3,6 @@
 Effective sizes are ArviZ's (split chains, Geyer's initial monotone sequence), so that the errors are those users know.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Float64
 
@@ -52,13 +50,13 @@ def r_hat(series: Series) -> Float64[np.ndarray, " q"]:
     return np.where(np.isfinite(found), found, 1.0)
 
 
-def stretches_apart(influence: Series, pieces: int = 5) -> Float64[np.ndarray, " q"]:
-    """How far the means of `pieces` stretches of the chains scatter, against each stretch's own standard error: about 1."""
-    _, draws, q = influence.shape
+def segments_apart(influences: Series, pieces: int = 5) -> Float64[np.ndarray, " q"]:
+    """How far the means of `pieces` segments of the chains scatter, against each segment's own standard error: about 1."""
+    _, draws, q = influences.shape
     if draws < _LONG_ENOUGH * pieces:
         return np.ones(q)
     means, errors = [], []
-    for piece in np.array_split(unit_size(influence)[0], pieces, axis=1):
+    for piece in np.array_split(unit_size(influences)[0], pieces, axis=1):
         means.append(piece.mean(axis=(0, 1)))
         errors.append(piece.std(axis=(0, 1), ddof=1) / np.sqrt(effective_size(piece)))
     deviation = np.array(means) - np.mean(means, axis=0)
@@ -76,29 +74,30 @@ def autocorrelation_time(series: Series) -> float:
     return float(series.shape[0] * series.shape[1] / effective_size(series).min())
 
 
-def mean_and_error(
-    series: Series, probabilities: Float64[np.ndarray, " n"], scale: Float64[np.ndarray, " q"]
-) -> tuple[np.ndarray, np.ndarray, Series]:
-    """Weighted mean (q,), its standard error (q,), and the series, up to scale, whose scatter it is.
+def influences_on_mean(series: Series, probabilities: Float64[np.ndarray, " n"]) -> tuple[Float64[np.ndarray, " q"], Series]:
+    """The weighted mean (q,) of a series, and n times what each draw adds to it, about zero.
 
-    `probabilities` (chain after chain) sum to one; `scale` (q,) is the size of the integrands' values, whose rounding bounds
-    every error from below.
+    `probabilities` (chain after chain) sum to one. A self-normalised weighted mean is, to first order, the plain mean of
+    n p (r − mean): autocorrelation and weights at once.
     """
-    chains, draws, q = series.shape
-    series, size = unit_size(series)
-    flat = series.reshape(-1, q)
+    unit, size = unit_size(series)
+    flat = unit.reshape(-1, series.shape[2])
     mean = probabilities @ flat
-    # A self-normalised weighted mean is, to first order, the plain mean of n p (r − mean): autocorrelation and weights at once
-    influence = (len(flat) * probabilities[:, None] * (flat - mean)).reshape(chains, draws, q)
-    spread = influence.reshape(-1, q).std(axis=0, ddof=1)
-    error = spread / np.sqrt(effective_size(influence))
-    return size * mean, np.maximum(size * error, ROUNDING * scale), influence
+    return size * mean, (size * len(flat) * probabilities[:, None] * (flat - mean)).reshape(series.shape)
 
 
-def batch_sums(series: Float64[np.ndarray, "*k chain draw q"], time: float) -> Float64[np.ndarray, "*k b q"]:
-    """Sums over stretches of one autocorrelation time: the mean of their squares is the asymptotic variance, up to a factor."""
+def standard_error(influences: Series, scale: Float64[np.ndarray, " q"]) -> Float64[np.ndarray, " q"]:
+    """The scatter of the influences over the chains, at least the rounding of values of this `scale` (q,)."""
+    unit, size = unit_size(influences)
+    centred = unit - unit.mean(axis=(0, 1))
+    spread = centred.reshape(-1, unit.shape[2]).std(axis=0, ddof=1)
+    return np.maximum(size * spread / np.sqrt(effective_size(centred)), ROUNDING * scale)
+
+
+def batch_sums(series: Float64[np.ndarray, "*k chain draw q"], autocorrelation: float) -> Float64[np.ndarray, "*k b q"]:
+    """Sums over segments of one autocorrelation time: the mean of their squares is the asymptotic variance, up to a factor."""
     draws = series.shape[-2]
-    length = 1 if time < INDEPENDENT else int(np.ceil(time))
+    length = 1 if autocorrelation < INDEPENDENT else int(np.ceil(autocorrelation))
     batches = max(draws // length, min(draws, 4))
     return _batches(series, draws // batches).sum(axis=-2)
 

@@ -1,7 +1,5 @@
 """ArviZ: InferenceData (0.x) and DataTree (1.x), with gradients wherever the ecosystem puts them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +8,7 @@ import numpy as np
 
 from ..chunked import is_chunked
 from . import chunks
-from .base import Posterior, labelled, ravelled, together, wished
+from .base import Labels, Posterior, labelled, ravelled, together, wished
 from .log_density import gradients
 
 _ADVICE = (
@@ -45,65 +43,56 @@ def from_arviz(
     chunked = is_chunked(natural) or is_chunked(stats)
     if log_density is not None and score is not None:
         raise ValueError("give log_density or score, not both")
-    if log_density is None and score is None:
-        if not ("unconstrained_draw" in stats and "gradient" in stats):
-            has = [name for name in ("unconstrained_draw", "gradient") if name in stats]
+    what, function = ("score", score) if log_density is None else ("log_density", jax.grad(log_density))
+    if function is None:
+        names = ["unconstrained_draw", "gradient"]
+        has = [name for name in names if name in stats]
+        if len(has) < len(names):
             found = f"only {has[0]}" if has else "neither"
             raise ValueError(f"sample_stats must have unconstrained_draw and gradient; it has {found}. {_ADVICE}")
-        names = ["unconstrained_draw", "gradient"]
-        draws, scores = chunks.variables(stats, names).values() if chunked else (stacked(stats[name]) for name in names)
+        draws, scores = chunks.variables(stats, names).values() if chunked else (stacked_array(stats[name]) for name in names)
+    elif chunked:
+        blocks = chunks.variables(*_unconstrained(data, natural, parameters))
+        draws, scores = chunks.side_by_side(blocks), chunks.scores_of(what, function, blocks)
     else:
         found, names = _unconstrained(data, natural, parameters)
-        function = jax.grad(log_density) if log_density is not None else score
-        assert function is not None
-        what = "score" if log_density is None else "log_density"
-        if chunked:
-            blocks = chunks.variables(found, names)
-            scores = chunks.scores_of(what, function, blocks)
-            return Posterior(chunks.side_by_side(blocks), scores, natural_values(natural, values, chunked))
-        tree = {name: stacked(found[name]).astype(np.float64) for name in names}
+        tree = {name: stacked_array(found[name]).astype(np.float64) for name in names}
         gradient = gradients(what, function, tree)
         if set(gradient) != set(tree):
             raise ValueError(f"score must return a dict with the names of its draw, {sorted(tree)}; got {sorted(gradient)}")
         draws, scores = ravelled(tree), ravelled(gradient)
-    return Posterior(draws, scores, natural_values(natural, values, chunked))
+    return Posterior(draws, scores, variable_values(natural, values, chunked))
 
 
 def dataset(data: Any, group: str) -> Any:
     """A group of an InferenceData or DataTree as an xarray Dataset."""
     groups = _groups(data)
     if group not in groups:
-        raise ValueError(
-            f"expected an InferenceData or DataTree with a group {group!r}; got {type(data).__name__}"
-            + (f" with {', '.join(groups)}" if groups else "")
-        )
+        others = f" with {', '.join(groups)}" if groups else ""
+        raise ValueError(f"expected an InferenceData or DataTree with a group {group!r}; got {type(data).__name__}{others}")
     found = data[group]
     found = found.to_dataset() if hasattr(found, "to_dataset") else found  # a node of a DataTree
-    missing = {"chain", "draw"} - set(found.dims)
-    if missing:
+    if not {"chain", "draw"} <= set(found.dims):
         raise ValueError(f"group {group!r} must have the dimensions chain and draw; it has {', '.join(map(str, found.dims))}")
     return found
 
 
-def natural_values(natural: Any, values: Mapping[str, Any] | None, chunked: bool = False) -> Mapping[str, Any]:
+def variable_values(natural: Any, values: Mapping[str, Any] | None, chunked: bool = False) -> Mapping[str, Any]:
     """All variables of a posterior by name, but for the transformed copies (tau_log__), and what the user adds."""
     names = [str(name) for name in natural if not str(name).endswith("__")]
     if chunked:
         return chunks.columns(chunks.variables(natural, names), _coordinate_labels(natural), values)
-    kept = {name: stacked(natural[name]) for name in names}
+    kept = {name: stacked_array(natural[name]) for name in names}
     return together(labelled(kept, _coordinate_labels(natural)), wished(values, kept))
 
 
-def _coordinate_labels(found: Any) -> Callable[[str, tuple[int, ...]], str]:
+def _coordinate_labels(found: Any) -> Labels:
     """Entries called as ArviZ calls them, by their coordinates: theta[Choate]."""
 
     def label(name: str, index: tuple[int, ...]) -> str:
         variable = found[name]
-        dims = [dim for dim in variable.dims if dim not in ("chain", "draw")]
-        places = [
-            str(variable[dim].values[i]) if dim in variable.coords else str(i) for dim, i in zip(dims, index, strict=True)
-        ]
-        return f"{name}[{', '.join(places)}]"
+        places = zip((dim for dim in variable.dims if dim not in ("chain", "draw")), index, strict=True)
+        return f"{name}[{', '.join(str(variable[dim].values[i] if dim in variable.coords else i) for dim, i in places)}]"
 
     return label
 
@@ -116,7 +105,7 @@ def _groups(data: Any) -> list[str]:
     return []
 
 
-def stacked(variable: Any) -> np.ndarray:
+def stacked_array(variable: Any) -> np.ndarray:
     """A variable as an array (chain, draw, …)."""
     return np.asarray(variable.transpose("chain", "draw", ...))
 

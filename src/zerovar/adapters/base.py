@@ -1,7 +1,5 @@
 """What every adapter returns, and the steps that they share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,9 +8,10 @@ import jax
 import numpy as np
 
 from ..errors import listed
-from ..integrands import at_draws, in_double
+from ..integrands import at_draws, evaluated
 
 Tree = Any  # of arrays (chain, draw, …)
+Labels = Callable[[str, tuple[int, ...]], str]  # what an entry of a variable is called
 
 
 class Posterior(NamedTuple):
@@ -55,10 +54,8 @@ def chain_first(array: Any, chain_axis: int | None) -> np.ndarray:
     if chain_axis is None:
         return array[None]
     if chain_axis not in (0, 1) or array.ndim < 2:
-        raise ValueError(
-            f"chain_axis must be None for (draw, …), 0 for (chain, draw, …) or 1 for (draw, chain, …); "
-            f"got {chain_axis!r} with draws of shape {array.shape}"
-        )
+        forms = "None for (draw, …), 0 for (chain, draw, …) or 1 for (draw, chain, …)"
+        raise ValueError(f"chain_axis must be {forms}; got {chain_axis!r} with draws of shape {array.shape}")
     return np.swapaxes(array, 0, chain_axis)
 
 
@@ -85,32 +82,26 @@ def together(named: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
     return named | added
 
 
-def labelled(
-    variables: Mapping[str, Any], labels: Callable[[str, tuple[int, ...]], str] | None = None
-) -> dict[str, np.ndarray]:
+def _by_position(name: str, index: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]"
+
+
+def labelled(variables: Mapping[str, Any], labels: Labels = _by_position) -> dict[str, np.ndarray]:
     """Arrays (chain, draw, …) as one named (chain, draw) array an entry: tau, theta[0], corr[0, 1]."""
     arrays: dict[str, Any] = {str(name): np.asarray(array) for name, array in variables.items()}
-    places = named_entries(arrays, labels)
-    return {entry: arrays[name][:, :, *index] for entry, (name, index) in places.items()}
+    return {entry: arrays[name][:, :, *index] for entry, (name, index) in named_entries(arrays, labels).items()}
 
 
-def named_entries(
-    variables: Mapping[str, Any], labels: Callable[[str, tuple[int, ...]], str] | None = None
-) -> dict[str, tuple[str, tuple[int, ...]]]:
+def named_entries(variables: Mapping[str, Any], labels: Labels = _by_position) -> dict[str, tuple[str, tuple[int, ...]]]:
     """A name for each entry of arrays (chain, draw, …), and where it is: the variable and the index."""
-    label = _by_position if labels is None else labels
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name, array in variables.items():
         for index in np.ndindex(array.shape[2:]):
-            entry = label(str(name), index) if index else str(name)
+            entry = labels(str(name), index) if index else str(name)
             if entry in found:
                 raise ValueError(f"two entries are called {entry!r}: coordinates, and names of variables, must be distinct")
             found[entry] = (str(name), index)
     return found
-
-
-def _by_position(name: str, index: tuple[int, ...]) -> str:
-    return f"{name}[{', '.join(map(str, index))}]"
 
 
 def wished(values: Mapping[str, Any] | None, natural: Tree) -> dict[str, np.ndarray]:
@@ -118,20 +109,14 @@ def wished(values: Mapping[str, Any] | None, natural: Tree) -> dict[str, np.ndar
     found: dict[str, Any] = {}
     shape = np.shape(jax.tree.leaves(natural)[0])[:2]
     for name, entry in (values or {}).items():
-        if not callable(entry):
-            array = np.asarray(entry)
-            array = array[None] if shape[0] == 1 and array.shape[:1] == shape[1:] else array  # one chain needs no axis
-            if array.shape[:2] != shape:
-                raise ValueError(f"values[{name!r}] must be (chain, draw, …) = {shape} or a function; got shape {array.shape}")
-            found[name] = array
+        if callable(entry):
+            at = partial(over_draws, entry, natural)
+            found[name] = evaluated(f"values[{name!r}]", at, f", {_described(natural)}", "an array (chain, draw)")
             continue
-        try:
-            found[name] = in_double(f"values[{name!r}]", partial(over_draws, entry, natural))
-        except Exception as error:
-            raise ValueError(
-                f"values[{name!r}] could not be evaluated as a JAX function of one draw, {_described(natural)}: {error}. "
-                "Give an array (chain, draw) if the function is not written in JAX"
-            ) from error
+        array = np.asarray(entry)
+        found[name] = array[None] if shape[0] == 1 and array.shape[:1] == shape[1:] else array  # one chain needs no axis
+        if (got := found[name].shape)[:2] != shape:
+            raise ValueError(f"values[{name!r}] must be (chain, draw, …) = {shape} or a function; got shape {got}")
     return labelled(found)
 
 

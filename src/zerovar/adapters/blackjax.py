@@ -1,7 +1,5 @@
 """BlackJAX: stacked states have positions and, for most samplers, the gradients there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Posteriors that stay on disk: the steps of an adapter on chunked arrays, block by block, when `estimate` streams them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,9 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..chunked import Blocks, Columns, evaluated
+from ..chunked import Blocks, Columns, evaluated_in_tiles
 from ..integrands import in_double
-from .base import Posterior, named_entries, ravelled, together
+from .base import Labels, Posterior, named_entries, ravelled, together
 
 Variables = dict[str, Blocks]  # (chain, draw, …), all cut alike along chains and draws, and not along their own axes
 
@@ -25,9 +23,7 @@ def variables(found: Any, names: list[str]) -> Variables:
 
 
 def aligned(arrays: Mapping[str, Blocks], cuts: Any) -> Variables:
-    return {
-        name: array.rechunk({0: cuts[0], 1: cuts[1]} | {k: -1 for k in range(2, array.ndim)}) for name, array in arrays.items()
-    }
+    return {name: array.rechunk(dict(enumerate((*cuts, *[-1] * (array.ndim - 2))))) for name, array in arrays.items()}
 
 
 def side_by_side(tree: Variables) -> Blocks:
@@ -44,24 +40,21 @@ def scores_of(name: str, function: Callable[[Any], Any], tree: Variables) -> Blo
     return _blockwise(_at_draws(name, function), tree, size)
 
 
-def columns(natural: Variables, labels: Callable[[str, tuple[int, ...]], str], values: Mapping[str, Any] | None) -> Columns:
+def columns(natural: Variables, labels: Labels, values: Mapping[str, Any] | None) -> Columns:
     """All entries of all variables by name, and what the user adds: functions of one draw, or chunked arrays."""
     import dask.array
 
     cuts = next(iter(natural.values())).chunks[:2]
+    shape = tuple(map(sum, cuts))
     added: Variables = {}
     for name, entry in (values or {}).items():
         if callable(entry):
-            shape = _result(f"values[{name!r}]", entry, natural).shape
-            flat = _blockwise(_at_draws(f"values[{name!r}]", entry), natural, math.prod(shape))
-            added[name] = flat.reshape(*flat.shape[:2], *shape)
+            own = _result(f"values[{name!r}]", entry, natural).shape
+            added[name] = _blockwise(_at_draws(f"values[{name!r}]", entry), natural, math.prod(own)).reshape(*shape, *own)
         else:
             added |= aligned({name: dask.array.asarray(getattr(entry, "data", entry))}, cuts)
-            if added[name].shape[:2] != tuple(map(sum, cuts)):
-                raise ValueError(
-                    f"values[{name!r}] must be (chain, draw, …) = {tuple(map(sum, cuts))} or a function; "
-                    f"got shape {added[name].shape}"
-                )
+            if (got := added[name].shape)[:2] != shape:
+                raise ValueError(f"values[{name!r}] must be (chain, draw, …) = {shape} or a function; got shape {got}")
     names = list(together(named_entries(natural, labels), named_entries(added)))
     every = [array.reshape(*array.shape[:2], -1) for array in (*natural.values(), *added.values())]
     return Columns(tuple(names), dask.array.concatenate(every, axis=2).rechunk({2: -1}))
@@ -83,7 +76,7 @@ def _at_draws(name: str, function: Callable[[Any], Any]) -> Callable[..., np.nda
     def at(**found: np.ndarray) -> np.ndarray:
         shape = next(iter(found.values())).shape[:2]
         rows = {key: np.reshape(block, (-1, *block.shape[2:])).astype(np.float64) for key, block in found.items()}
-        return in_double(name, lambda: evaluated(function, rows)).reshape(*shape, -1)
+        return in_double(name, lambda: evaluated_in_tiles(function, rows)).reshape(*shape, -1)
 
     return at
 
@@ -95,7 +88,7 @@ def _result(name: str, function: Callable[[Any], Any], tree: Variables) -> Any:
         with jax.enable_x64(True):
             return jax.eval_shape(function, one)
     except Exception as error:
-        raise ValueError(f"{name} could not be evaluated as a JAX function of one draw: {error}") from error
+        raise ValueError(f"{name} could not be evaluated_in_tiles as a JAX function of one draw: {error}") from error
 
 
 def _blockwise(function: Callable[..., np.ndarray], tree: Variables, size: int) -> Blocks:
@@ -109,12 +102,5 @@ def _blockwise(function: Callable[..., np.ndarray], tree: Variables, size: int) 
     def of_blocks(*blocks: np.ndarray) -> np.ndarray:
         return function(**dict(zip(tree, blocks, strict=True)))
 
-    return dask.array.blockwise(
-        of_blocks,
-        ("chain", "draw", "entry"),
-        *arguments,
-        new_axes={"entry": size},
-        concatenate=True,
-        align_arrays=False,
-        meta=np.empty((0, 0, 0)),
-    )
+    options = {"new_axes": {"entry": size}, "concatenate": True, "align_arrays": False, "meta": np.empty((0, 0, 0))}
+    return dask.array.blockwise(of_blocks, ("chain", "draw", "entry"), *arguments, **options)

@@ -1,7 +1,5 @@
 """Any JAX log density: emcee, zeus, TensorFlow Probability, a sampler of your own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -53,9 +51,7 @@ def gradients(name: str, function: Callable[[Any], Any], tree: Tree) -> Tree:
         ) from error
 
 
-def natural_values(
-    tree: Tree, transform: Callable[[Any], Any] | None, values: Mapping[str, Any] | None
-) -> dict[str, np.ndarray]:
+def natural_values(tree: Tree, transform: Callable[[Any], Any] | None, values: Mapping[str, Any] | None) -> dict[str, Any]:
     """The draws on their natural scale by name, and what the user adds."""
     if transform is not None:
         order: list[str] = []  # JAX sorts dicts; the user's order is seen only while it traces

@@ -1,7 +1,5 @@
 """NumPyro: the MCMC object after its run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,11 +47,8 @@ def from_numpyro(
     kwargs = getattr(mcmc, "_kwargs", {}) if kwargs is None else dict(kwargs)
     model = handlers.seed(model, rng_seed=0)  # as NUTS does, for models with random parts of their own
     trace = handlers.trace(model).get_trace(*args, **kwargs)
-    discrete = [
-        name
-        for name, site in trace.items()
-        if site["type"] == "sample" and not site["is_observed"] and site["fn"].support.is_discrete
-    ]
+    hidden = {name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
+    discrete = [name for name, site in hidden.items() if site["fn"].support.is_discrete]
     if discrete:
         raise without_gradient("sites", discrete)
     sites = mcmc.get_samples(group_by_chain=True)
@@ -74,10 +69,8 @@ def _unconstrained(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], na
     """The latent sites on their unconstrained scale, (chain, draw, …)."""
     from numpyro.infer.util import get_transforms, transform_fn, unconstrain_fn
 
-    first, last = (
-        get_transforms(model, args, kwargs, {name: site[place] for name, site in natural.items()})
-        for place in ((0, 0), (-1, -1))
-    )
+    ends = [{name: site[place] for name, site in natural.items()} for place in ((0, 0), (-1, -1))]
+    first, last = (get_transforms(model, args, kwargs, end) for end in ends)
     if first == last:  # supports that are the same at every draw: nothing to compile
         return {name: np.asarray(site) for name, site in transform_fn(first, natural, invert=True).items()}
     return over_draws(lambda site: unconstrain_fn(model, args, kwargs, site), natural)

@@ -1,14 +1,12 @@
 """PyMC: the model and its trace, through JAX."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import jax
 
-from .arviz import dataset, natural_values, stacked
+from .arviz import dataset, stacked_array, variable_values
 from .base import Posterior, missing, over_draws, ravelled, without_gradient
 
 
@@ -37,18 +35,15 @@ def from_pymc(model: Any, idata: Any, *, values: Mapping[str, Any] | None = None
         if absent:
             raise ValueError(f"the posterior lacks the model's free variables {', '.join(absent)}; it has {list(posterior)}")
 
-        transforms = [model.rvs_to_transforms[variable] for variable in free]
-        unconstrained = [
-            variable if transform is None else transform.forward(variable, *variable.owner.inputs)
-            for variable, transform in zip(free, transforms, strict=True)
-        ]
+        pairs = [(variable, model.rvs_to_transforms[variable]) for variable in free]
+        unconstrained = [x if change is None else change.forward(x, *x.owner.inputs) for x, change in pairs]
         given = [variable.type(name=variable.name) for variable in free]  # numbers in place of random variables
         forward = get_jaxified_graph(given, clone_replace(unconstrained, dict(zip(free, given, strict=True))))
         density = get_jaxified_graph(inputs=model.value_vars, outputs=[model.logp()])
         with jax.enable_x64(True):
-            draws = over_draws(lambda xs: list(forward(*xs)), [stacked(posterior[variable.name]) for variable in free])
+            draws = over_draws(lambda xs: list(forward(*xs)), [stacked_array(posterior[variable.name]) for variable in free])
             scores = over_draws(jax.grad(lambda xs: density(*xs)[0]), draws)
-    return Posterior(ravelled(draws), ravelled(scores), natural_values(posterior, values))
+    return Posterior(ravelled(draws), ravelled(scores), variable_values(posterior, values))
 
 
 @contextmanager

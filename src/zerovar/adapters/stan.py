@@ -1,7 +1,5 @@
 """Stan: CmdStan's files, and BridgeStan models."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Mapping, Sequence
@@ -13,32 +11,24 @@ import numpy as np
 
 from .base import Posterior, chain_first, together, wished
 
-File = str | PathLike[str]
+StanFile = str | PathLike[str]
 DIAGNOSE = "Run CmdStan with output diagnostic_file=…, or CmdStanPy with save_latent_dynamics=True"
 
 
 class StanTable:
     """One CSV file of CmdStan: the names of its columns, its draws (draw, column), and what its comments say."""
 
-    def __init__(self, path: File):
-        names: list[str] = []
-        rows: list[list[str]] = []
-        comments: list[str] = []
+    def __init__(self, path: StanFile):
         with open(path, encoding="utf-8", newline="") as file:
-            for line in file:
-                if line.startswith("#"):
-                    comments.append(line[1:].strip())
-                elif line.strip():
-                    cells = next(csv.reader([line.strip()]))
-                    if not names:
-                        names = cells
-                    elif len(cells) != len(names):
-                        raise ValueError(
-                            f"{path}: a line of {len(cells)} numbers under a header of {len(names)} names. Was the run killed? "
-                            "Delete the broken line in this file and the same draw in the others"
-                        )
-                    else:
-                        rows.append(cells)
+            lines = [line for line in file if line.strip()]
+        comments = [line[1:].strip() for line in lines if line.startswith("#")]
+        names, *rows = [next(csv.reader([line.strip()])) for line in lines if not line.startswith("#")] or [[]]
+        for cells in rows:
+            if len(cells) != len(names):
+                raise ValueError(
+                    f"{path}: a line of {len(cells)} numbers under a header of {len(names)} names. Was the run killed? "
+                    "Delete the broken line in this file and the same draw in the others"
+                )
         try:
             table = np.array(rows, dtype=np.float64)
         except ValueError as error:
@@ -50,8 +40,8 @@ class StanTable:
 
     def _warmup(self, rows: int) -> int:
         """How many of the rows are warm-up: those that `save_warmup` put in front."""
-        said = {key: value for key, _, value in (comment.partition("=") for comment in self.comments)}
-        said = {key.strip(): value.split("(")[0].strip().lower() for key, value in said.items()}
+        pairs = (comment.partition("=") for comment in self.comments)
+        said = {key.strip(): value.split("(")[0].strip().lower() for key, _, value in pairs}
         if said.get("save_warmup") not in ("1", "true"):
             return 0
         warmup = -(-int(said.get("num_warmup", 1000)) // int(said.get("thin", 1)))
@@ -71,14 +61,17 @@ class StanTable:
         return places[:d], places[2 * d :]
 
 
-def is_cmdstan(path: File) -> bool:
+def is_cmdstan(path: StanFile) -> bool:
     """Whether a CSV file is one of CmdStan's: they begin with a comment on the version of Stan."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.readline().startswith("# stan_version")
 
 
 def from_cmdstan(
-    diagnostics: File | Sequence[File], output: File | Sequence[File] | None = None, *, values: Mapping[str, Any] | None = None
+    diagnostics: StanFile | Sequence[StanFile],
+    output: StanFile | Sequence[StanFile] | None = None,
+    *,
+    values: Mapping[str, Any] | None = None,
 ) -> Posterior:
     """Draws and free scores of CmdStan's diagnostic files, and the natural parameters of its output files.
 
@@ -90,34 +83,30 @@ def from_cmdstan(
         array (chain, draw).
     """
     outputs = [] if output is None else [StanTable(path) for path in _paths(output)]
-    return joined([StanTable(path) for path in _paths(diagnostics)], outputs, values)
+    return from_tables([StanTable(path) for path in _paths(diagnostics)], outputs, values)
 
 
-def joined(tables: list[StanTable], outputs: list[StanTable], values: Mapping[str, Any] | None = None) -> Posterior:
+def from_tables(tables: list[StanTable], outputs: list[StanTable], values: Mapping[str, Any] | None = None) -> Posterior:
     """The diagnostic tables of all chains, and the output tables of the same chains if there are any."""
     for table in tables:
         if table.thirds is None:
             raise ValueError(f"{table.path} is not a diagnostic file: it has no columns p_… and g_…. {DIAGNOSE}")
     assert tables[0].thirds is not None
     inner, slopes = tables[0].thirds
-    names = [tables[0].names[k] for k in inner]
     draws = _chains(tables, inner)
     scores = -_chains(tables, slopes)  # of the potential, −log π
-    columns, shown = draws, names
+    columns, shown = draws, [tables[0].names[k] for k in inner]
     if outputs:
         kept = [k for k, name in enumerate(outputs[0].names) if not name.endswith("__")]
         shown = [outputs[0].names[k] for k in kept]
         columns = _chains(outputs, kept)
+        advice = "give files of the same chains, in the same order"
         if columns.shape[:2] != draws.shape[:2]:
-            raise ValueError(
-                f"the output files have {columns.shape[0]} × {columns.shape[1]} draws, the diagnostic files "
-                f"{draws.shape[0]} × {draws.shape[1]}: give files of the same chains, in the same order"
-            )
+            out, own = (f"{len(array)} × {array.shape[1]}" for array in (columns, draws))
+            raise ValueError(f"the output files have {out} draws, the diagnostic files {own}: {advice}")
         there, here = (_chains(files, [files[0].names.index("lp__")]) for files in (outputs, tables))
         if not np.allclose(there, here, rtol=1e-4, atol=1e-4):
-            raise ValueError(
-                "the output and the diagnostic files have other lp__: give files of the same chains, in the same order"
-            )
+            raise ValueError(f"the output and the diagnostic files have other lp__: {advice}")
     natural = {name: columns[..., k] for k, name in enumerate(shown)}
     named = {_bracketed(name): column for name, column in natural.items()}
     return Posterior(draws, scores, together(named, wished(values, natural)))
@@ -140,15 +129,14 @@ def from_bridgestan(
     names = list(model.param_names()) if hasattr(model, "param_names") else [f"x.{i + 1}" for i in range(k)]
     if len(names) != k:
         raise ValueError(f"the model has {len(names)} parameters, {', '.join(names)}; the draws have {k} columns")
-    flat = natural.reshape(-1, k)
-    free = np.array([model.param_unconstrain(np.ascontiguousarray(row)) for row in flat])
+    free = np.array([model.param_unconstrain(np.ascontiguousarray(row)) for row in natural.reshape(-1, k)])
     scores = np.array([model.log_density_gradient(row)[1] for row in free])
     shape = (chains, length, free.shape[1])
     named = {_bracketed(name): natural[..., i] for i, name in enumerate(names)}
     return Posterior(free.reshape(shape), scores.reshape(shape), together(named, wished(values, natural)))
 
 
-def _paths(paths: File | Sequence[File]) -> list[File]:
+def _paths(paths: StanFile | Sequence[StanFile]) -> list[StanFile]:
     found = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
     if not found:
         raise ValueError("no files were given: one CSV file a chain is needed")
@@ -160,10 +148,9 @@ def _chains(tables: list[StanTable], places: list[int]) -> np.ndarray:
     for table in tables:
         if table.names != first.names:
             raise ValueError(f"{table.path} and {first.path} have other columns: are they chains of one model?")
-        if len(table.table) != len(first.table):
-            raise ValueError(
-                f"{table.path} has {len(table.table)} draws, {first.path} has {len(first.table)}: chains must be equally long"
-            )
+        here, there = len(table.table), len(first.table)
+        if here != there:
+            raise ValueError(f"{table.path} has {here} draws, {first.path} has {there}: chains must be equally long")
     return np.stack([table.table[:, places] for table in tables])
 
 

@@ -2,6 +2,6 @@
 
 from .arrays import Blocks, Columns, is_chunked
 from .estimate import estimate_chunked
-from .rows import evaluated
+from .rows import evaluated_in_tiles
 
-__all__ = ["Blocks", "Columns", "estimate_chunked", "evaluated", "is_chunked"]
+__all__ = ["Blocks", "Columns", "estimate_chunked", "evaluated_in_tiles", "is_chunked"]

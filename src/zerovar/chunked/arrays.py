@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int
 
-from ..integrands import as_values, unlike_draws
+from ..integrands import as_values, has_chains
+from ..points import FittingDraws
 from ..sample import Sample
 
 _PILOT_DRAWS = 20_000
@@ -60,7 +61,7 @@ class Columns(Mapping[str, Any]):
 
 
 class Pilot(NamedTuple):
-    """Some of the draws, as a sample of short stretches; their integrands, the names of these, the largest log weight."""
+    """Some of the draws, as a sample of short segments; their integrands, the names of these, the largest log weight."""
 
     sample: Sample
     values: Float64[np.ndarray, "n q"]
@@ -93,10 +94,8 @@ class Chunks:
         """From what a user has; `values` None stands for the draws."""
         draws, scores = _chunked_array("draws", draws), _chunked_array("scores", scores)
         if draws.shape != scores.shape or draws.ndim not in (2, 3):
-            raise ValueError(
-                "draws and scores must have the same shape, (n, d) or (chain, draw, d); "
-                f"got {draws.shape} and {scores.shape}. For one parameter use draws[:, None]"
-            )
+            got = f"{draws.shape} and {scores.shape}. For one parameter use draws[:, None]"
+            raise ValueError(f"draws and scores must have the same shape, (n, d) or (chain, draw, d); got {got}")
         if draws.ndim == 2:
             draws, scores = draws[None], scores[None]
         chains, length, d = draws.shape
@@ -139,17 +138,11 @@ class Chunks:
         return self.shape[0] * self.shape[1]
 
     @property
-    def value_blocks(self) -> list[Blocks]:
-        """The integrands that are arrays, in order; none where they are a function."""
+    def value_blocks(self) -> dict[str, Blocks]:
+        """The integrands that are arrays, in order, by what messages call them; none where they are a function."""
         if isinstance(self.values, dict):
-            return list(self.values.values())
-        return [] if self.function else [self.values]
-
-    @property
-    def value_names(self) -> list[str]:
-        if isinstance(self.values, dict):
-            return [f"values[{key!r}]" for key in self.values]
-        return [] if self.function else ["values"]
+            return {f"values[{key!r}]": array for key, array in self.values.items()}
+        return {} if self.function else {"values": self.values}
 
     @property
     def function(self) -> Callable[[Any], Any] | None:
@@ -157,35 +150,31 @@ class Chunks:
         return self.values if callable(self.values) and not is_chunked(self.values) else None
 
     def pilot(self, names: Sequence[str] | None) -> Pilot:
-        """About 20 000 draws, 32 stretches spread over all chains."""
+        """About 20 000 draws, 32 segments spread over all chains."""
         import dask
 
         places, length = self._pieces()
 
-        def pieces(array: Blocks) -> list[Blocks]:
-            return [array[chain, start : start + length] for chain, start in places]
-
-        weights = [] if self.log_weights is None else [self.log_weights]
-        arrays = [self.draws, self.scores, *weights, *self.value_blocks]
-        found = [np.stack(each) for each in dask.compute(*map(pieces, arrays))]
-        labels = ["draws", "scores", *(["log_weights"] if weights else []), *self.value_names]
-        for label, array in zip(labels, found, strict=True):
+        weights = {} if self.log_weights is None else {"log_weights": self.log_weights}
+        arrays = {"draws": self.draws, "scores": self.scores} | weights | self.value_blocks
+        wanted = {label: [array[at, start : start + length] for at, start in places] for label, array in arrays.items()}
+        found = {label: np.stack(pieces) for label, pieces in dask.compute(wanted)[0].items()}
+        for label, array in found.items():
             for piece, place in zip(array, places, strict=True):
-                check_finite(label, piece[None], *place)
-        draws, scores, *rest = found
-        log_weights = rest.pop(0) if weights else None
-        sample = Sample(draws, scores, log_weights)
-        values: Any = rest[0] if rest else self.values
+                finite_block(label, piece[None], *place)
+        log_weights = found.pop("log_weights", None)
+        sample = Sample(found.pop("draws"), found.pop("scores"), log_weights)
+        values = next(iter(found.values()), self.values)
         if isinstance(self.values, dict):
-            values = dict(zip(self.values, rest, strict=True))
+            values = dict(zip(self.values, found.values(), strict=True))
         array, names = as_values(values, sample, self.names if names is None else names)
-        sample.rows().merged(array)  # equal draws with other scores or values are an error
+        FittingDraws(sample.points()).merge(array)  # equal draws with other scores or values are an error
         chain, first = np.array(places).T
         where = np.repeat(chain, length), (first[:, None] + np.arange(length)).ravel()
         return Pilot(sample, array, names, 0.0 if log_weights is None else float(log_weights.max()), *where)
 
     def _pieces(self) -> tuple[list[tuple[int, int]], int]:
-        """(chain, first draw) of each stretch of the pilot, and their length; whole chains if there are few draws."""
+        """(chain, first draw) of each segment of the pilot, and their length; whole chains if there are few draws."""
         chains, draws, _ = self.shape
         if len(self) <= 1.5 * _PILOT_DRAWS:
             return [(chain, 0) for chain in range(chains)], draws
@@ -212,34 +201,23 @@ class Chunks:
         def blocks(array: Blocks) -> np.ndarray:
             return array.to_delayed(optimize_graph=False).reshape(*array.numblocks[:2])
 
-        x, s, values = blocks(self.draws), blocks(self.scores), [blocks(array) for array in self.value_blocks]
-        weights = None if self.log_weights is None else blocks(self.log_weights)
-        firsts = [np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int) for sizes in self.draws.chunks[:2]]
-        return [
-            (
-                *(int(first[k]) for first, k in zip(firsts, at, strict=True)),
-                x[at],
-                s[at],
-                [v[at] for v in values],
-                None if weights is None else weights[at],
-            )
-            for at in itertools.product(*(range(len(first)) for first in firsts))
-        ]
+        x, s, *values = (blocks(array) for array in (self.draws, self.scores, *self.value_blocks.values()))
+        weights = np.full(x.shape, None) if self.log_weights is None else blocks(self.log_weights)
+        chains, draws = ([0, *itertools.accumulate(map(int, sizes))] for sizes in self.draws.chunks[:2])
+        places = itertools.product(range(x.shape[0]), range(x.shape[1]))
+        return [(chains[i], draws[j], x[i, j], s[i, j], [v[i, j] for v in values], weights[i, j]) for i, j in places]
 
 
-def check_finite(name: str, block: np.ndarray, chain: int, draw: int) -> None:
-    """That a block (chain, draw, …), which begins at this chain and draw, is finite."""
-    if np.isfinite(block.sum()):  # a sum that overflows is looked at more closely too
-        return
-    bad = ~np.isfinite(block)
-    if bad.any():
-        where = np.argwhere(bad)[0]
-        place = f"chain {where[0] + chain}, draw {where[1] + draw}" + (f", entry {where[2]}" if len(where) > 2 else "")
-        raise BadNumbers(
-            f"{name} must be finite; got {bad.sum()} NaN or infinite entries in the chunk that begins at chain {chain}, "
-            f"draw {draw}, the first at {place}. Remove those draws or mend the log density there: zerovar does not drop them "
-            "for you"
-        )
+def finite_block(name: str, block: Any, chain: int, draw: int) -> np.ndarray:
+    """A block (chain, draw, …), which begins at this chain and draw, in double precision; an error where it is not finite."""
+    array = np.asarray(block, dtype=np.float64)
+    if not np.isfinite(array.sum()) and (bad := ~np.isfinite(array)).any():  # a sum that overflows is looked at more closely
+        at = np.argwhere(bad)[0]
+        first = f"the first at chain {at[0] + chain}, draw {at[1] + draw}" + (f", entry {at[2]}" if len(at) > 2 else "")
+        got = f"{bad.sum()} NaN or infinite entries in the chunk that begins at chain {chain}, draw {draw}, {first}"
+        advice = "Remove those draws or mend the log density there: zerovar does not drop them for you"
+        raise BadNumbers(f"{name} must be finite; got {got}. {advice}")
+    return array
 
 
 def _chunked_array(name: str, thing: Any) -> Blocks:
@@ -264,13 +242,10 @@ def _chunked_array(name: str, thing: Any) -> Blocks:
 
 def _flat(name: str, array: Blocks, chains: int, length: int) -> Blocks:
     """Any of the shapes that `estimate` takes, as (chain, draw, q)."""
-    n = chains * length
-    if array.shape[:2] == (chains, length) and array.ndim in (2, 3) and not (array.ndim == 2 and len(array) == n):
+    if has_chains(name, array.shape, chains, length):
         return array if array.ndim == 3 else array[:, :, None]
-    if array.ndim in (1, 2) and len(array) == n:
-        flat = array if array.ndim == 2 else array[:, None]
-        return flat[None] if chains == 1 else flat.reshape(chains, length, flat.shape[1])
-    raise unlike_draws(name, array.shape, chains, length)
+    flat = array if array.ndim == 2 else array[:, None]
+    return flat[None] if chains == 1 else flat.reshape(chains, length, flat.shape[1])
 
 
 def _cuts(draws: Blocks) -> tuple[tuple[int, ...], tuple[int, ...]]:

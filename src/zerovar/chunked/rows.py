@@ -11,11 +11,9 @@ import jax
 import numpy as np
 from jaxtyping import Float64, Int
 
-from ..integrands import in_double
-from ..sample import Standardisation
-from .arrays import BadNumbers, check_finite
-
-_FUNCTION_ROWS = 1024  # draws at which a user's function is evaluated together
+from ..integrands import in_double, tile_by_tile
+from ..points import Standardisation
+from .arrays import BadNumbers, finite_block
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +42,7 @@ class View(NamedTuple):
         return (f - self.centre) / self.unit
 
 
-class Rows(NamedTuple):
+class ChunkRows(NamedTuple):
     """Standardised points and scores, integrands as they are, and what each row counts (None: one each)."""
 
     x: Float64[np.ndarray, "n d"]
@@ -66,12 +64,12 @@ class Opened(NamedTuple):
 
     @staticmethod
     def of(view: View, chain: int, draw: int, draws: Any, scores: Any, values: Sequence[Any], log_weights: Any) -> Opened:
-        draws, scores = (_checked(name, block, chain, draw) for name, block in (("draws", draws), ("scores", scores)))
-        values = [_checked(*pair, chain, draw) for pair in zip(view.value_names, values, strict=True)]
+        draws, scores = finite_block("draws", draws, chain, draw), finite_block("scores", scores, chain, draw)
+        values = [finite_block(*pair, chain, draw) for pair in zip(view.value_names, values, strict=True)]
         weights = None
         if log_weights is not None:
             with np.errstate(over="ignore"):
-                weights = np.exp(_checked("log_weights", log_weights, chain, draw) - view.log_weight)
+                weights = np.exp(finite_block("log_weights", log_weights, chain, draw) - view.log_weight)
             if not np.isfinite(weights).all():
                 raise BadNumbers(
                     f"log_weights of the chunk that begins at chain {chain}, draw {draw} are larger than those of the pilot by "
@@ -89,50 +87,35 @@ class Opened(NamedTuple):
         first, last = np.searchsorted(self.places[1], self.view.parts[[number, number + 1]])
         return (np.arange(len(self.draws))[:, None] * self.draws.shape[1] + np.arange(first, last)).ravel()
 
-    def rows(self, which: np.ndarray) -> Rows:
+    def rows(self, which: np.ndarray) -> ChunkRows:
         """Some of them, at least one."""
         draws, scores, *values = (_rows(array, which) for array in (self.draws, self.scores, *self.values))
         weights = None if self.weights is None else self.weights.ravel()[which]
-        return Rows(*self.view.standardisation(draws, scores), self._integrands(draws, values), weights)
+        return ChunkRows(*self.view.standardisation(draws, scores), self._integrands(draws, values), weights)
 
     def _integrands(self, draws: np.ndarray, values: list[np.ndarray]) -> np.ndarray:
         """(n, q), from the arrays or from the function."""
         function = self.view.function
         if function is None:
             return values[0] if len(values) == 1 else np.concatenate(values, axis=1)
-        f = in_double("values", lambda: evaluated(function, draws))
+        f = in_double("values", lambda: evaluated_in_tiles(function, draws))
         if not np.isfinite(f).all():
-            raise BadNumbers(
-                f"values must be finite; the function gives NaN or infinity in the chunk that begins at chain {self.chain}, "
-                f"draw {self.draw}, first at the draw {draws[np.argwhere(~np.isfinite(f))[0][0]]}"
-            )
+            first = draws[np.argwhere(~np.isfinite(f))[0][0]]
+            where = f"the chunk that begins at chain {self.chain}, draw {self.draw}, first at the draw {first}"
+            raise BadNumbers(f"values must be finite; the function gives NaN or infinity in {where}")
         return f
 
 
-def _checked(name: str, block: Any, chain: int, draw: int) -> np.ndarray:
-    array = np.asarray(block, dtype=np.float64)
-    check_finite(name, array, chain, draw)
-    return array
-
-
 def _rows(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows of (chain, draw, k) by number; without a copy where they follow each other, as they do but for several chains."""
+    """Rows of (chain, draw, k) by number; without a copy where they follow each other, as they do in one chain."""
     flat = array.reshape(-1, array.shape[2])
-    together = rows[-1] - rows[0] + 1 == len(rows)
-    return flat[rows[0] : rows[-1] + 1] if together else flat[rows]
+    return flat[rows[0] : rows[-1] + 1] if rows[-1] - rows[0] + 1 == len(rows) else flat[rows]
 
 
-def evaluated(function: Callable[[Any], Any], draws: Any) -> Float64[np.ndarray, "n m"]:
-    """A function of one draw at an array or tree of arrays (n, …), side by side; in tiles of one shape, so that it is compiled
-    once for all chunks."""
-    n = len(jax.tree.leaves(draws)[0])
-    tiles = []
-    for first in range(0, n, _FUNCTION_ROWS):
-        rows = np.minimum(np.arange(first, first + _FUNCTION_ROWS), n - 1)  # the last one again and again to the tile's end
-        out = _at_tile(function, jax.tree.map(lambda leaf, rows=rows: leaf[rows], draws))
-        columns = [np.asarray(leaf, dtype=np.float64).reshape(len(rows), -1) for leaf in jax.tree.leaves(out)]
-        tiles.append(np.concatenate(columns, axis=1))
-    return np.concatenate(tiles)[:n]
+def evaluated_in_tiles(function: Callable[[Any], Any], draws: Any) -> Float64[np.ndarray, "n m"]:
+    """A function of one draw at an array or tree of arrays (n, …), its results side by side; compiled once for all chunks."""
+    leaves = jax.tree.leaves(tile_by_tile(lambda some: _at_tile(function, some), draws))
+    return np.concatenate([np.asarray(leaf, dtype=np.float64).reshape(len(leaf), -1) for leaf in leaves], axis=1)
 
 
 @eqx.filter_jit

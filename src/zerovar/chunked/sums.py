@@ -4,26 +4,25 @@ Sums merge in a tree of fixed shape, so that which worker did what, when, and ho
 merged is small, so that memory is that of the chunks at work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 
-from ..solvers.moments import Terms, moments
-from ..solvers.terms import Term, summed
-from ..solvers.threads import one_thread
+from ..solvers.algebra.threads import one_thread
+from ..solvers.exact.moments import moments
+from ..solvers.terms import Term, Terms, summed
 from ..std_errors import some_columns
 from .arrays import Chunks, plain_errors
-from .rows import Opened, Rows, View
+from .rows import ChunkRows, Opened, View
 
 _TOGETHER = 8  # statistics that are merged at once
 _SLAB = 16_384  # rows of a chunk that are standardised at a time
 
 
-class Plan(NamedTuple):
+class PassPlan(NamedTuple):
     """What the sums are of: features yet to be fitted, or the g that was trained for each part, in place of features."""
 
     view: View
@@ -31,7 +30,7 @@ class Plan(NamedTuple):
     terms: Terms = ()
     trained: dict[int, tuple[Term, ...]] | None = None  # by the part that it estimates
 
-    def columns(self, part: int, rows: Rows) -> np.ndarray:
+    def columns(self, part: int, rows: ChunkRows) -> np.ndarray:
         """(n, ·) what there is besides the terms: g where it was trained, and the integrands, both in units of these."""
         f = self.view.scaled(rows.f)
         if self.trained is None:
@@ -52,7 +51,7 @@ class Sums(NamedTuple):
     high: Float64[np.ndarray, " q"]
 
 
-def sums_over(chunks: Chunks, plan: Plan) -> Sums:
+def sums_over(chunks: Chunks, plan: PassPlan) -> Sums:
     """The pass, on whichever scheduler Dask is set to."""
     import dask
 
@@ -68,7 +67,7 @@ def sums_over(chunks: Chunks, plan: Plan) -> Sums:
     return total
 
 
-def of_chunk(plan: Plan, *chunk: Any) -> Sums:
+def of_chunk(plan: PassPlan, *chunk: Any) -> Sums:
     """Of one chunk, as `Chunks.tasks` has it."""
     opened = Opened.of(plan.view, *chunk)
     chains, draws = opened.places
@@ -83,7 +82,7 @@ def of_chunk(plan: Plan, *chunk: Any) -> Sums:
     return merged(found)
 
 
-def _of_rows(plan: Plan, part: int, rows: Rows, batch: np.ndarray) -> Sums:
+def _of_rows(plan: PassPlan, part: int, rows: ChunkRows, batch: np.ndarray) -> Sums:
     """Of rows of one part, in the order of their batches."""
     starts = np.flatnonzero(np.diff(batch, prepend=-1))
     matrix, sums = moments(plan.terms, rows.x, rows.s, plan.columns(part, rows), rows.weights, starts)
@@ -91,15 +90,9 @@ def _of_rows(plan: Plan, part: int, rows: Rows, batch: np.ndarray) -> Sums:
     weighted = x if rows.weights is None else x * rows.weights[:, None]
     squared = np.zeros(len(plan.view.parts) - 1)
     squared[part] = len(x) if rows.weights is None else rows.weights @ rows.weights
-    return Sums(
-        {part: matrix},
-        batch[starts],
-        np.concatenate([sums, np.add.reduceat(weighted, starts, axis=0)], axis=1),
-        np.einsum("ij,ij->j", weighted, x),
-        squared,
-        rows.f.min(axis=0),
-        rows.f.max(axis=0),
-    )
+    batches = np.concatenate([sums, np.add.reduceat(weighted, starts, axis=0)], axis=1)
+    squares = np.einsum("ij,ij->j", weighted, x)
+    return Sums({part: matrix}, batch[starts], batches, squares, squared, rows.f.min(axis=0), rows.f.max(axis=0))
 
 
 def merged(parts: Sequence[Sums]) -> Sums:
@@ -112,12 +105,6 @@ def merged(parts: Sequence[Sums]) -> Sums:
     order = np.argsort(numbers, kind="stable")
     starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
     batches = np.add.reduceat(np.concatenate([part.batches for part in parts])[order], starts, axis=0)
-    return Sums(
-        matrices,
-        numbers[order][starts],
-        batches,
-        sum((part.squares for part in parts[1:]), parts[0].squares),
-        sum((part.weights for part in parts[1:]), parts[0].weights),
-        np.min([part.low for part in parts], axis=0),
-        np.max([part.high for part in parts], axis=0),
-    )
+    squares, weights = (reduce(np.add, each) for each in zip(*((part.squares, part.weights) for part in parts), strict=True))
+    low, high = np.min([part.low for part in parts], axis=0), np.max([part.high for part in parts], axis=0)
+    return Sums(matrices, numbers[order][starts], batches, squares, weights, low, high)

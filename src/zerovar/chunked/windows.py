@@ -1,24 +1,26 @@
 """Windows of chunked draws to train on, what comes next being read while the present ones are trained on.
 
-Every epoch deals the chunks out anew into hands of at least four, if they are not large, so that draws from several places of
-several chains are shuffled together; a hand is one window, or is cut into some. Dask reads and prepares the rows, wherever it
+Every epoch deals the chunks out anew into shards of at least four, if they are not large, so that draws from several places of
+several chains are shuffled together; a shard is one window, or is cut into some. Dask reads and prepares the rows, wherever it
 does its work; the training is where the call was made.
 """
 
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from ..solvers.windows import Window, Windows
+from ..points import Points
+from ..solvers.training.windows import Window, Windows
 from .arrays import Chunks, Pilot, plain_errors
-from .rows import Opened, Rows, View
+from .rows import ChunkRows, Opened, View
 
-_ROWS = 131_072  # of a hand, about, or more for as many chunks as these; chunks are not cut
+_ROWS = 131_072  # of a shard, about, or more for as many chunks as these; chunks are not cut
 _CHUNKS = 4
 _BYTES = 2**28  # of its points and scores that these two may not exceed, about
 
@@ -27,7 +29,6 @@ class ChunkWindows(Windows):
     """Of the draws in some parts; a context, whose end ends the reading ahead."""
 
     def __init__(self, chunks: Chunks, view: View, parts: Sequence[int], pilot: Pilot, seed: int):
-        d = chunks.shape[2]
         self._view, self._parts, self._seed = view, list(parts), seed
         part = np.searchsorted(view.parts, pilot.draw, side="right") - 1
         self.rows = np.flatnonzero(np.isin(part, self._parts))  # of the pilot, that lie in the parts
@@ -37,20 +38,18 @@ class ChunkWindows(Windows):
         self._weight = float(np.mean(share / share.max()))  # of a draw, on average
         of_chains, of_draws, _ = chunks.draws.chunks
         last = np.cumsum(of_draws)
-        inside = sum(
-            np.clip(view.parts[part + 1], last - of_draws, last) - np.clip(view.parts[part], last - of_draws, last)
-            for part in self._parts
-        )
+        edges = [np.clip(edge, last - of_draws, last) for edge in view.parts]  # of the parts, chunk by chunk
+        inside = sum(edges[part + 1] - edges[part] for part in self._parts)
         sizes = np.outer(of_chains, inside).ravel()
         self._tasks = [task for task, size in zip(chunks.tasks(), sizes, strict=True) if size]
         sizes = np.sort(sizes[sizes > 0])[::-1]
         self.draws = int(sizes.sum())
-        wanted = max(min(max(_ROWS, _CHUNKS * float(sizes.mean())), _BYTES / (16 * d)), 1.0)
-        self._hands = min(max(round(self.draws / wanted), 1), len(sizes))
-        self._largest = int(sizes[: -(-len(sizes) // self._hands)].sum())
-        self._cuts, self.count, self.most = 1, self._hands, self._largest
+        wanted = max(min(max(_ROWS, _CHUNKS * float(sizes.mean())), _BYTES / (16 * chunks.shape[2])), 1.0)
+        self._shards = min(max(round(self.draws / wanted), 1), len(sizes))
+        self._largest = int(sizes[: -(-len(sizes) // self._shards)].sum())
+        self._cuts, self.count, self.most = 1, self._shards, self._largest
         self._thread = ThreadPoolExecutor(1)
-        self._read: dict[int, Future[Window]] = {}  # hands: the present one and the next
+        self._read: dict[int, Future[Window]] = {}  # shards: the present one and the next
 
     def hold_out(self, rows: np.ndarray) -> None:
         self._held = self._pilot[rows]
@@ -58,24 +57,26 @@ class ChunkWindows(Windows):
 
     def cut(self, most: int) -> None:
         self._cuts = -(-self._largest // max(most, 1))
-        self.count, self.most = self._hands * self._cuts, -(-self._largest // self._cuts)
+        self.count, self.most = self._shards * self._cuts, -(-self._largest // self._cuts)
 
     def __call__(self, number: int) -> Window:
         time, place = divmod(number, self._cuts)
-        hand = time if self._hands > 1 else 0  # which is there already
-        last = hand if self._hands == 1 or (time + 1) * self._cuts >= self.rounds else hand + 1
-        wanted = range(hand, last + 1)
+        shard = time if self._shards > 1 else 0  # which is there already
+        last = shard if self._shards == 1 or (time + 1) * self._cuts >= self.rounds else shard + 1
+        wanted = range(shard, last + 1)
         # A client of Dask may be set for this context only, and threads have contexts of their own
         self._read = {
-            k: self._read.get(k) or self._thread.submit(contextvars.copy_context().run, self._hand, k) for k in wanted
+            k: self._read.get(k) or self._thread.submit(contextvars.copy_context().run, self._shard, k) for k in wanted
         }
         with plain_errors():
-            rows = self._read[hand].result()
-        if len(rows.x) < self._cuts:
-            return rows._replace(probabilities=rows.probabilities / self._cuts)
-        mixed = np.random.default_rng([self._seed, 6, time]).permutation(len(rows.x))
+            rows = self._read[shard].result()
+        if len(rows.points) < self._cuts:
+            p = rows.points.probabilities / self._cuts
+            return Window(dataclasses.replace(rows.points, probabilities=p), rows.values)
+        mixed = np.random.default_rng([self._seed, 6, time]).permutation(len(rows.points))
         some = mixed[slice(*(len(mixed) * k // self._cuts for k in (place, place + 1)))]
-        return Window(*(array[some] for array in rows))
+        x, s, p = (array[some] for array in (rows.points.x, rows.points.s, rows.points.probabilities))
+        return Window(Points(x, s, p), rows.values[some])
 
     def __enter__(self) -> ChunkWindows:
         return self
@@ -84,24 +85,24 @@ class ChunkWindows(Windows):
         self._read = {}
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _hand(self, number: int) -> Window:
+    def _shard(self, number: int) -> Window:
         """Of all windows that it is cut into."""
         import dask
 
-        epoch, place = divmod(number, self._hands)
+        epoch, place = divmod(number, self._shards)
         dealt = np.random.default_rng([self._seed, 4, epoch]).permutation(len(self._tasks))
         shared = dask.delayed((self._view, self._parts, self._held), traverse=False, pure=False)
         of_chunk = dask.delayed(rows_of_chunk, pure=False)
-        tasks = [of_chunk(shared, *self._tasks[k]) for k in np.array_split(dealt, self._hands)[place]]
+        tasks = [of_chunk(shared, *self._tasks[k]) for k in np.array_split(dealt, self._shards)[place]]
         found = [rows for rows in dask.compute(*tasks, traverse=False) if rows is not None]
         if not found:
-            return self._hand(number + 1)  # of a chunk with hardly any rows all were held out
+            return self._shard(number + 1)  # of a chunk with hardly any rows all were held out
         weights = np.concatenate([np.ones(len(rows.x)) if rows.weights is None else rows.weights for rows in found])
         x, s, f = (np.concatenate([getattr(rows, name) for rows in found]) for name in ("x", "s", "f"))
-        return Window(x, s, f, weights / (self._weight * self.draws))
+        return Window(Points(x, s, weights / (self._weight * self.draws)), f)
 
 
-def rows_of_chunk(shared: tuple[View, list[int], np.ndarray], *chunk: Any) -> Rows | None:
+def rows_of_chunk(shared: tuple[View, list[int], np.ndarray], *chunk: Any) -> ChunkRows | None:
     """Those of some parts that count and are not held out, of a chunk as `Chunks.tasks` has it."""
     view, parts, held = shared
     opened = Opened.of(view, *chunk)

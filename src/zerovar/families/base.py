@@ -16,15 +16,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..io.archive import Storable
 from ..operators import Operator
 
-Points = Float[Array, "n d"]
-Others = Float[Array, "m d"]
+Nd = Float[Array, "n d"]
+Md = Float[Array, "m d"]
 
 
-class Family(eqx.Module):
+class Family(Storable, eqx.Module):
     """A set of functions g_θ with mean zero under the target."""
 
     @property
@@ -68,13 +69,13 @@ class LinearFamily(Family):
         """p in d dimensions, or None if only the Gram is finite."""
 
     @abstractmethod
-    def features(self, x: Points, s: Points) -> Float[Array, "n p"]:
+    def features(self, x: Nd, s: Nd) -> Float[Array, "n p"]:
         """φ(x, s), scaled by the square roots of the weights, so that features · featuresᵀ is the Gram."""
 
     def resolve(self, x: np.ndarray, values: np.ndarray) -> LinearFamily:
         return self
 
-    def apply(self, x: Points, s: Points, theta: Float[Array, "p q"]) -> Float[Array, "n q"]:
+    def apply(self, x: Nd, s: Nd, theta: Float[Array, "p q"]) -> Float[Array, "n q"]:
         """features @ theta, where there is a way to it without the features; `work` then says so."""
         return self.features(x, s) @ theta
 
@@ -82,7 +83,7 @@ class LinearFamily(Family):
         """Multiplications of `apply` a draw and integrand, or None if there are no features."""
         return self.num_features(d)
 
-    def gram(self, x: Points, s: Points, y: Others, t: Others) -> Float[Array, "n m"]:
+    def gram(self, x: Nd, s: Nd, y: Md, t: Md) -> Float[Array, "n m"]:
         """k₀((x, s), (y, t))."""
         return self.features(x, s) @ self.features(y, t).T
 
@@ -93,9 +94,66 @@ class LinearFamily(Family):
     def separated(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
         return self, ()
 
-    def on_coefficients(self, x: np.ndarray, s: np.ndarray) -> LinearFamily:
-        """The same functions, as features whose plain coefficients are what `L2` penalises; x, s (m, d) serve as centres."""
+    def by_features(self, d: int) -> tuple[LinearFamily | None, LinearFamily | None]:
+        """The part that has features in d dimensions, and the part that has only a Gram; None where there is none."""
+        return (None, self) if self.num_features(d) is None else (self, None)
+
+    def unweighted(self) -> LinearFamily:
+        """The same functions with unit weights, those that are infinite or zero as they are."""
         return self
+
+    @property
+    def length_scale_power(self) -> float:
+        """The power of its own length-scales with which its Gram shrinks as they grow: tuning holds weights against that."""
+        return 0.0
+
+    def on_coefficients(self, x: np.ndarray, s: np.ndarray) -> LinearFamily:
+        """Features whose plain coefficients are what `L2` penalises: unit weights, and translates at x, s (m, d) in place of
+        what has only a Gram."""
+        finite, infinite = self.unweighted().by_features(x.shape[1])
+        found = joined((finite, None if infinite is None else infinite.translates(x, s)))
+        assert found is not None
+        return found
+
+    def translates(self, points: Any, scores: Any, lift: Any = None) -> Translates:
+        """The span of the Gram's columns at some points (m, d), a family with features."""
+        return Translates(self, points, scores, lift)
+
+    @property
+    def translated(self) -> Translates | None:
+        """This family, if it is a span of translates: its features are columns of another family's Gram."""
+        return None
+
+
+class NonlinearFamily(Family):
+    """A family whose parameters are trained: a module g(x, s) with arrays inside."""
+
+    probes: eqx.AbstractVar[int]  # random directions an estimate of g takes while training; 0 if it is exact
+
+    @abstractmethod
+    def built(self, d: int, q: int, rng: np.random.Generator) -> NonlinearFamily:
+        """With parameters in double precision, for q integrands in d dimensions."""
+
+    @abstractmethod
+    def stirred(self, rng: np.random.Generator) -> NonlinearFamily:
+        """With typical parameters in place of those that training starts from."""
+
+    @abstractmethod
+    def __call__(self, x: Nd, s: Nd) -> Float[Array, "n q"]:
+        """g, exact."""
+
+    @abstractmethod
+    def probed(self, x: Nd, s: Nd, key: PRNGKeyArray) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
+        """Two independent unbiased estimates of g."""
+
+    @abstractmethod
+    def floats(self, d: int) -> int:
+        """About how many numbers g at one point holds in memory at once."""
+
+    @property
+    def starts_at_zero(self) -> bool:
+        """Whether g is zero with the parameters that it was built with."""
+        return False
 
 
 class BasisFamily(LinearFamily):
@@ -107,7 +165,7 @@ class BasisFamily(LinearFamily):
     def basis(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
         """All basis functions at one point: (p,) potentials, or (p, d) vector fields."""
 
-    def features(self, x: Points, s: Points) -> Float[Array, "n p"]:
+    def features(self, x: Nd, s: Nd) -> Float[Array, "n p"]:
         return jax.vmap(lambda point, score: self.operator(self.basis, point, score))(x, s)
 
 
@@ -140,9 +198,6 @@ class Sum(_OfParts, LinearFamily):
     def resolve(self, x, values):
         return Sum(tuple(part.resolve(x, values) for part in self.parts))
 
-    def on_coefficients(self, x, s):
-        return Sum(tuple(part.on_coefficients(x, s) for part in self.parts))
-
     def num_features(self, d):
         sizes = [part.num_features(d) for part in self.parts]
         return None if None in sizes else sum(sizes)
@@ -166,6 +221,13 @@ class Sum(_OfParts, LinearFamily):
         penalised, free = zip(*(part.split() for part in self.parts), strict=True)
         return joined(penalised), joined(free)
 
+    def by_features(self, d):
+        finite, infinite = zip(*(part.by_features(d) for part in self.parts), strict=True)
+        return joined(finite), joined(infinite)
+
+    def unweighted(self):
+        return Sum(tuple(part.unweighted() for part in self.parts))
+
 
 class Ensemble(_OfParts):
     """A sum with parts that are not linear in their parameters."""
@@ -178,6 +240,32 @@ class Ensemble(_OfParts):
     def separated(self):
         linear = tuple(part for part in self.parts if isinstance(part, LinearFamily))
         return joined(linear), tuple(part for part in self.parts if not isinstance(part, LinearFamily))
+
+
+class Wrapper(LinearFamily):
+    """A linear family in other coordinates: parts of it are parts of the family inside, wrapped in the same way."""
+
+    family: eqx.AbstractVar[LinearFamily]
+
+    @abstractmethod
+    def around(self, family: LinearFamily) -> LinearFamily:
+        """Another family in the same coordinates."""
+
+    def inner_dimension(self, d: int) -> int:
+        """Of the coordinates that the family inside sees."""
+        return d
+
+    def split(self):
+        return self._each(self.family.split())
+
+    def by_features(self, d):
+        return self._each(self.family.by_features(self.inner_dimension(d)))
+
+    def unweighted(self):
+        return self.around(self.family.unweighted())
+
+    def _each(self, parts):
+        return tuple(None if part is None else self.around(part) for part in parts)
 
 
 class Translates(LinearFamily):
@@ -203,37 +291,16 @@ class Translates(LinearFamily):
         columns = self.family.gram(x, s, self.points, self.scores)
         return columns if self.lift is None else columns @ self.lift
 
+    @property
+    def translated(self):
+        return self
+
 
 def parts_of(family: Family) -> tuple[Family, ...]:
     return family.parts if isinstance(family, (Sum, Ensemble)) else (family,)
 
 
-def hyper_parameters(family: Any) -> list[Any]:
-    """Logarithms of all hyper-parameters: scales of kernels, weights of parts (0 for those that are absent or free)."""
-    leaves = jax.tree.leaves(family)
-    return [np.log(np.where(may_change, leaf, 1.0)) for leaf, may_change in zip(leaves, are_open(family), strict=True)]
-
-
-def with_hyper_parameters(family: Any, logarithms: list[Any]) -> Any:
-    """The family (or tuple of families) with these in place of its own; traced or not."""
-    leaves, rebuild = jax.tree.flatten(family)
-    numpy = jnp if any(isinstance(new, jax.core.Tracer) for new in logarithms) else np
-    given = zip(leaves, are_open(family), logarithms, strict=True)
-    values = [numpy.where(may_change, numpy.exp(new), leaf) for leaf, may_change, new in given]
-    return jax.tree.unflatten(rebuild, values)
-
-
-def are_open(family: Any) -> list[Any]:
-    """Which entries of each leaf may change: not weights that say absent (0) or free (infinite), and not directions."""
-    paths = jax.tree_util.tree_flatten_with_path(family)[0]
-    return [(leaf > 0) & (leaf < np.inf) & (last_name(path) != "directions") for path, leaf in paths]
-
-
-def last_name(path: Any) -> str:
-    """The field that a leaf is kept in."""
-    return getattr(path[-1], "name", "") if path else ""
-
-
 def joined(parts: tuple[LinearFamily | None, ...]) -> LinearFamily | None:
-    found = tuple(part for part in parts if part is not None)
+    """Their sum, in one level; None if there are none."""
+    found = tuple(inner for part in parts if part is not None for inner in (part.parts if isinstance(part, Sum) else (part,)))
     return Sum(found) if len(found) > 1 else (found[0] if found else None)

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..hyper import WEIGHT
 from ..kernels import AbstractKernel, Gaussian, median_heuristic, positive
-from .base import LinearFamily, Translates
+from .base import LinearFamily
 
 
 class Kernel(LinearFamily):
@@ -29,7 +30,7 @@ class Kernel(LinearFamily):
 
     base: AbstractKernel
     order: int = eqx.field(static=True)
-    weight: np.ndarray
+    weight: np.ndarray = eqx.field(metadata=WEIGHT)
 
     def __init__(self, base: AbstractKernel | None = None, order: int = 1, weight: Any = 1.0):
         base = Gaussian() if base is None else base
@@ -61,18 +62,19 @@ class Kernel(LinearFamily):
     def features(self, x, s):
         raise TypeError("A kernel family has no finite features; use its gram, or Translates at some points")
 
-    def with_unit_weight(self) -> Kernel:
-        return Kernel(self.base, self.order)
+    @property
+    def length_scale_power(self):
+        return 2.0 * self.order
 
-    def on_coefficients(self, x, s):
-        return Translates(self.with_unit_weight(), x, s)
+    def unweighted(self):
+        return Kernel(self.base, self.order)
 
     def gram(self, x, s, y, t):
         stein = first_order if self.order == 1 else second_order
-        return self.weight * stein(self.base, Products.of(x, s, y, t))
+        return self.weight * stein(self.base, InnerProducts.of(x, s, y, t))
 
 
-class Products(NamedTuple):
+class InnerProducts(NamedTuple):
     """All inner products between two sets of points with scores, as (n, m) or broadcastable arrays."""
 
     d: int
@@ -87,17 +89,17 @@ class Products(NamedTuple):
     tx: Float[Array, "n m"]
 
     @staticmethod
-    def of(x, s, y, t) -> Products:
+    def of(x, s, y, t) -> InnerProducts:
         p, q = jnp.sum(x * x, axis=1)[:, None], jnp.sum(y * y, axis=1)[None, :]
         xy = x @ y.T
         z = p + q - 2 * xy
         # A distance that is nothing but the rounding of p + q − 2xy is zero: exact on the diagonal, where it matters
         z = jnp.where(z < 50 * jnp.finfo(z.dtype).eps * (p + q), 0.0, z)
         sx, ty = jnp.sum(s * x, axis=1)[:, None], jnp.sum(t * y, axis=1)[None, :]
-        return Products(x.shape[1], p, q, z, xy, s @ t.T, sx, ty, s @ y.T, x @ t.T)
+        return InnerProducts(x.shape[1], p, q, z, xy, s @ t.T, sx, ty, s @ y.T, x @ t.T)
 
 
-def first_order(base: AbstractKernel, m: Products) -> Float[Array, "n m"]:
+def first_order(base: AbstractKernel, m: InnerProducts) -> Float[Array, "n m"]:
     """∇ₓ·∇ᵧk + s·∇ᵧk + t·∇ₓk + s·t k."""
     k = _derivatives(base, m)
     sd, td = m.sx - m.sy, m.tx - m.ty  # s·D, t·D
@@ -113,7 +115,7 @@ def first_order(base: AbstractKernel, m: Products) -> Float[Array, "n m"]:
     )
 
 
-def second_order(base: AbstractKernel, m: Products) -> Float[Array, "n m"]:
+def second_order(base: AbstractKernel, m: InnerProducts) -> Float[Array, "n m"]:
     """LₓLᵧk with L = Δ + score·∇.
 
     Lₓk = a + (s·x) 2k_p + (s·D) 2k_z with a = Δₓk; then Lᵧ of each term by the product rule, where y enters s·D too.
@@ -150,7 +152,7 @@ def second_order(base: AbstractKernel, m: Products) -> Float[Array, "n m"]:
     )
 
 
-def _derivatives(base: AbstractKernel, m: Products) -> Callable[[int, int, int], Any]:
+def _derivatives(base: AbstractKernel, m: InnerProducts) -> Callable[[int, int, int], Any]:
     return lambda i, j, l: base.derivative((i, j, l), m.p, m.q, m.z)
 
 

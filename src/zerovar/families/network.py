@@ -19,8 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..io.archive import Storable, register_functions
 from ..operators import Langevin, Operator, ScalarLangevin
-from .base import Family, Points
+from .base import Nd, NonlinearFamily
 
 # Files name them by these keys. All but the last have a bounded second derivative, which is what a Laplacian needs.
 ACTIVATIONS: dict[str, Callable] = {
@@ -31,6 +32,7 @@ ACTIVATIONS: dict[str, Callable] = {
     "sine": jnp.sin,
     "relu": jax.nn.relu,
 }
+register_functions(ACTIVATIONS)
 
 
 def activation_name(function: Any) -> str | None:
@@ -41,17 +43,22 @@ def activation_name(function: Any) -> str | None:
 Layers = tuple[tuple[Any, ...], ...]  # (weight (in, out), bias (out,)) of each
 
 
-class Architecture(eqx.Module):
+class Architecture(Storable, eqx.Module):
     """A network before it knows its sizes: `built(d, outputs, rng)` is the module with parameters, x (d,) → (outputs,)."""
 
-    width: eqx.AbstractVar[int]
-    depth: eqx.AbstractVar[int]
-    activation: eqx.AbstractVar[Callable]
-    layers: eqx.AbstractVar[Layers]  # none before it is built
+    width: int = eqx.field(static=True, default=32)
+    depth: int = eqx.field(static=True, default=2)
+    activation: Callable = eqx.field(static=True, default=jax.nn.swish)
+    layers: Layers = ()  # none before it is built
 
-    @abstractmethod
-    def with_layers(self, layers: Any) -> Architecture:
-        """The same with these layers."""
+    def __init__(self, width: int = 32, depth: int = 2, activation: Callable = jax.nn.swish, layers: Any = ()):
+        for name, number in (("width", width), ("depth", depth)):
+            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
+                raise ValueError(f"{type(self).__name__}: {name} must be a positive integer; got {number!r}")
+        if not callable(activation):
+            raise ValueError(f"{type(self).__name__}: activation must be a function such as jax.numpy.tanh; got {activation!r}")
+        self.width, self.depth, self.activation = int(width), int(depth), activation
+        self.layers = tuple(tuple(layer) for layer in layers)
 
     @abstractmethod
     def hidden(self, x: Float[Array, " d"]) -> Float[Array, " width"]:
@@ -78,7 +85,7 @@ class Architecture(eqx.Module):
         sizes = self.sizes(d, outputs)
         layers = [(rng.normal(size=size) / math.sqrt(size[0]), 0.5 * rng.normal(size=size[1])) for size in sizes]
         layers[-1] = (np.zeros(sizes[-1]), np.zeros(sizes[-1][1]))
-        return self.with_layers(layers)
+        return type(self)(self.width, self.depth, self.activation, layers)
 
     def describe(self) -> str:
         name = activation_name(self.activation)
@@ -87,19 +94,6 @@ class Architecture(eqx.Module):
 
 class MLP(Architecture):
     """`depth` hidden layers of `width` units."""
-
-    width: int = eqx.field(static=True)
-    depth: int = eqx.field(static=True)
-    activation: Callable = eqx.field(static=True)
-    layers: Layers
-
-    def __init__(self, width: int = 32, depth: int = 2, activation: Callable = jax.nn.swish, layers: Any = ()):
-        _check_architecture("MLP", width, depth, activation)
-        self.width, self.depth, self.activation = int(width), int(depth), activation
-        self.layers = tuple(tuple(layer) for layer in layers)
-
-    def with_layers(self, layers):
-        return MLP(self.width, self.depth, self.activation, layers)
 
     def sizes(self, d, outputs):
         inner = [d, *[self.width] * self.depth, outputs]
@@ -113,19 +107,6 @@ class MLP(Architecture):
 
 class ResNet(Architecture):
     """`depth` blocks h + W activation(h V + b), between a first hidden layer and the output."""
-
-    width: int = eqx.field(static=True)
-    depth: int = eqx.field(static=True)
-    activation: Callable = eqx.field(static=True)
-    layers: Layers
-
-    def __init__(self, width: int = 32, depth: int = 2, activation: Callable = jax.nn.swish, layers: Any = ()):
-        _check_architecture("ResNet", width, depth, activation)
-        self.width, self.depth, self.activation = int(width), int(depth), activation
-        self.layers = tuple(tuple(layer) for layer in layers)
-
-    def with_layers(self, layers):
-        return ResNet(self.width, self.depth, self.activation, layers)
 
     def sizes(self, d, outputs):
         return [(d, self.width), *[(self.width, self.width)] * (2 * self.depth), (self.width, outputs)]
@@ -142,7 +123,7 @@ def _output_shape(module: Any, d: int) -> tuple[int, ...]:
     return jax.eval_shape(module, jax.ShapeDtypeStruct((d,), jnp.zeros(()).dtype)).shape
 
 
-class Network(Family):
+class Network(NonlinearFamily):
     """Control variates L u with u a neural network on standardised coordinates, trained by `SGD`.
 
     `module` is an architecture (`MLP()`, `ResNet()`, sizes free) or any Equinox module x (d,) → u. Under `Langevin` (the
@@ -208,9 +189,14 @@ class Network(Family):
 
         return jax.tree.map(moved, self)
 
-    def __call__(self, x: Points, s: Points) -> Float[Array, "n q"]:
+    def __call__(self, x: Nd, s: Nd) -> Float[Array, "n q"]:
         """g at points x with scores s, exact."""
         return jax.vmap(self._one)(x, s)
+
+    @property
+    def starts_at_zero(self):
+        """As a new architecture of ours does, whose output layer is zero."""
+        return isinstance(self.module, Architecture) and not any(np.any(leaf) for leaf in self.module.layers[-1])
 
     def floats(self, d: int) -> int:
         """About how many numbers g at one point holds in memory at once."""
@@ -218,7 +204,7 @@ class Network(Family):
         closed = isinstance(self.module, Architecture) and isinstance(self.operator, Langevin)
         return outputs + self.module.width * d if closed else outputs * d
 
-    def probed(self, x: Points, s: Points, key: PRNGKeyArray) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
+    def probed(self, x: Nd, s: Nd, key: PRNGKeyArray) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
         """Two independent unbiased estimates of g."""
 
         def one(point, score, key):
@@ -263,14 +249,6 @@ class Network(Family):
                 "everywhere, so L u has not mean zero (relu(x) under N(0, 1): −0.399). Use a smooth activation (tanh, "
                 "softplus, swish, sine), or operator=Langevin()"
             )
-
-
-def _check_architecture(kind: str, width: Any, depth: Any, activation: Any) -> None:
-    for name, number in (("width", width), ("depth", depth)):
-        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
-            raise ValueError(f"{kind}: {name} must be a positive integer; got {number!r}")
-    if not callable(activation):
-        raise ValueError(f"{kind}: activation must be a function such as jax.numpy.tanh; got {activation!r}")
 
 
 def _is_smooth(module: Any) -> bool:

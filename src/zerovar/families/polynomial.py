@@ -5,8 +5,6 @@ h_j(x·y) = (x·y)^j / (j!)² (for potentials of degree 2 it is the Frobenius no
 So the sum over C(d+j−1, j) monomials never appears in the Gram: k₀ is the Stein operator applied to h_j in both arguments.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any, NamedTuple
@@ -16,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..hyper import WEIGHT
 from ..operators import Langevin, Operator, ScalarLangevin
 from .base import BasisFamily
 
@@ -35,7 +34,7 @@ class Polynomial(BasisFamily):
     degree: int = eqx.field(static=True)
     coordinates: tuple[int, ...] | None = eqx.field(static=True)
     operator: Operator
-    weight: np.ndarray
+    weight: np.ndarray = eqx.field(metadata=WEIGHT)
     # Which degrees are penalised and which are free is structure, not a number that a compiled program may vary.
     penalised: tuple[int, ...] = eqx.field(static=True)
     free: tuple[int, ...] = eqx.field(static=True)
@@ -104,7 +103,7 @@ class Polynomial(BasisFamily):
                 f"{self.describe()}: coordinates must lie in 0 … {d - 1} for draws with d = {d}; got {max(self.coordinates)}"
             )
 
-    def on_coefficients(self, x, s):
+    def unweighted(self):
         unit = np.where(np.isinf(self.weight), np.inf, self.weight > 0)
         return Polynomial(self.degree, self.coordinates, self.operator, unit)
 

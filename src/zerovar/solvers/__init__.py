@@ -1,10 +1,22 @@
-"""Solvers: how the parameters of a family are found."""
+"""Solvers: how the parameters of a family are found.
+
+A solver prepares what does not depend on the integrands, and what it prepares then solves for any of them. `exact` factorises,
+`iterative` multiplies, `training` takes random batches; `algebra` is what they share, `default` chooses among them by cost.
+"""
 
 from .base import Prepared as Prepared
+from .base import Problem as Problem
 from .base import Result as Result
 from .base import Solution as Solution
 from .base import Solver as Solver
-from .cg import CG as CG
-from .choice import default_solver as default_solver
-from .exact import Exact as Exact
-from .sgd import SGD as SGD
+from .default import default_solver as default_solver
+from .exact.solver import Exact as Exact
+from .exact.solver import Nystrom as Nystrom
+from .exact.solver import Spectral as Spectral
+from .iterative.solver import CG as CG
+from .stats import FitStats as FitStats
+from .terms import LinearTerm as LinearTerm
+from .terms import NetworkTerm as NetworkTerm
+from .terms import Term as Term
+from .training.solver import SGD as SGD
+from .training.solver import DualSGD as DualSGD

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
 
 import numpy as np
-from jaxtyping import Float64, Int
-from scipy.linalg import lapack
+from jaxtyping import Float64
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..families import Family, LinearFamily
+from ..io.archive import storable
 from ..objectives import Objective
+from ..points import Points
+from .algebra.dense import Groups
+from .stats import FitStats
 from .terms import Term
 
 Values = Float64[np.ndarray, "m q"]
-Groups = Sequence[np.ndarray]  # of row numbers
 
 
+@storable
 class Result(enum.Enum):
     """How a solve ended. The value is the message."""
 
@@ -45,7 +50,7 @@ class Result(enum.Enum):
     STALLED = (
         "conjugate gradients stopped before they converged; the control variate is valid, but not the best "
         "(stats['error_left'] estimates how far its intercept is from the exact fit's, in standard errors). "
-        "Raise max_iterations, rank or the Ridge, or use solver=Exact(centres=…)"
+        "Raise max_iterations, rank or the Ridge, or use solver=Nystrom(…)"
     )
     INTERRUPTED = "the fit was interrupted; the best so far was taken (stats['epochs'] or ['iterations'] says how far it came)"
 
@@ -54,24 +59,22 @@ class Result(enum.Enum):
         return self in (Result.COLLINEAR, Result.SINGULAR, Result.DIVERGED)
 
 
-class ChainOrder(NamedTuple):
-    """The chain that distinct draws were merged from."""
-
-    group: Int[np.ndarray, " n"]  # the distinct draw that each draw of the chain is
-    stretch: Int[np.ndarray, " n"]  # rows of one number follow each other without a gap
-
-
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A linear least-squares problem on standardised points: x, s (m, d), probabilities (m,), and strengths of penalties."""
+    """A linear least-squares problem on standardised points, with the strengths of its penalties."""
 
     family: LinearFamily
-    x: Float64[np.ndarray, "m d"]
-    s: Float64[np.ndarray, "m d"]
-    probabilities: Float64[np.ndarray, " m"]
+    points: Points
     ridge: float
     l1: float
     intercept_variance: float
+
+    @property
+    def penalised(self) -> LinearFamily:
+        """The part that the ridge holds."""
+        found = self.family.split()[0]
+        assert found is not None, "a dual needs a penalised part"
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +89,8 @@ class Solution:
 class Prepared(ABC):
     """What is computed once a family and sample, and then serves any integrands; `result` and `stats` are of the last solve."""
 
-    result: Result
-    stats: dict[str, Any]
+    result: Result = Result.OK
+    stats: FitStats
 
     @abstractmethod
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
@@ -105,31 +108,10 @@ class Prepared(ABC):
         raise ValueError("The intercept of this fit (trained, or with an L1 penalty) is no linear function of the integrand")
 
 
-def solve_group(block: np.ndarray, right: np.ndarray, otherwise: np.ndarray, smallest: float = 0.0) -> np.ndarray:
-    """block⁻¹ right for the positive block of a group that is left out, or `otherwise` where it is singular.
-
-    It is singular when the remaining draws do not determine the fit. Nothing can then be predicted for the group, and its
-    residuals are those without a control variate, the honest large ones.
-    """
-    factor, info = lapack.dpotrf(block, lower=1)
-    if info or factor.diagonal().min() ** 2 < smallest:
-        return otherwise
-    return lapack.dpotrs(factor, right, lower=1)[0]
-
-
-def packed(groups: Groups, most: int) -> Iterator[tuple[np.ndarray, list[slice]]]:
-    """Whole groups together, up to `most` rows or one group: their row numbers, and where each group is among them."""
-    waiting: list[np.ndarray] = []
-    for k, group in enumerate(groups):
-        waiting.append(group)
-        if k + 1 == len(groups) or sum(map(len, waiting)) + len(groups[k + 1]) > most:
-            ends = np.cumsum([0, *map(len, waiting)])
-            yield np.concatenate(waiting), [slice(*pair) for pair in pairwise(ends)]
-            waiting = []
-
-
-def check_sizes(family: LinearFamily, unpenalised: int | None, m: int, d: int) -> None:
-    """That so many terms, which no penalty holds, and the intercept are determined."""
+def check_sizes(family: LinearFamily, m: int, d: int, held: bool = True) -> None:
+    """That the intercept and the terms that no penalty holds are determined; `held`: whether one holds any."""
+    free = family.split()[1] if held else family
+    unpenalised = None if free is None else free.num_features(d)
     if unpenalised is not None and unpenalised + 1 > m:
         raise ValueError(
             f"{family.describe()} has {unpenalised} unpenalised terms and an intercept in d = {d}, but there are only {m} "
@@ -147,26 +129,42 @@ def only_its_own_ridge(ridge: float | None) -> None:
     """For factorisations that serve one ridge."""
     if ridge is not None:
         raise ValueError(
-            "another ridge on the same factorisation needs solver=Exact(spectral=True); this fit was factorised for one ridge"
+            "another ridge on the same factorisation needs solver=Spectral(); this fit was factorised for one ridge"
         )
+
+
+def check_integers(solver: Solver, *names: str) -> None:
+    """That these options are integers of at least 1, where they are given."""
+    for name in names:
+        value = getattr(solver, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
+            raise ValueError(f"{type(solver).__name__}: {name} must be an integer of at least 1; got {value!r}")
+
+
+@contextlib.contextmanager
+def progress_bar(name: str, total: int, wanted: bool) -> Iterator[Callable[[int, str], None]]:
+    """A bar on a terminal, nothing elsewhere; it is shown once told how much is done, with a remark, unless that is all."""
+    columns = (TextColumn(name), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not (wanted and sys.stderr.isatty()))
+    task = bar.add_task("", total=total)
+
+    def show(done: int, remark: str) -> None:
+        bar.update(task, completed=done, description=remark)
+        if done < total:
+            bar.start()
+
+    try:
+        yield show
+    finally:
+        bar.stop()
 
 
 class Solver(ABC):
     """How θ is found."""
 
     @abstractmethod
-    def prepare(
-        self,
-        family: Family,
-        objective: Objective,
-        x: np.ndarray,
-        s: np.ndarray,
-        probabilities: np.ndarray,
-        seed: int = 0,
-        order: ChainOrder | None = None,
-    ) -> Prepared:
-        """Everything that does not depend on the integrands; x, s standardised. `seed` is for whatever is random, `order` for
-        objectives that depend on how the draws follow each other."""
+    def prepare(self, family: Family, objective: Objective, points: Points, seed: int = 0) -> Prepared:
+        """Everything that does not depend on the integrands, at distinct, standardised points; `seed` is for what is random."""
 
     def leaves_out(self, objective: Objective) -> bool:
         """Whether leave-out residuals, and so an in-sample standard error, come in closed form."""

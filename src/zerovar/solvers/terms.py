@@ -1,22 +1,20 @@
 """What a fit consists of: functions with their trained parameters, evaluated on the host in compiled tiles."""
 
-from __future__ import annotations
-
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Float64
 
-from ..families import LinearFamily, Network
-from .blocks import Matrix, evaluate, in_tiles
+from ..families import LinearFamily, NonlinearFamily
+from ..io.archive import Storable
+from .algebra.tiles import Matrix, evaluate, in_tiles
 
 
-class Term(ABC):
+class Term(Storable, ABC):
     """One summand of g."""
 
     @abstractmethod
@@ -42,23 +40,36 @@ class LinearTerm(Term):
 
 def linear_terms(families: Sequence[LinearFamily], theta: Float64[np.ndarray, "p q"], d: int) -> tuple[LinearTerm, ...]:
     """A term a family, from the coefficients of all their features in d dimensions, side by side."""
-    sizes = [family.num_features(d) or 0 for family in families]
-    shares = np.split(theta, np.cumsum(sizes)[:-1])
-    return tuple(LinearTerm(*pair) for pair in zip(families, shares, strict=True))
+    ends = np.cumsum([width(family, d) for family in families])
+    return tuple(LinearTerm(*pair) for pair in zip(families, np.split(theta, ends)[:-1], strict=True))
+
+
+Terms = tuple[LinearFamily, ...]
+
+
+def arranged(family: LinearFamily, d: int) -> tuple[Terms, Float64[np.ndarray, " p"]]:
+    """The family in parts, penalised ones first, and for each feature 1 where a ridge holds it and 0 where it is free."""
+    penalised, free = family.split()
+    parts = [(term, held) for term, held in ((penalised, 1.0), (free, 0.0)) if term is not None]
+    return tuple(term for term, _ in parts), np.concatenate([np.full(width(term, d), held) for term, held in parts])
+
+
+def width(term: LinearFamily, d: int) -> int:
+    """How many features it has."""
+    p = term.num_features(d)
+    assert p is not None, "a family without features has only a Gram"
+    return p
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkTerm(Term):
     """A trained network; `scale` (q,) is the unit of each integrand that it was trained in."""
 
-    network: Network
+    network: NonlinearFamily
     scale: Any
 
     def __call__(self, x, s):
-        values = in_tiles(lambda a, b: _values(self.network, a, b), x, s, self.network.floats(x.shape[1]))
-        return values * self.scale
+        return in_tiles(lambda a, b: _values(self.network, a, b), x, s, self.network.floats(x.shape[1])) * self.scale
 
 
-@eqx.filter_jit
-def _values(network: Network, x: Any, s: Any) -> jax.Array:
-    return network(x, s)
+_values = eqx.filter_jit(lambda network, x, s: network(x, s))

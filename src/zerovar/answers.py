@@ -1,0 +1,137 @@
+"""An answer: a value for each integrand, what each draw adds to it, and how small its error may be called.
+
+Whatever the family, split and route, an answer is one record. n times what a draw adds to the value is its influence; the
+scatter of the influences over the chain is the standard error. Where something is known that scatter does not show, such as a
+bias, it is a lower bound of the error with its reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+
+from .families import Family
+from .fitting import Method, fitted_to
+from .solvers import FitStats, Result, default_solver
+from .splits import OutOfFold, RowNumbers, Split, blocks, cross_fit, in_sample
+from .std_errors import INDEPENDENT, Series, influences_on_mean, standard_error
+from .task import Task
+
+_BLOCK_TIMES = 4  # chains are left out in blocks of this many autocorrelation times
+_NO_BOUND = "scatter over the draws"
+_OWN_BIAS = "the fit's own estimate of its bias"
+
+
+class ErrorBound(NamedTuple):
+    """A standard error is at least `bound` (q,), for this reason."""
+
+    bound: Float64[np.ndarray, " q"]
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Answer:
+    """What a method makes of the draws.
+
+    `influences` (chain, draw, q) are n times what each draw adds to `value` (q,), about zero. `rows` are the draws that they
+    are at, where those are not all. `left_out` says that they come from leave-out residuals times the weights of a fitted
+    intercept, and not from the residuals of a plain mean.
+    """
+
+    value: Float64[np.ndarray, " q"]
+    influences: Series
+    stats: FitStats
+    bounds: tuple[ErrorBound, ...] = ()
+    results: tuple[Result, ...] = ()
+    family: Family | None = None
+    rows: RowNumbers | None = None
+    left_out: bool = False
+
+    @staticmethod
+    def of_mean(series: Series, probabilities: Float64[np.ndarray, " n"], stats: FitStats) -> Answer:
+        """The weighted mean of a series, such as f − g."""
+        return Answer(*influences_on_mean(series, probabilities), stats)
+
+    def rescaled(self, centre: Float64[np.ndarray, " q"], unit: Float64[np.ndarray, " q"]) -> Answer:
+        """That of f, where this is the answer of (f − centre) / unit."""
+        bounds = tuple(ErrorBound(unit * bound, reason) for bound, reason in self.bounds)
+        return dataclasses.replace(self, value=centre + unit * self.value, influences=unit * self.influences, bounds=bounds)
+
+    def std_error(self, scale: Float64[np.ndarray, " q"]) -> tuple[Float64[np.ndarray, " q"], tuple[str, ...]]:
+        """Standard errors and what each rests on; `scale` (q,) is the size of the integrands' values, whose rounding bounds
+        every error from below."""
+        error = standard_error(self.influences, scale)
+        reasons = [_NO_BOUND] * len(error)
+        for bound, reason in self.bounds:
+            reasons = [reason if up else before for up, before in zip(bound > error, reasons, strict=True)]
+            error = np.maximum(error, bound)
+        return error, tuple(reasons)
+
+
+def plain_answer(task: Task) -> Answer:
+    """No control variate at all."""
+    stats = FitStats("plain", 0, draws=len(task), distinct_draws=len(task.draws.distinct))
+    return Answer.of_mean(task.sample.by_chain(task.values), task.sample.probabilities, stats)
+
+
+def default_split(task: Task, method: Method) -> Split:
+    """In sample where leave-out residuals come in closed form and are honest, else cross-fitting."""
+    family, objective, solver = method.checked()
+    if solver is None:
+        solver = default_solver(family, len(task), task.sample.dim, task.values.shape[1], objective)
+    return in_sample() if solver.leaves_out(objective) and not family.sees_values else cross_fit()
+
+
+def answer_of(task: Task, method: Method, split: Split) -> Answer:
+    """By one family, fitted and estimated as the split says."""
+    return _out_of_fold(task, method, split) if isinstance(split, OutOfFold) else _in_sample(task, method)
+
+
+def _in_sample(task: Task, method: Method) -> Answer:
+    """The fitted intercept, with influences n w r, w its weights and r the leave-out residuals.
+
+    Leaving draws out moves the intercept by Σ w r over them, exactly, so these are its influences: the weights matter where
+    a rich family gives draws in the tails far more or less than 1/n. Their mean estimates the intercept's own bias. On nine
+    real posteriors that bound lifts the coverage of 1.96 errors by an interpolating kernel from 89 % to 97 %, and leaves
+    polynomials as they are.
+    """
+    if method.family.sees_values:
+        raise ValueError(
+            f"{method.family.describe()} chooses directions by the integrands at all fitting draws, so that in_sample() has no "
+            "honest standard error for it. Use split=cross_fit() or holdout()"
+        )
+    fitted = fitted_to(task.draws, task.values, method, task.seed, task.sample)
+    slow = task.autocorrelation >= INDEPENDENT
+    groups = blocks(task.sample, int(np.ceil(_BLOCK_TIMES * task.autocorrelation))) if slow else None
+    residuals = fitted.leave_out(groups)
+    influences = len(task) * fitted.intercept_weights()[:, None] * residuals
+    bias = ErrorBound(np.abs(influences.mean(axis=0)), _OWN_BIAS)
+    stats = fitted.stats | {"left_out": "single draws" if groups is None else f"{len(groups)} blocks"}
+    return Answer(
+        fitted.intercept,
+        task.sample.by_chain(influences),
+        stats,
+        (bias,),
+        (fitted.result,),
+        fitted.family,
+        left_out=True,
+    )
+
+
+def _out_of_fold(task: Task, method: Method, split: OutOfFold) -> Answer:
+    """The mean of f − g, each draw by a fit that did not see it."""
+    sample, values = task.sample, task.values
+    folds = split.folds(sample)
+    residuals = np.empty_like(values)
+    results = []
+    for fitting, estimating in folds:
+        fitted = fitted_to(task.part(fitting), values[fitting], method, task.seed)
+        residuals[estimating] = values[estimating] - fitted.at(sample.draws[estimating], sample.scores[estimating])
+        results.append(fitted.result)
+    rows = np.sort(np.concatenate([estimating for _, estimating in folds]))
+    series = residuals[rows].reshape(sample.num_chains, -1, values.shape[1])
+    answer = Answer.of_mean(series, sample.points(rows).probabilities, fitted.stats)
+    return dataclasses.replace(answer, results=tuple(results), family=method.family, rows=rows)

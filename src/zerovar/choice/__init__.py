@@ -1,0 +1,6 @@
+"""The control variate for each integrand: candidates, the numbers that decide, and the stack that is made of them."""
+
+from .automatic import Automatic as Automatic
+from .automatic import choose as choose
+from .policy import Policy as Policy
+from .selection import Selection as Selection

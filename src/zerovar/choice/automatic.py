@@ -1,0 +1,132 @@
+"""The control variate chosen for each integrand, and never worse than plain Monte Carlo.
+
+Candidates run from none at all through polynomials to tuned sums of polynomials and kernels. Each gives an answer from fits
+that left the draw, or its block of the chain, out; the answers are then stacked.
+"""
+
+import dataclasses
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Float64
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from ..answers import Answer, plain_answer
+from ..errors import NumericalError
+from ..families import Family
+from ..task import Task
+from .candidates import AsGiven, Candidate, TunedByLikelihood, candidates
+from .policy import Policy
+from .selection import Selection
+from .stacking import Tried, stacked
+
+_POLICY = Policy()
+
+
+@dataclasses.dataclass(frozen=True)
+class Automatic:
+    """Choose the control variate for each integrand; what `estimate` does when no family is given.
+
+    budget: seconds after which no further candidate is begun (the one under way is finished; polynomials are always tried).
+    also: families to try besides the built-in ones, such as `Network()`; they are fitted as they are.
+    progress: show the candidates on a terminal as they are tried.
+    policy: the numbers of the choice.
+    """
+
+    budget: float = 60.0
+    also: Sequence[Family] = ()
+    progress: bool = True
+    policy: Policy = _POLICY
+
+    def __post_init__(self):
+        if isinstance(self.budget, bool) or not isinstance(self.budget, (int, float)) or not self.budget >= 0:
+            raise ValueError(f"Automatic: budget must be a number of seconds ≥ 0; got {self.budget!r}")
+        also = (self.also,) if isinstance(self.also, Family) else tuple(self.also)
+        if not all(isinstance(family, Family) for family in also):
+            raise ValueError(f"Automatic: also must be families such as Network(); got {self.also!r}")
+        object.__setattr__(self, "also", also)
+
+
+def choose(task: Task, names: tuple[str, ...], options: Automatic) -> tuple[Answer, Selection]:
+    """The stacked answer, and how it came about."""
+    started = time.perf_counter()
+    deadline = started + options.budget
+    plain = plain_answer(task)
+    tried, skipped = [Tried("no control variate", True, plain)], list[str]()
+    offered = _offered(task, options, deadline) if np.ptp(task.values, axis=0).any() else []
+    for k, candidate in _shown(offered, options.progress):
+        if not candidate.simple and time.perf_counter() > deadline:
+            skipped.append(f"{candidate.label}: the budget of {options.budget:g} s was spent")
+            continue
+        gains = _gains([one.answer for one in tried])
+        columns = candidate.wanted(gains)
+        if not columns.any():
+            continue
+        guides = candidate.guides(gains, offered[:k], task.sample.dim, options.policy)
+        try:
+            some = candidate.answer(task.only(np.flatnonzero(columns)), options.policy, guides)
+        except NumericalError as error:
+            skipped.append(str(error))
+            continue
+        tried.append(Tried(candidate.label, candidate.simple, _elsewhere(plain, some, columns)))
+    stack = stacked(task, tried, options.policy)
+    stats = plain.stats | {"form": "stack", "seconds": time.perf_counter() - started}
+    labels = tuple(one.label for one in tried)
+    selection = Selection(names, labels, stack.errors, stack.weights, tuple(stack.reasons), tuple(skipped))
+    return dataclasses.replace(stack.answer, stats=stats), selection
+
+
+def _offered(task: Task, options: Automatic, deadline: float) -> list[Candidate]:
+    """The built-in candidates; where draws are many, of those that cost n³ only the one that did best on fewer. Then the
+    user's."""
+    built_in = candidates(task, options.policy)
+    if len(task) > options.policy.few_enough:
+        tuned = [one for one in built_in if isinstance(one, TunedByLikelihood) and np.isinf(one.below)]
+        better = _best(tuned, task, options.policy, deadline)
+        built_in = [one for one in built_in if one not in tuned or one in better]
+    return built_in + [AsGiven(family.describe(), family, simple=False) for family in options.also]
+
+
+def _best(offered: list[TunedByLikelihood], task: Task, policy: Policy, deadline: float) -> list[TunedByLikelihood]:
+    """The candidate of least error on a thinned sample, by the mean logarithm over integrands; all, if no time is left."""
+    pilot, _ = task.thinned(policy.pilot)
+    scores = []
+    for candidate in offered:
+        if time.perf_counter() > deadline:
+            break
+        try:
+            influences = candidate.answer(pilot, policy).influences
+        except NumericalError:
+            continue
+        squares = np.mean(influences**2, axis=(0, 1))
+        scores.append((float(np.log(squares + np.finfo(float).tiny).mean()), candidate))
+    return [min(scores, key=lambda pair: pair[0])[1]] if scores else offered
+
+
+def _elsewhere(plain: Answer, some: Answer, columns: np.ndarray) -> Answer:
+    """An answer for some integrands, and the plain one for the others."""
+    value, influences = plain.value.copy(), plain.influences.copy()
+    value[columns], influences[:, :, columns] = some.value, some.influences
+    return dataclasses.replace(some, value=value, influences=influences)
+
+
+def _gains(answers: Sequence[Answer]) -> Float64[np.ndarray, " q"]:
+    """By how much the best answer so far has less variance than the first, the plain one; infinite for constants."""
+    squares = np.stack([np.mean(answer.influences**2, axis=(0, 1)) for answer in answers])
+    best = squares.min(axis=0)
+    return np.divide(squares[0], best, out=np.full(len(best), np.inf), where=best > 0)
+
+
+def _shown(offered: Sequence[Candidate], wanted: bool) -> Iterator[tuple[int, Candidate]]:
+    """The candidates one by one, named on a terminal while they are tried."""
+    console = Console(stderr=True)
+    columns = (TextColumn("choosing"), BarColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not (wanted and sys.stderr.isatty())) as bar:
+        task = bar.add_task("", total=len(offered))
+        for k, candidate in enumerate(offered):
+            bar.update(task, description=candidate.label)
+            yield k, candidate
+            bar.advance(task)

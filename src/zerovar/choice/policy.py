@@ -1,0 +1,82 @@
+"""Every number of the automatic choice, and what set it."""
+
+import dataclasses
+from typing import Any
+
+from ..diagnostics.cautions import DRAWS_PER_TERM
+
+_NONE = "no measurement"
+
+
+def _number(value: Any, meaning: str, measured: str = _NONE) -> Any:
+    return dataclasses.field(default=value, metadata={"meaning": meaning, "measured": measured})
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """The numbers of the automatic choice. `Policy().explained()` says what each is for, and which
+    measurement set it or that none did.
+
+    `zv.Automatic(policy=Policy(pilot=2000))` varies one of them, and `python -m benchmarks automatic --vary pilot=2000`
+    measures what that does.
+    """
+
+    draws_per_term: float = _number(
+        DRAWS_PER_TERM, "draws a term from which a polynomial is offered", "fits with fewer are over-confident"
+    )
+    degree_weights: tuple[float, ...] = _number(
+        (55.0, 7.0, 1.0),
+        "prior variances of degrees 1 to 3 where tuning starts: lines are not shrunk like hundreds of cubic terms",
+    )
+    streamed_terms: int = _number(600, "most terms of the polynomial for draws on disk: a pass costs their square")
+    streamed_draws_per_term: int = _number(20, "draws a term it needs there")
+    slow_factor: int = _number(
+        4,
+        "how many times more of them a slow chain needs",
+        "cubics on 600 Metropolis draws worth 60: errors half of what they should be",
+    )
+    fewest: int = _number(50, "effective draws from which hyper-parameters are tuned")
+    slow_fewest: int = _number(100, "the same of a slow chain, whose tails are seen a few times only", "as for slow_factor")
+    spectral_time: float = _number(2.0, "autocorrelation time from which the spectral variance is an objective")
+    spectral_length: int = _number(200, "draws a chain from which it is")
+    quartic: int = _number(
+        800,
+        "effective draws from which ridge functions are quartic, not cubic",
+        "a sigmoid on 200 draws: errors 1.6 times too small; on 1000 right, and the smaller ones",
+    )
+    at_a_time: int = _number(10, "integrands that share the directions of ridge functions")
+    directional_folds: int = _number(10, "folds by which they are cross-fitted")
+    kinks: int = _number(3, "dimensions up to which a rough kernel is tried: draws are dense enough to see kinks and jumps")
+    smooth: float = _number(1e5, "gain from which an integrand needs no rough kernel")
+    separate: int = _number(50, "dimensions up to which sums of functions of single coordinates are tried: cost")
+    little: float = _number(100.0, "gain up to which they are tried", "products of ten bumps: a gain of 60 where others have 3")
+    tuning_draws: int = _number(400, "draws that hyper-parameters are tuned on")
+    tuning_fewest: int = _number(100, "and at least that many of a slow chain")
+    tuning_steps: int = _number(40, "evaluations of that descent")
+    polished: int = _number(1500, "draws up to which it goes on with all of them")
+    polishing_steps: int = _number(10, "evaluations of that")
+    dense: int = _number(10_000, "draws up to which a kernel is fitted to all of them: memory and time")
+    thinned: int = _number(4000, "draws that fit a kernel where there are more")
+    few_enough: int = _number(3000, "draws up to which every candidate is fitted to all of them: time")
+    pilot: int = _number(1000, "draws on which tuned candidates are compared where there are more")
+    done: float = _number(1e12, "gain from which there is nothing left to learn")
+    apart: float = _number(1e3, "ratio of gains from which integrands are too unlike to be tuned for together")
+    doubt: float = _number(
+        3.0,
+        "standard errors of its variance that are held against a candidate in the stack",
+        "gp_regr, whose tails few draws have seen: three times over-confident without; little changes elsewhere",
+    )
+    rare: float = _number(0.9, "share of an integrand's variance in a hundredth of the draws from which it is a rare event")
+    far: float = _number(
+        4.5,
+        "joint standard errors from the plain mean beyond which a candidate is not believed",
+        "two modes of very different width and few draws: a kernel fits all of them and is wrong about the constant",
+    )
+    suspect: float = _number(3.0, "the same, beyond which the error of the answer is half the distance", "as for far")
+
+    def explained(self) -> list[tuple[str, Any, str, str]]:
+        """(name, value, what it is for, what measurement set it) of each number."""
+        return [
+            (field.name, getattr(self, field.name), field.metadata["meaning"], field.metadata["measured"])
+            for field in dataclasses.fields(self)
+        ]

@@ -1,0 +1,56 @@
+"""How a choice came about, for people to read."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Bool, Float64
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..io.archive import storable
+
+
+@storable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Selection:
+    """What was tried and what was taken, for k candidates and q integrands; `print` it for a table.
+
+    `std_errors` (k, q) are those of each candidate by itself; `weights` (k, q) the convex combination in the answer; `reasons`
+    says for each integrand why; `skipped` what was not tried, and why not.
+    """
+
+    names: tuple[str, ...]
+    candidates: tuple[str, ...]
+    std_errors: Float64[np.ndarray, "k q"]
+    weights: Float64[np.ndarray, "k q"]
+    reasons: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+    @property
+    def helped(self) -> Bool[np.ndarray, " q"]:
+        """For which integrands a control variate is used at all."""
+        return self.weights[0] < 1
+
+    def describe(self, integrand: int) -> str:
+        """What was taken for one integrand, in a word or two."""
+        weights = self.weights[:, integrand]
+        order = [k for k in np.argsort(-weights) if weights[k] > 0.005]
+        if len(order) == 1:
+            return self.candidates[order[0]]
+        return ", ".join(f"{weights[k]:.0%} {self.candidates[k]}" for k in order)
+
+    def table(self) -> Table:
+        """A rich table: what was taken for each integrand, and why."""
+        table = Table("name", "taken", "why")
+        for j, name in enumerate(self.names):
+            table.add_row(*(Text(cell) for cell in (name, self.describe(j), self.reasons[j])))
+        return table
+
+    def __str__(self) -> str:
+        console = Console(width=160, no_color=True, highlight=False)
+        with console.capture() as capture:
+            console.print(self.table(), *(f"not tried: {text}" for text in self.skipped), sep="\n")
+        return capture.get().rstrip()
+
+    __repr__ = __str__

@@ -1,0 +1,124 @@
+"""Answers of several candidates made one: the convex combination whose influences have least variance.
+
+No one family wins everywhere, and errors of good ones partly cancel. The simplest candidate within one standard error of the
+stack is taken instead of it, so that nothing rich is used without need.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64
+
+from ..answers import Answer, ErrorBound
+from ..std_errors import ROUNDING, Series, batch_sums, relative_uncertainty, standard_error, tail_share, unit_size
+from ..task import Task
+from .policy import Policy
+
+_SUM_TO_ONE = 1e4  # the weight of that condition among the rows of a least-squares problem
+_CHOSEN = "the best of several was chosen on the same draws: the upper standard error"
+_BIAS = "the candidates' own estimate of their bias"
+_DISTANCE = "half the distance from the plain mean, which is more than both errors explain"
+
+
+class Tried(NamedTuple):
+    """A candidate that was tried."""
+
+    label: str
+    simple: bool
+    answer: Answer  # at all draws
+
+
+class Stack(NamedTuple):
+    """The combined answer, how much of each candidate is in it (k, q), their own errors (k, q), and why."""
+
+    answer: Answer
+    weights: Float64[np.ndarray, "k q"]
+    errors: Float64[np.ndarray, "k q"]
+    reasons: list[str]
+
+
+def stacked(task: Task, tried: Sequence[Tried], policy: Policy) -> Stack:
+    """The first was the plain mean, and the others are held against it."""
+    scale, plain = task.scale, tried[0].answer
+    found = np.stack([one.answer.value for one in tried])
+    chains = np.stack([one.answer.influences for one in tried])
+    errors = np.stack([standard_error(one, scale) for one in chains])
+    far = np.abs(found - found[0]) > policy.far * np.hypot(errors, errors[0])
+    for k, j in np.argwhere(far):  # no draw says what is wrong with it, but the plain mean does
+        found[k, j], errors[k, j], chains[k, :, :, j] = found[0, j], errors[0, j], chains[0, :, :, j]
+    sums = batch_sums(chains, task.autocorrelation)
+    weights, reasons = _weighed(sums, errors <= ROUNDING * scale, tried, policy)
+    series = np.einsum("kq,kcdq->cdq", weights, chains)
+    error = standard_error(series, scale)
+    rare = tail_share(task.sample.by_chain(task.values)) > policy.rare
+    for j in np.flatnonzero((rare | (error > errors[0])) & (weights[0] < 1)):
+        weights[:, j] = np.eye(len(tried))[0]
+        series[:, :, j], error[j] = chains[0, :, :, j], errors[0, j]
+        few = "its variance rests on a handful of draws: too few to learn from"
+        reasons[j] = few if rare[j] else "nothing helps once autocorrelation is counted"
+    value = np.sum(weights * found, axis=0)
+    gap = np.abs(value - plain.value)
+    suspect = gap > policy.suspect * np.hypot(error, errors[0])
+    bounds = _bounds(task, series, weights[0] < 1, error, np.where(suspect, gap / 2, 0.0))
+    return Stack(Answer(value, series, plain.stats, bounds, left_out=True), weights, errors, reasons)
+
+
+def _bounds(
+    task: Task, series: Series, helped: Bool[np.ndarray, " q"], error: np.ndarray, distance: np.ndarray
+) -> tuple[ErrorBound, ...]:
+    """The best of several is chosen on the same draws, and an error that a few of them carry is itself uncertain: its upper
+    standard error is what is reported."""
+    doubt = relative_uncertainty(batch_sums(series, task.autocorrelation))
+    upper = np.sqrt(1 + doubt * helped)
+    bias = np.abs(series.mean(axis=(0, 1)))
+    return ErrorBound(upper * error, _CHOSEN), ErrorBound(upper * bias, _BIAS), ErrorBound(distance, _DISTANCE)
+
+
+def _weighed(
+    sums: Float64[np.ndarray, "k b q"], exact: Bool[np.ndarray, "k q"], tried: Sequence[Tried], policy: Policy
+) -> tuple[np.ndarray, list[str]]:
+    """The weights of the k candidates for each integrand, and why.
+
+    `exact` are those whose error is nothing but rounding, and which cannot be told apart.
+    """
+    count, batches, q = sums.shape
+    sums = unit_size(sums)[0]
+    simple = [k for k, one in enumerate(tried) if one.simple]
+    weights, reasons = np.zeros((count, q)), []
+    for j in range(q):
+        if exact[:, j].any():
+            weights[int(exact[:, j].argmax()), j] = 1.0
+            reasons.append("exact to rounding")
+            continue
+        stack = _convex(sums[:, :, j].T, policy.doubt)
+        best = (stack @ sums[:, :, j]) ** 2
+        excess = sums[simple, :, j] ** 2 - best
+        near = excess.mean(axis=1) <= excess.std(axis=1) / np.sqrt(batches)
+        if near.any():
+            k = simple[int(near.argmax())]
+            weights[k, j] = 1.0
+            within = f"{tried[k].label} is within one standard error of the best"
+            reasons.append(within if k else "nothing helps by more than its uncertainty")
+        else:
+            weights[:, j] = stack
+            k = simple[int(excess.mean(axis=1).argmin())]
+            ratio = np.sqrt(np.mean(sums[k, :, j] ** 2) / best.mean())
+            reasons.append(f"its error is {ratio:.3g} times smaller than with {tried[k].label}")
+    return weights, reasons
+
+
+def _convex(columns: Float64[np.ndarray, "b k"], doubts: float) -> Float64[np.ndarray, " k"]:
+    """The convex combination of columns of least mean square, where one whose own rests on a few entries counts for less."""
+    squares = columns**2
+    size = np.mean(squares, axis=0)
+    if not size.min() > 0:
+        return np.eye(len(size))[size.argmin()]
+    # In units of the smallest column, so that those that matter are not lost in the rounding of those that do not
+    unit = columns / np.sqrt(size.min() * len(columns))
+    doubt = np.sqrt(doubts * relative_uncertainty(columns) * size / size.min())
+    rows = np.concatenate([unit, np.diag(doubt), np.full((1, len(size)), _SUM_TO_ONE)])
+    from scipy.optimize import nnls  # imported when used: a tenth of the time that importing zerovar takes
+
+    weights, _ = nnls(rows, np.append(np.zeros(len(rows) - 1), _SUM_TO_ONE))
+    return weights / weights.sum()

@@ -1,0 +1,129 @@
+"""Words of caution: what makes an answer less certain than it looks, judged in one place."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from jaxtyping import Bool
+
+from ..errors import NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning, listed, warn
+from ..families import Family
+from ..solvers import FitStats, Result
+from ..std_errors import INDEPENDENT, tail_share
+from .checks import Check
+
+_FEW = 30  # effective draws under which no standard error is to be trusted
+_SAFE = 500  # effective draws from which a rich family is not warned of
+DRAWS_PER_TERM = 2.5  # a fit with fewer is noisy, and over-confident
+_WORSE = 0.7  # gain
+_NOT_CONVERGED = 1.05  # R-hat
+_SCATTERED = 10.0  # variance of five segments' means over what their standard errors say; 1 in 10⁷ if normal
+_APART = 6.0  # standard errors between the plain and the controlled answer
+# Share of the variance of out-of-fold residuals in their largest hundredth. On Gaussian test problems errors were right (spread
+# of z below 1.25) up to a share of one half, and up to ten times too small beyond nine tenths.
+_HEAVY_TAIL = 0.75
+# The influences behind an in-sample error have heavier tails by nature, and their errors stay right further out.
+_HEAVY_INFLUENCE = 0.95
+
+
+class Cautions:
+    """Warnings, given to the user once each and kept with the answer."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def add(self, kind: type[ZerovarWarning], text: str) -> None:
+        if text not in self.texts:
+            self.texts.append(text)
+            warn(text, kind)
+
+    def of_sample(self, text: str) -> None:
+        self.add(SampleWarning, text)
+
+    def numerics(self, family: Family, results: Iterable[Result]) -> None:
+        """How the fits of all folds ended, each way once."""
+        for result in results:
+            if result is not Result.OK:
+                self.add(NumericalWarning, f"{family.describe()}: {result.value}")
+
+    def scores(self, verdict: Check) -> None:
+        if not verdict.ok:
+            text = f"The scores do not agree with the draws. {verdict.diagnosis} zv.check(sample) says more."
+            self.add(ScoreWarning, text)
+
+    def constants(self, names: Sequence[str], values: np.ndarray) -> None:
+        if flat := _where(names, np.ptp(values, axis=0) == 0):
+            self.of_sample(f"Constant integrand: {flat}. Its mean is that constant; there is nothing to estimate.")
+
+    def size(self, draws: int, autocorrelation: float, kish: float, stats: FitStats) -> None:
+        """Draws against unknowns, with autocorrelation and weights counted; `kish` is 1/Σp², the size by weights alone."""
+        effective, unknowns = kish / autocorrelation, stats.unknowns
+        if kish < 0.1 * draws:
+            self.of_sample(
+                f"The importance weights are very unequal: {draws} draws count like {kish:.0f}. The proposal misses the target."
+            )
+        if effective < _FEW:
+            self.of_sample(
+                f"The draws are worth about {effective:.0f} independent ones: too few to know a standard error. Draw more."
+            )
+        if autocorrelation >= INDEPENDENT and unknowns > effective / 2 and effective < _SAFE:
+            self.of_sample(
+                f"The family is rich for this chain: {unknowns} unknowns are fitted to {draws} draws that are worth about "
+                f"{effective:.0f} independent ones, so the standard error can be far too small. "
+                "Use a longer chain, a smaller family or a larger Ridge."
+            )
+        elif stats.counts_terms and unknowns > stats.distinct_draws / DRAWS_PER_TERM:
+            self.of_sample(
+                f"Few draws for this family: {unknowns} terms are fitted to {stats.distinct_draws} distinct draws. "
+                "Use more draws, a lower degree, or a Ridge penalty."
+            )
+        repeated = stats.draws - stats.distinct_draws
+        if repeated > 0.5 * stats.draws:
+            self.of_sample(f"{repeated} of {stats.draws} fitting draws repeat an earlier one (merged for the fit).")
+
+    def tails(self, names: Sequence[str], influences: np.ndarray, left_out: bool, of: str = "draw") -> None:
+        share = tail_share(influences)
+        if heavy := _where(names, share > (_HEAVY_INFLUENCE if left_out else _HEAVY_TAIL)):
+            self.of_sample(
+                f"Heavy tails: one {of} in a hundred carries {share.max():.0%} of the error's variance ({heavy}), so "
+                "the standard error is itself uncertain and probably too small. "
+                "A smaller family, of lower degree or without a kernel, has lighter tails and a larger error: compare."
+            )
+
+    def convergence(self, names: Sequence[str], draws: int, of_values: np.ndarray, of_draws: np.ndarray) -> None:
+        """R-hat of the integrands (q,), and of some coordinates of the draws; `draws` a chain."""
+        worst = max(of_values.max(), of_draws.max())
+        limit = _NOT_CONVERGED + 2 / draws  # of short chains R-hat is noisy
+        if worst > limit:
+            what = names[int(of_values.argmax())] if of_values.max() == worst else "a coordinate of the draws"
+            self.of_sample(
+                f"The chains have not converged: R-hat is {worst:.2f} for {what} (above {limit:.2f}). Control variates do "
+                "not cure that, and no standard error here can be trusted. Run the sampler for longer."
+            )
+
+    def segments(self, names: Sequence[str], scatter: np.ndarray) -> None:
+        if apart := _where(names, scatter > _SCATTERED):
+            self.of_sample(
+                f"The folds disagree for {apart}: fifths of the chains give answers that are further apart than "
+                "their own standard errors allow. Has the sampler moved on during the run? Use longer chains."
+            )
+
+    def usefulness(self, names: Sequence[str], gain: np.ndarray) -> None:
+        if worse := _where(names, gain < _WORSE):
+            self.of_sample(
+                f"The control variate does harm for {worse} (gain down to {gain.min():.2g}): take plain_value there, "
+                "or a smaller family."
+            )
+
+    def agreement(self, names: Sequence[str], distance: np.ndarray) -> None:
+        """`distance` (q,) between the plain and the controlled answer, in their joint standard errors."""
+        worst = int(distance.argmax())
+        if distance[worst] > _APART:
+            self.of_sample(
+                f"For {names[worst]} the answers with and without control variates are {distance[worst]:.0f} of their errors "
+                "apart: one of them is wrong. Are the scores those of these draws, and have the chains converged?"
+            )
+
+
+def _where(names: Sequence[str], flagged: Bool[np.ndarray, " q"]) -> str:
+    """The names that are flagged, for a message; empty if there are none."""
+    return listed([name for name, flag in zip(names, flagged, strict=True) if flag])

@@ -1,0 +1,96 @@
+"""Functions of single directions: what many dimensions leave affordable beyond a linear control variate."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float64
+
+from .base import LinearFamily, Wrapper
+
+_SAME = 0.999  # cosine from which two directions count as one
+
+
+class RidgeFunctions(Wrapper):
+    """Σ_r g_r(a_r·x), where every g_r is in `family` in one dimension.
+
+    If s is the score of x, then a·s serves as that of a·x for any unit vector a: a family in one dimension, applied so, has
+    mean zero. By default there is one direction an integrand, learned from the fitting draws: that of the linear regression of
+    its normal scores. It is exact for an increasing function of one linear combination, as probabilities under a generalised
+    linear model are. `directions` (d, r) gives them instead, in the coordinates of the standardised draws.
+    """
+
+    family: LinearFamily
+    directions: np.ndarray | None
+
+    def __init__(self, family: LinearFamily, directions: Any = None):
+        if not isinstance(family, LinearFamily) or family.keeps_axes:
+            raise ValueError(
+                "RidgeFunctions: family must be linear in its parameters and without coordinates, such as Polynomial(4); "
+                f"got {family!r}"
+            )
+        self.family = family
+        self.directions = None
+        if directions is not None:
+            array = np.asarray(directions, dtype=np.float64)
+            if array.ndim != 2 or not array.size or not np.isfinite(array).all() or not np.any(array, axis=0).all():
+                raise ValueError(
+                    f"RidgeFunctions: directions must be finite columns (d, r), none of them zero; got {directions!r}"
+                )
+            length = np.linalg.norm(array, axis=0)  # of one that is a unit vector already, nothing is changed
+            self.directions = array / np.where(np.abs(length - 1) < 1e-14, 1.0, length)
+
+    @property
+    def sees_values(self):
+        return self.directions is None
+
+    def describe(self):
+        count = "" if self.directions is None else f", {self.directions.shape[1]} directions"
+        return f"RidgeFunctions({self.family.describe()}{count})"
+
+    def check(self, d):
+        if self.directions is not None and len(self.directions) != d:
+            raise ValueError(f"RidgeFunctions: directions must have d = {d} rows; got {len(self.directions)}")
+        self.family.check(1)
+
+    def resolve(self, x, values):
+        family = self.family.resolve(x[:, :1], values)  # standardised draws have the same spread in every direction
+        directions = steepest(x, values) if self.directions is None else self.directions
+        return RidgeFunctions(family, directions)
+
+    def around(self, family):
+        return RidgeFunctions(family, self.directions)
+
+    def inner_dimension(self, d):
+        return 1
+
+    def num_features(self, d):
+        each = self.family.num_features(1)
+        return None if each is None else each * (1 if self.directions is None else self.directions.shape[1])
+
+    def features(self, x, s):
+        each = jax.vmap(self.family.features)(self._projected(x), self._projected(s))
+        return jnp.moveaxis(each, 0, 1).reshape(len(x), -1)
+
+    def gram(self, x, s, y, t):
+        return jax.vmap(self.family.gram)(*(self._projected(points) for points in (x, s, y, t))).sum(axis=0)
+
+    def _projected(self, points):
+        """(r, n, 1): the points along each direction. Directions are no hyper-parameters: nothing descends in them."""
+        return (points @ jax.lax.stop_gradient(self.directions)).T[:, :, None]
+
+
+def steepest(x: Float64[np.ndarray, "n d"], values: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "d r"]:
+    """For each integrand the direction of the regression of its normal scores on x; those that are nearly the same, once."""
+    from scipy.special import ndtri
+    from scipy.stats import rankdata  # takes as long to import as JAX does
+
+    scores = ndtri((rankdata(values, axis=0) - 0.5) / len(x))
+    found = np.linalg.lstsq(x - x.mean(axis=0), scores - scores.mean(axis=0), rcond=None)[0]
+    kept: list[np.ndarray] = []
+    for column, spread in zip(found.T, np.ptp(values, axis=0), strict=True):
+        size = np.linalg.norm(column)
+        if spread > 0 and size > 0 and not any(abs(column @ other) > _SAME * size for other in kept):
+            kept.append(column / size)
+    return np.stack(kept, axis=1) if kept else np.eye(x.shape[1], 1)

@@ -1,0 +1,4 @@
+"""The answer and the ways to look at it: a record, and tables, pictures and pages that are drawn from it."""
+
+from .estimates import Estimate as Estimate
+from .record import Traces as Traces

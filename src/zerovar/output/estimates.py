@@ -1,0 +1,105 @@
+"""Estimate: the answer, and the ways to look at it."""
+
+import dataclasses
+from html import escape
+from os import PathLike
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Column, Table
+from rich.text import Text
+
+from ..io import archive
+from ..io.archive import storable
+from . import plots, report
+from .formatting import human, plus_minus, worth
+from .record import NUMBERS, EstimateRecord, by_integrand
+
+_COLUMNS = ("name", "value", "plain Monte Carlo", "gain", "worth (draws)")
+
+
+@storable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Estimate(EstimateRecord):
+    """Means of q integrands with and without control variates, as `zv.estimate` gives them; arrays are NumPy, (q,).
+
+    `gain` is (plain_std_error / std_error)²: how many times more draws plain Monte Carlo would need for the same error.
+    `covariance` (q, q) is that of the estimates, for differences, ratios and the delta method. `error_reasons` says what each
+    standard error rests on. `warnings` are the words of caution that were given, `stats` what was fitted and how. `family` is
+    the one that was given; where it was chosen for each integrand it is None, and `selection` says what was taken and why.
+    `traces` is what the pictures show, `settings` what was asked for, with a fingerprint of the data.
+    """
+
+    def table(self) -> Table:
+        """A rich table: name, value ± error, plain value ± error, gain, and what the draws are now worth."""
+        first, *others = _COLUMNS
+        table = Table(Column(first, no_wrap=True), *(Column(name, justify="right", no_wrap=True) for name in others))
+        for row in self._cells():
+            table.add_row(*map(Text, row))  # not markup: names hold brackets
+        return table
+
+    def __rich__(self) -> Group:
+        notes = [Text(self.unhelped)] if self.unhelped else []
+        cautions = [Text(f"! {text}", style="yellow") for text in self.warnings]
+        return Group(Text(self._title, style="bold"), self.table(), *notes, *cautions)
+
+    def __str__(self) -> str:
+        console = Console(width=max(110, *(len(name) + 90 for name in self.names)), no_color=True, highlight=False)
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get().rstrip()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(column)}</th>" for column in _COLUMNS)
+        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells())
+        notes = f"<p>{escape(self.unhelped)}</p>" if self.unhelped else ""
+        notes += "".join(f"<p>⚠ {escape(text)}</p>" for text in self.warnings)
+        caption = f"<caption>{escape(self._title)}</caption>"
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers for JSON: one record an integrand, and what was done."""
+        records = [dict(zip(("name", *NUMBERS), row, strict=True)) for row in by_integrand(self)]
+        if self.selection is not None:
+            for k, record in enumerate(records):
+                record |= {"control_variate": self.selection.describe(k), "reason": self.selection.reasons[k]}
+        done = {"num_draws": self.num_draws, "family": self._family, "split": self.split, "warnings": list(self.warnings)}
+        return {"estimates": records} | done
+
+    def to_dataset(self) -> Any:
+        """An xarray Dataset over the dimension `integrand` (needs the extra `zerovar[xarray]`)."""
+        try:
+            import xarray
+        except ImportError as error:
+            raise ImportError("to_dataset needs xarray: pip install 'zerovar[xarray]'") from error
+        data: dict[str, Any] = {key: ("integrand", getattr(self, key)) for key in NUMBERS}
+        data["covariance"] = (("integrand", "integrand_"), self.covariance)
+        names = list(self.names)
+        attributes = {"family": self._family, "split": self.split, "num_draws": self.num_draws}
+        return xarray.Dataset(data, coords={"integrand": names, "integrand_": names}, attrs=attributes)
+
+    def plot(self, path: str | PathLike[str] | None = None) -> Any:
+        """Estimates with error bars, plain against controlled; saved to `path` if given (needs `zerovar[plots]`)."""
+        return plots.forest(self, path)
+
+    def report(self, path: str | PathLike[str]) -> None:
+        """Write one self-contained HTML page: answer, table, pictures, diagnostics, settings and versions."""
+        report.write_page(self, path)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write to one file without pickle; `zv.load` reads it."""
+        archive.write(path, self)
+
+    @property
+    def _family(self) -> str:
+        return "chosen for each integrand" if self.family is None else self.family.describe()
+
+    @property
+    def _title(self) -> str:
+        return f"{self._family}, {self.split}, {self.num_draws} draws"
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        rows, n = by_integrand(self), self.num_draws
+        return [(name, plus_minus(v, e), plus_minus(pv, pe), worth(g), human(g * n)) for name, v, e, pv, pe, g in rows]

@@ -1,0 +1,34 @@
+"""Numbers as people write them."""
+
+import math
+
+EXACT = 1e18  # gains beyond this are those of rounding errors
+
+
+def worth(gain: float) -> str:
+    """A gain in a few digits, or the word for one that only rounding limits."""
+    if gain > EXACT:
+        return "exact"
+    return f"{float(f'{gain:.3g}'):g}" if gain < 1e4 else f"{gain:.1e}"
+
+
+def plus_minus(value: float, error: float) -> str:
+    """`value ± error` with two digits of the error and as many of the value as it allows."""
+    if not (math.isfinite(value) and math.isfinite(error)) or error <= 0:
+        return f"{value:.6g} ± {error:.2g}"
+    size = math.floor(math.log10(max(abs(value), error)))
+    digits = 1 - math.floor(math.log10(error))
+    if -4 <= size < 6:
+        digits = min(max(digits, 0), 15 - max(size, 0))
+        return f"{value:.{digits}f} ± {error:.{digits}f}" if digits <= 6 else f"{value:.{digits}f} ± {error:.1e}"
+    return f"{value:.{min(max(size + digits, 1), 15)}e} ± {error:.1e}"
+
+
+def human(number: float) -> str:
+    """A count as people say it: 950, 12 thousand, 3.4 million; nothing beyond what can be counted."""
+    if number > EXACT:
+        return ""
+    for power, word in ((1e12, ""), (1e9, " billion"), (1e6, " million"), (1e3, " thousand")):
+        if number >= power:
+            return f"{number:.1e}" if not word else f"{number / power:.3g}{word}"
+    return f"{number:.0f}"

@@ -1,0 +1,70 @@
+"""The record of an answer: plain data that tables, pictures and pages are drawn from."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from ..choice import Selection
+from ..errors import listed
+from ..families import Family
+from ..io.archive import storable
+from ..solvers import FitStats
+
+NUMBERS = ("value", "std_error", "plain_value", "plain_std_error", "gain")  # what there is one of an integrand
+PerIntegrand = Float64[np.ndarray, " q"]
+
+
+@storable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Traces:
+    """What pictures show, at the draws that estimate: (chain, draw, q)."""
+
+    values: Float64[np.ndarray, "chain draw q"]  # f
+    residuals: Float64[np.ndarray, "chain draw q"]  # n times what each draw adds to the answer: f − c − g, weighted
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EstimateRecord:
+    """Means of q integrands with and without control variates; arrays are NumPy, (q,).
+
+    `gain` is (plain_std_error / std_error)²: how many times more draws plain Monte Carlo would need for the same error.
+    `covariance` (q, q) is that of the estimates, for differences, ratios and the delta method. `error_reasons` says what each
+    standard error rests on. `warnings` are the words of caution that were given, `stats` what was fitted and how. `family` is
+    the one that was given; where it was chosen for each integrand it is None, and `selection` says what was taken and why.
+    `traces` is what the pictures show, `settings` what was asked for, with a fingerprint of the data.
+    """
+
+    names: tuple[str, ...]
+    value: PerIntegrand
+    std_error: PerIntegrand
+    plain_value: PerIntegrand
+    plain_std_error: PerIntegrand
+    covariance: Float64[np.ndarray, "q q"]
+    num_draws: int
+    family: Family | None
+    split: str
+    warnings: tuple[str, ...]
+    stats: FitStats
+    error_reasons: tuple[str, ...] = ()
+    selection: Selection | None = None
+    traces: Traces | None = None
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def gain(self) -> PerIntegrand:
+        return (self.plain_std_error / self.std_error) ** 2
+
+    @property
+    def unhelped(self) -> str:
+        """The integrands for which plain Monte Carlo is the best answer, if there are any."""
+        if self.selection is None or self.selection.helped.all():
+            return ""
+        names = [name for name, helped in zip(self.names, self.selection.helped, strict=True) if not helped]
+        return f"No control variate helps {listed(names)}: the plain mean is given."
+
+
+def by_integrand(record: EstimateRecord) -> list[tuple[Any, ...]]:
+    """For each integrand its name and its `NUMBERS`."""
+    return list(zip(record.names, *(getattr(record, key).tolist() for key in NUMBERS), strict=True))

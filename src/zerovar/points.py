@@ -1,0 +1,197 @@
+"""Points with scores: the record that families and solvers work on, merged and standardised once for every fit to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64, Int
+from scipy.linalg import lapack
+
+from .io.archive import storable
+
+Matrix = Float64[np.ndarray, "n d"]
+Vector = Float64[np.ndarray, " n"]
+RowNumbers = Int[np.ndarray, " k"]
+
+# Below this many draws a coordinate, the sample covariance is shrunk towards its diagonal.
+_DRAWS_PER_DIMENSION = 10
+
+
+class ChainOrder(NamedTuple):
+    """How points follow each other in chains."""
+
+    group: Int[np.ndarray, " n"]  # the point that each draw of the chains is
+    segment: Int[np.ndarray, " n"]  # draws of one number follow each other in one chain without a gap
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Points:
+    """Points x (n, d) with scores s (n, d), and what each counts: probabilities (n,), which sum to one unless it is said.
+
+    `chain` is the order in which they were drawn, where that is known.
+    """
+
+    x: Matrix
+    s: Matrix
+    probabilities: Vector
+    chain: ChainOrder | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def dim(self) -> int:
+        return self.x.shape[1]
+
+    def take(self, rows: np.ndarray) -> Points:
+        """Some of them, without an order."""
+        return Points(self.x[rows], self.s[rows], renormalised(self.probabilities[rows]))
+
+
+class FittingDraws:
+    """Draws that are fitted, and what every fit to them needs, computed once: which of them are equal, and good coordinates."""
+
+    def __init__(self, points: Points, standardise: bool = True):
+        self.points, self._standardise = points, standardise
+        self._known: dict[bool, Standardisation] = {}
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @functools.cached_property
+    def distinct(self) -> Points:
+        """Equal draws made one, with their probabilities added; in the order of the chain.
+
+        Metropolis rejections repeat states. For least squares with an RKHS penalty a repeated row is the same as one row
+        that counts twice, and a kernel matrix with equal rows is singular, so merging loses nothing and mends that.
+        """
+        everything = self.points
+        first, inverse = distinct(everything.x)
+        if len(first) == len(everything):
+            return everything
+        order = np.argsort(first)  # unique rows in the order of the chain, so that blocks of them are blocks of time
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        first, group = first[order], rank[inverse]
+        _agree("scores", everything.s, first, group)
+        counts = np.bincount(group, weights=everything.probabilities)
+        chain = everything.chain
+        merged = None if chain is None else ChainOrder(group[chain.group], chain.segment)
+        self._first, self._group = first, group
+        return Points(everything.x[first], everything.s[first], counts, merged)
+
+    @property
+    def group(self) -> Int[np.ndarray, " n"]:
+        """The distinct draw that each draw is."""
+        return np.arange(len(self)) if self.distinct is self.points else self._group
+
+    def merge(self, values: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "m q"]:
+        """Values at the distinct draws; equal draws with other values are an error."""
+        if self.distinct is self.points:
+            return values
+        _agree("values", values, self._first, self._group)
+        return values[self._first]
+
+    def standardisation(self, mixing: bool) -> Standardisation:
+        """By the mean and covariance of all draws; `mixing=False` scales each coordinate by itself."""
+        if not self._standardise:
+            return Standardisation.identity(self.points.dim)
+        if mixing not in self._known:
+            self._known[mixing] = Standardisation.of(self.points, mixing)
+        return self._known[mixing]
+
+
+def _agree(what: str, array: np.ndarray, first: np.ndarray, group: np.ndarray) -> None:
+    if len(clash := np.flatnonzero((array != array[first][group]).any(axis=1))):
+        i, j = int(first[group[clash[0]]]), int(clash[0])
+        raise ValueError(
+            f"{what} differ between equal draws (rows {i} and {j}): {what} must be functions of the draw alone. "
+            "Are the rows of the arrays in the same order?"
+        )
+
+
+@storable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Standardisation:
+    """x = μ + L z: draws become z = L⁻¹(x − μ) and scores Lᵀs, which are the scores of z, so Stein's identity stays.
+
+    `factor` is lower triangular; `kind` says in a word how its covariance was estimated.
+    """
+
+    mean: Float64[np.ndarray, " d"]
+    factor: Float64[np.ndarray, "d d"]
+    kind: str
+
+    @staticmethod
+    def identity(d: int) -> Standardisation:
+        return Standardisation(np.zeros(d), np.eye(d), "none")
+
+    @staticmethod
+    def of(points: Points, mixing: bool = True) -> Standardisation:
+        """Mean and covariance of `points`. `mixing=False` scales each coordinate by itself, so that it keeps its meaning.
+
+        The covariance is full where there are ten draws or more a dimension, else shrunk towards its diagonal by the
+        Ledoit–Wolf formula. Any invertible map is right; a good one only makes families better conditioned.
+        """
+        d, p = points.dim, points.probabilities
+        mean = p @ points.x
+        centred = points.x - mean
+        scale = np.sqrt(p @ centred**2)
+        stuck = np.flatnonzero(scale <= 1e3 * np.finfo(float).eps * np.abs(mean))
+        if stuck.size:
+            raise ValueError(
+                f"draws: coordinate {stuck[0]} does not move, to rounding, in the draws that fit. Is the chain stuck? "
+                "Leave the coordinate out, or give more draws to the fit"
+            )
+        effective = 1 / np.sum(p**2)
+        if not mixing or d == 1:
+            return Standardisation(mean, np.diag(scale), "diagonal")
+        unit = centred / scale
+        correlation = (unit * p[:, None]).T @ unit
+        kind = "full"
+        if effective < _DRAWS_PER_DIMENSION * d:
+            amount = _shrinkage(unit, p, correlation)
+            correlation = (1 - amount) * correlation + amount * np.eye(d)
+            kind = f"shrunk by {amount:.2g}"
+        factor, info = lapack.dpotrf(correlation, lower=1, clean=1)
+        if info or np.diagonal(factor).min() ** 2 < 100 * d * np.finfo(float).eps:
+            j = (info or int(np.argmin(np.diagonal(factor))) + 1) - 1
+            raise ValueError(
+                f"draws: coordinate {j} is a linear function of the coordinates before it, to rounding, so the draws have no "
+                f"density in d = {d} dimensions. Leave redundant parameters out (the last entry of a simplex, a sum of others)"
+            )
+        return Standardisation(mean, scale[:, None] * factor, kind)
+
+    def __call__(self, draws: Matrix, scores: Matrix) -> tuple[Matrix, Matrix]:
+        inverse = lapack.dtrtri(self.factor, lower=1)[0]
+        return (draws - self.mean) @ inverse.T, scores @ self.factor
+
+    def points(self, raw: Points) -> Points:
+        """The same points in these coordinates."""
+        return Points(*self(raw.x, raw.s), raw.probabilities, raw.chain)
+
+
+def distinct(rows: np.ndarray) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
+    """The numbers of the first of all equal rows of (n, k), and where each row is among them."""
+    if np.all(np.diff(np.sort(rows[:, 0]))):  # so most often, and sorting numbers is ten times faster than sorting rows
+        return np.arange(len(rows)), np.arange(len(rows))
+    # + 0.0 turns -0.0 into 0.0, which compares equal but has other bytes
+    bits = np.ascontiguousarray(rows + 0.0)
+    keys = bits.view(np.dtype((np.void, bits.dtype.itemsize * bits.shape[1])))[:, 0]
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return first, inverse
+
+
+def _shrinkage(unit: Matrix, p: Vector, correlation: Float64[np.ndarray, "d d"]) -> float:
+    """Ledoit and Wolf's estimate of the best weight of the identity, for rows of unit variance."""
+    d = unit.shape[1]
+    distance = np.sum((correlation - np.eye(d)) ** 2)
+    noise = np.sum(p**2 * np.sum(unit**2, axis=1) ** 2) - np.sum(p**2) * np.sum(correlation**2)
+    return float(np.clip(noise / distance, 0.0, 1.0)) if distance > 0 else 1.0
+
+
+def renormalised(p: Vector) -> Vector:
+    return p / p.sum()

@@ -1,0 +1,148 @@
+"""Gram and feature matrices on the host, filled by compiled tiles.
+
+Tiles have one of a few fixed shapes, padded with zeros, so that every n (every fold, every candidate) reuses one compiled
+program a family and dimension; a tile's intermediate arrays stay in cache; and of a symmetric Gram half the tiles suffice.
+The host then factorises in place with LAPACK: one n × n array is all the memory that an exact fit needs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Float64
+
+from ...families import LinearFamily
+from ...hyper import declared
+from ...points import Matrix
+
+_TILES = (64, 192, 512)
+_DEVICE_TILES = (512, 4096)  # an accelerator waits for its instructions unless each is large
+_SLOPE_TILES = (64, 256)  # a derivative keeps more arrays than its function
+_FEATURE_ROWS = (128, 1024)
+_FLOATS = 2**25  # numbers that a tile may hold, where that is known: 256 MB
+
+
+_gram_tile = eqx.filter_jit(lambda family, x, s, y, t: family.gram(x, s, y, t))
+_gram_product = eqx.filter_jit(lambda family, x, s, y, t, right: family.gram(x, s, y, t) @ right)
+_feature_tile = eqx.filter_jit(lambda family, x, s: family.features(x, s).T)
+
+
+@eqx.filter_jit
+def _pulled_tile(family, x, s, y, t, slope):
+    leaves, rebuild = jax.tree.flatten(family)
+    chosen = [entry.number for entry in declared(family)]
+
+    def total(new):
+        moved = dict(enumerate(leaves)) | dict(zip(chosen, new, strict=True))
+        return jnp.sum(jax.tree.unflatten(rebuild, moved.values()).gram(x, s, y, t) * slope)
+
+    return jax.grad(total)([leaves[index] for index in chosen])
+
+
+def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n n"]:
+    """The symmetric Gram of one set of points."""
+    n = len(x)
+    tile = _tile_for(n // 2, _TILES)  # half of the tiles suffice, so a few smaller ones are less work than one
+    xs, ss = padded(x, tile), padded(s, tile)
+    out = np.empty((n, n))
+    with jax.enable_x64(True):
+        for i in range(len(xs)):
+            row = [_gram_tile(family, xs[i], ss[i], xs[j], ss[j]) for j in range(i + 1)]  # dispatched together
+            for j, block in enumerate(row):
+                top, left = slice(i * tile, min((i + 1) * tile, n)), slice(j * tile, min((j + 1) * tile, n))
+                out[top, left] = part = np.asarray(block)[: top.stop - top.start, : left.stop - left.start]
+                if i != j:
+                    out[left, top] = part.T
+    return out
+
+
+@eqx.filter_jit
+def gram_diagonal(family: LinearFamily, x: Any, s: Any) -> Float[Array, " n"]:
+    """Of the Gram of one set of points, where that itself is not made; within JAX's own context of precision."""
+    return jax.vmap(lambda point, score: family.gram(point[None], score[None], point[None], score[None])[0, 0])(x, s)
+
+
+def gram_slopes(family: LinearFamily, x: Matrix, s: Matrix, slope: Float64[np.ndarray, "n n"]) -> list[np.ndarray]:
+    """The derivative of Σ slope · Gram in each of the family's hyper-parameters; `slope` is symmetric."""
+    if not declared(family):
+        return []
+    tile = _tile_for(len(x), _SLOPE_TILES)
+    xs, ss = padded(x, tile), padded(s, tile)
+    parts = []
+    with jax.enable_x64(True):
+        for i, rows in enumerate(padded(slope, tile)):
+            for j, block in enumerate(padded(rows.T, tile)[: i + 1]):
+                parts.append(_pulled_tile(family, xs[i], ss[i], xs[j], ss[j], block.T * (1.0 if i == j else 2.0)))
+    return [np.asarray(sum(np.asarray(part) for part in leaf)) for leaf in zip(*parts, strict=True)]
+
+
+def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "p n"]:
+    """Features with one row a feature, the layout in which they are computed and in which LAPACK wants them."""
+    n = len(x)
+    tile = _tile_for(n, _FEATURE_ROWS)
+    xs, ss = padded(x, tile), padded(s, tile)
+    p = family.num_features(x.shape[1])
+    assert p is not None, "a family without features has only a Gram"
+    out = np.empty((p, n))
+    with jax.enable_x64(True):
+        following = _feature_tile(family, xs[0], ss[0])
+        for i in range(len(xs)):
+            block = following
+            if i + 1 < len(xs):  # computed while this one is copied
+                following = _feature_tile(family, xs[i + 1], ss[i + 1])
+            place = out[:, i * tile : (i + 1) * tile]
+            place[:] = np.asarray(block)[:, : place.shape[1]]
+    return out
+
+
+def evaluate(family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
+    """features(x, s) @ theta, tile by tile, without ever holding all features."""
+    if (kernel := family.translated) is not None:
+        weights = theta if kernel.lift is None else kernel.lift @ theta
+        return _translated(kernel, weights, x, s)
+    tile = _tile_for(len(x), _FEATURE_ROWS)
+    with jax.enable_x64(True):
+        tiles = zip(padded(x, tile), padded(s, tile), strict=True)
+        return np.concatenate([np.asarray(_feature_tile(family, *pair)).T @ theta for pair in tiles])[: len(x)]
+
+
+def _translated(kernel: Any, a: Float64[np.ndarray, "m q"], x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
+    """Σ_j k(·, x_j) a_j. On an accelerator tiles are multiplied where they are made, for what travels to be small."""
+    there = jax.default_backend() != "cpu"
+    tile, columns = (_tile_for(size, _DEVICE_TILES if there else _TILES) for size in (len(x), len(a)))
+    across: list[Any] = [padded(array, columns) for array in (kernel.points, kernel.scores, a)]
+    out = []
+    with jax.enable_x64(True):
+        if there:
+            across = [jnp.asarray(array) for array in across]
+        for row in zip(padded(x, tile), padded(s, tile), strict=True):
+            if there:
+                parts = [_gram_product(kernel.family, *row, *column) for column in zip(*across, strict=True)]
+            else:
+                made = [(_gram_tile(kernel.family, *row, y, t), part) for y, t, part in zip(*across, strict=True)]
+                parts = [np.asarray(block) @ part for block, part in made]
+            out.append(np.asarray(sum(parts[1:], parts[0])))
+    return np.concatenate(out)[: len(x)]
+
+
+def in_tiles(values: Callable[..., jax.Array], x: Matrix, s: Matrix, floats: int) -> Float64[np.ndarray, "n q"]:
+    """A compiled function of points and scores, which holds `floats` numbers a row, by tiles of one shape."""
+    tile = int(np.clip(_FLOATS // floats, 8, _FEATURE_ROWS[-1]))
+    with jax.enable_x64(True):
+        blocks = [np.asarray(values(a, b)) for a, b in zip(padded(x, tile), padded(s, tile), strict=True)]
+    return np.concatenate(blocks)[: len(x)]
+
+
+def _tile_for(n: int, sizes: tuple[int, ...]) -> int:
+    return next((size for size in sizes if n <= size), sizes[-1])
+
+
+def padded(array: np.ndarray, tile: int) -> np.ndarray:
+    """(n, d) as (ceil(n / tile), tile, d), zeros at the end."""
+    count = -(-len(array) // tile)
+    out = np.zeros((count * tile, array.shape[1]))
+    out[: len(array)] = array
+    return out.reshape(count, tile, -1)

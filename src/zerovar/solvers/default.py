@@ -1,0 +1,72 @@
+"""Which solver, where the user names none: by what each would cost.
+
+The exact solution is the answer wherever it can be had: it has leave-out residuals in closed form. Conjugate gradients come
+next, and training at centres, which costs a few passes over the draws whatever their number, where neither fits into memory or
+patience. Rates are those of one core, or one accelerator; `benchmarks/scale.py` measures them, and the choice.
+"""
+
+import os
+from typing import NamedTuple
+
+import jax
+
+from ..families import Family, LinearFamily
+from ..objectives import Objective, Ridge
+from .algebra.memory import room
+from .base import Solver
+from .exact.solver import KEPT, Exact, primal_is_smaller
+from .iterative.solver import CG
+from .training.solver import SGD
+
+PATIENCE = 900.0  # seconds
+_ITERATIONS = 40  # of conjugate gradients: 15 to 50 at ridges from 1e-4 to 1e-6 of the mean diagonal
+_CORE = {"multiply": 1.5e10, "stream": 7e9, "pair": 4e7}  # a second: flops of LAPACK, of skinny products, entries of a Gram
+_ACCELERATOR = {"multiply": 3e13, "stream": 4e12, "pair": 1e10}
+
+
+class Cost(NamedTuple):
+    """What a fit would take."""
+
+    seconds: float
+    bytes: float
+
+    @property
+    def affordable(self) -> bool:
+        return self.seconds < PATIENCE and self.bytes < room()
+
+
+def default_solver(family: Family, m: int, d: int, q: int, objective: Objective) -> Solver:
+    """For m draws in d dimensions and q integrands."""
+    if not isinstance(family, LinearFamily):
+        return SGD()
+    exact, iterative = exact_cost(family, m, d, bool(objective.total(Ridge))), cg_cost(family, m, d, q)
+    if exact.affordable or not objective.total(Ridge):
+        return Exact() if exact.affordable or family.num_features(d) is not None else SGD()
+    return CG() if iterative.affordable else SGD()
+
+
+def exact_cost(family: LinearFamily, m: int, d: int, ridge: bool) -> Cost:
+    rate, p = _rates(), family.num_features(d)
+    dual = Cost(m**3 / 3 / rate["multiply"] + m**2 / 2 / rate["pair"], 8.0 * m**2)
+    if p is None:
+        return dual
+    primal = Cost((m * p**2 + p**3 / 3) / rate["multiply"], 8.0 * (p**2 + min(m * p, KEPT)))
+    return primal if primal_is_smaller(p, m, ridge) else dual
+
+
+def cg_cost(family: LinearFamily, m: int, d: int, q: int) -> Cost:
+    rate, work, kept = _rates(), family.work(d), 8.0 * m**2
+    if kept < room():
+        dual = Cost(_ITERATIONS * 2 * m**2 * (q + 2) / rate["stream"] + m**2 / rate["pair"], kept)
+    else:
+        dual = Cost(_ITERATIONS * m**2 / rate["pair"], 8.0 * m * 2000)
+    if work is None:
+        return dual
+    return min(dual, Cost(_ITERATIONS * 4 * m * work * (q + 1) / rate["multiply"], 8.0 * m * d))
+
+
+def _rates() -> dict[str, float]:
+    if jax.default_backend() != "cpu":
+        return _ACCELERATOR
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {name: cores * rate for name, rate in _CORE.items()}

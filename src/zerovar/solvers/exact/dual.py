@@ -1,0 +1,114 @@
+"""The dual: one n × n system for any family with a Gram.
+
+For f = c + g with penalised Gram K, free columns B (the intercept and unpenalised terms) and probabilities p, minimising
+Σ p r² + λ‖g‖² means  (K + λ diag(1/p)) a + B b = f,  Bᵀa = 0.  Write A = K + λ diag(1/p) and
+Q = A⁻¹ − A⁻¹B(BᵀA⁻¹B)⁻¹BᵀA⁻¹: then a = Qf, and the residuals of a group I of draws when it is left out of the fit are
+Q_II⁻¹ a_I, in closed form.
+"""
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import cho_solve, solve_triangular
+
+from ..algebra.dense import Groups, economic_qr, solve_group
+from ..algebra.factors import factor_of
+from ..algebra.tiles import feature_matrix
+from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from ..stats import FitStats
+from ..terms import LinearTerm, Terms
+
+_EPS = np.finfo(np.float64).eps
+Free = Float64[np.ndarray, "b q"]
+
+
+class PreparedDual(Prepared):
+    """A Cholesky factor of A, on the host or on an accelerator.
+
+    The ridge policy: A is factorised with the ridge asked for. If that fails, or the pivots say that A is singular to rounding,
+    the ridge is raised once, to ten times the rounding error of the Gram, n · ε · mean(diag K), which always suffices; the fit
+    reports it. A ridge that large changes the fit by less than rounding already has.
+    """
+
+    def __init__(self, problem: Problem):
+        self.probabilities = problem.points.probabilities
+        n = len(self.probabilities)
+        self.border, self.terms = border_of(problem)
+        self.intercept_variance = problem.intercept_variance
+        shift = self.intercept_variance if np.isfinite(self.intercept_variance) else 0.0
+        self._factor = factor_of(problem.penalised, problem.points.x, problem.points.s, shift)
+        ridge, ridges, count = problem.ridge, problem.ridge / self.probabilities, self.border.shape[1]
+        if not (self._factor.factorise(ridges) and self._factor.rcond > n * _EPS):
+            floor = 10 * n * _EPS * self._factor.diagonal().mean()
+            ridge = max(ridge, floor / n)
+            self.result = Result.RIDGE_RAISED if self._factor.factorise(np.maximum(ridges, floor)) else Result.SINGULAR
+        self.stats = FitStats("dual", n) | {"free_terms": count, "ridge": ridge, "rcond": self._factor.rcond}
+        self._border_solved: np.ndarray | None = None
+        if count and self.result is not Result.SINGULAR:
+            with self._factor.small_work():
+                self._orthonormal, self._triangle, full = economic_qr(self.border)
+            self.result = self.result if full else Result.COLLINEAR
+
+    def solve(self, values: Values, ridge: float | None = None) -> Solution:
+        only_its_own_ridge(ridge)
+        with self._factor.small_work():
+            a, free = self._dual_coefficients(values)
+        return solution_of(a, free, self.terms, self.intercept_variance)
+
+    def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
+        only_its_own_ridge(ridge)
+        if np.isfinite(self.intercept_variance):
+            return self.intercept_variance * self._dual_coefficients(np.ones((len(self.border), 1)))[0][:, 0]
+        # c = e₀ᵀR⁻¹S⁻¹QᵀA⁻¹f with border = QR and S = QᵀA⁻¹Q
+        assert self._border_solved is not None, "known once something was solved"
+        first = solve_triangular(self._triangle, np.eye(self.border.shape[1])[0], trans=1)
+        return self._border_solved @ cho_solve((self._schur, True), first)
+
+    def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
+        only_its_own_ridge(ridge)
+        a, _ = self._dual_coefficients(values)
+        half = np.zeros((len(a), 0))
+        if self._border_solved is not None:
+            half = solve_triangular(self._schur, self._border_solved.T, lower=True).T
+        if groups is None:
+            return a / (self._factor.inverse_diagonal() - np.sum(half**2, axis=1))[:, None]
+        out, plain = np.empty_like(a), values - self.probabilities @ values
+        for group, block in self._factor.inverse_blocks(groups):
+            out[group] = solve_group(block - half[group] @ half[group].T, a[group], plain[group])
+        return out
+
+    def _dual_coefficients(self, values: Values) -> tuple[Values, Free]:
+        if not self.border.shape[1]:
+            return self._factor.solve(values), np.zeros((0, values.shape[1]))
+        # What the border explains is taken out first: exact, whatever the condition of A
+        first = self._orthonormal.T @ values
+        a = self._solved_with_border(values - self._orthonormal @ first)
+        second = cho_solve((self._schur, True), self._orthonormal.T @ a)
+        a -= self._border_solved @ second
+        return a, solve_triangular(self._triangle, first + second)
+
+    def _solved_with_border(self, right: Values) -> Values:
+        """A⁻¹ right; the first time, A⁻¹ of the border along with it."""
+        if self._border_solved is not None:
+            return self._factor.solve(right)
+        both = self._factor.solve(np.concatenate([self._orthonormal, right], axis=1))
+        self._border_solved, rest = np.split(both, [self.border.shape[1]], axis=1)
+        schur = self._orthonormal.T @ self._border_solved
+        self._schur = np.linalg.cholesky(0.5 * (schur + schur.T))
+        return rest
+
+
+def border_of(problem: Problem) -> tuple[np.ndarray, Terms]:
+    """Free columns (n, b), the intercept unless it has a finite variance, then the unpenalised features; and the terms of g."""
+    x, s = problem.points.x, problem.points.s
+    free = [term for term in problem.family.split()[1:] if term is not None]
+    constant = np.ones((int(np.isinf(problem.intercept_variance)), len(x)))
+    border = np.concatenate([constant, *(feature_matrix(term, x, s) for term in free)]).T
+    return border, (problem.penalised.translates(x, s), *free)
+
+
+def solution_of(a: Values, free: Free, terms: Terms, intercept_variance: float) -> Solution:
+    if np.isinf(intercept_variance):
+        intercept, free = free[0], free[1:]
+    else:
+        intercept = intercept_variance * a.sum(axis=0)
+    return Solution(intercept, tuple(LinearTerm(*pair) for pair in zip(terms, (a, free), strict=False)))

@@ -1,0 +1,160 @@
+"""Linear algebra of whitening: bases that make a second moment the identity, and draws chosen by leverage."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from scipy.linalg import eigh, lapack
+
+from ..algebra.dense import pivoted_cholesky, triangular_inverse
+
+_DENSE = 1024  # features up to which the whitening is a dense matrix; beyond, a diagonal and a low rank
+_RANK = 128
+_TOO_FEW = 2  # draws a feature: with fewer, H is shrunk to its diagonal
+_PIVOT = 1e-13
+_CLEARLY = 1e-9  # pivots above which features are independent beyond doubt, and need not be reordered
+
+
+class Dense(eqx.Module):
+    """φ (n, P) ↦ φ B (n, r); the coefficients of φ are B w with w (r, q), and the quadratic penalty is (q,).
+
+    Its methods, like those of `LowRank`, take NumPy arrays on the host and JAX arrays in the loop.
+    """
+
+    matrix: Any
+    penalty: Any  # (r,), or (r, r) where the coordinates were not turned to make it diagonal
+
+    @property
+    def size(self) -> int:
+        """Of w, r."""
+        return self.matrix.shape[1]
+
+    def __call__(self, phi: Any) -> Any:
+        return phi @ self.matrix
+
+    def coefficients(self, w: Any) -> Any:
+        return self.matrix @ w
+
+    def quadratic(self, w: Any) -> Any:
+        return (w * (self.penalty @ w if self.penalty.ndim == 2 else self.penalty[:, None] * w)).sum(axis=0)
+
+
+class LowRank(eqx.Module):
+    """φ ↦ (φ D)(1 + U diag(gain − 1) Uᵀ): each feature by itself, and the leading directions."""
+
+    scale: Any  # (P,)
+    directions: Any  # (P, k)
+    gain: Any  # (k,)
+    penalty: Any  # (P,) on the coefficients of φ
+
+    @property
+    def size(self) -> int:
+        """Of w, P."""
+        return len(self.scale)
+
+    def __call__(self, phi: Any) -> Any:
+        return self._turn(phi * self.scale)
+
+    def coefficients(self, w: Any) -> Any:
+        return self.scale[:, None] * self._turn(w.T).T
+
+    def quadratic(self, w: Any) -> Any:
+        return (self.penalty[:, None] * self.coefficients(w) ** 2).sum(axis=0)
+
+    def _turn(self, rows):
+        return rows + ((rows @ self.directions) * (self.gain - 1)) @ self.directions.T
+
+
+Basis = Dense | LowRank
+
+
+def plain_basis(penalty: np.ndarray) -> Basis:
+    """Features as they are."""
+    return LowRank(np.ones(len(penalty)), np.zeros((len(penalty), 0)), np.zeros(0), penalty)
+
+
+def whiten(phi: np.ndarray, weights: np.ndarray, penalty: np.ndarray, constant: bool, damping: float) -> Basis:
+    rows = phi if constant else phi - weights @ phi / weights.sum()
+    rows = rows * np.sqrt(weights)[:, None]
+    count, size = rows.shape
+    moment = np.sum(rows**2, axis=0) + penalty
+    scale = np.where(moment > 0, 1 / np.sqrt(np.where(moment > 0, moment, 1.0)), 0.0)
+    rows = rows * scale
+    if size > _DENSE:
+        return _low_rank(rows, scale, penalty)
+    gram = rows.T @ rows
+    gram[np.diag_indices(size)] += penalty * scale**2 + damping * (scale > 0)
+    if size * _TOO_FEW > count:
+        amount = min(0.5, size / count)
+        gram *= 1 - amount
+        gram[np.diag_indices(size)] += amount * (scale > 0)
+    factor, info = lapack.dpotrf(gram, lower=0)
+    if info == 0 and factor.diagonal().min() ** 2 > _CLEARLY:
+        return Dense(scale[:, None] * triangular_inverse(factor), np.zeros(size))
+    # All diagonal entries are one: a slope far below what matters keeps rounding from deciding the order
+    gram[np.diag_indices(size)] *= 1 + 1e-6 * np.arange(size, 0, -1) / size
+    triangle, pivots = pivoted_cholesky(gram, _PIVOT)
+    matrix = np.zeros((size, len(pivots)))
+    matrix[pivots] = triangular_inverse(triangle)
+    return Dense(scale[:, None] * matrix, np.zeros(len(pivots)))
+
+
+def _low_rank(rows: np.ndarray, scale: np.ndarray, penalty: np.ndarray) -> LowRank:
+    """Leading directions of rowsᵀrows, by the smaller Gram of a thousand of its rows."""
+    rows = rows[:1000] * np.sqrt(len(rows) / min(len(rows), 1000))
+    values, left = eigh(rows @ rows.T)
+    keep = slice(max(len(values) - _RANK, 1), None)
+    floor, values, left = max(values[keep.start - 1], 1.0), values[keep], left[:, keep]
+    use = values > floor
+    values, left = values[use], left[:, use]
+    directions = rows.T @ (left / np.sqrt(values))
+    return LowRank(scale / np.sqrt(floor), directions, np.sqrt(floor / values), penalty)
+
+
+def with_penalty(basis: Dense, penalty: np.ndarray, turned: bool) -> Dense:
+    inner = basis.matrix.T @ (penalty[:, None] * basis.matrix)
+    if not turned:
+        return Dense(basis.matrix, inner)
+    values, vectors = eigh(inner, check_finite=False)
+    return Dense(basis.matrix @ vectors, np.maximum(values, 0.0))
+
+
+def largest_eigenvalue(psi: np.ndarray, weights: np.ndarray, basis: Basis, constant: bool) -> float:
+    """Largest eigenvalue of Σ p ψψᵀ + penalty by a few power iterations, from above."""
+    psi = psi if constant else psi - weights @ psi / weights.sum()
+    if not psi.shape[1]:
+        return 1.0
+    penalty = basis.penalty if isinstance(basis, Dense) else basis.penalty * basis.scale**2
+    penalise = (lambda v: penalty @ v) if penalty.ndim == 2 else (lambda v: penalty * v)
+    vector = psi.T @ (weights * np.sum(psi**2, axis=1)) + 1 / np.sqrt(psi.shape[1])
+    for _ in range(12):
+        vector = vector / np.linalg.norm(vector)
+        vector = psi.T @ (weights * (psi @ vector)) + penalise(vector)
+    return 1.1 * float(np.linalg.norm(vector))
+
+
+def by_leverage(leverage: np.ndarray, probabilities: np.ndarray, share: float = 0.5) -> np.ndarray:
+    """Probabilities in proportion to leverage, mixed with the draws' own."""
+    by_leverage = probabilities * leverage
+    total = by_leverage.sum()
+    return share * by_leverage / total + (1 - share) * probabilities if total > 0 else probabilities
+
+
+def inclusion(preference: np.ndarray, count: int) -> np.ndarray:
+    """Probabilities of inclusion in proportion to preference, none above one, that sum to `count`."""
+    out = np.minimum(1.0, count * preference / preference.sum())
+    for _ in range(20):
+        sure = out >= 1
+        rest = count - sure.sum()
+        if rest <= 0 or sure.all():
+            break
+        out = np.where(sure, 1.0, np.minimum(1.0, rest * preference / preference[~sure].sum()))
+    return out
+
+
+def systematic(probability: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Rows drawn without repetition with these probabilities of inclusion."""
+    order = rng.permutation(len(probability))
+    ladder = np.cumsum(probability[order]) + rng.uniform()
+    steps = np.floor(ladder)
+    return order[steps > np.concatenate([[0.0], steps[:-1]])]

@@ -1,0 +1,251 @@
+"""summary(): the table that users of ArviZ read, with control-variate means and deviations beside the plain ones."""
+
+import importlib
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .adapters import Posterior, from_arviz
+from .adapters.base import labelled
+from .adapters.chunks import loaded
+from .choice import Automatic
+from .chunked import is_chunked
+from .errors import SampleWarning, ZerovarWarning, listed, warn
+from .estimation import estimate
+from .families import Family
+from .output.formatting import plus_minus, worth
+from .sample import as_float
+
+_STATS = ("mean", "sd", "lb", "ub", "cv_mean", "cv_sd")
+_ARVIZ = ("mean", "sd", "lb", "ub", "ess_bulk", "ess_tail", "r_hat", "mcse_mean", "mcse_sd")
+_ORDER = (*_ARVIZ, "cv_mean", "cv_mcse_mean", "gain", "cv_sd", "cv_mcse_sd", "gain_sd")
+_KINDS = {"all": _ORDER, "stats": _STATS, "diagnostics": [name for name in _ORDER if name not in _STATS]}
+_Named = dict[str, np.ndarray]
+QUANTILES = "Intervals are plain quantiles of the draws: control variates help means, not quantiles."
+
+
+def summary(
+    data: Any,
+    scores: Any = None,
+    *,
+    var_names: str | Sequence[str] | None = None,
+    filter_vars: str | None = None,
+    prob: float = 0.89,
+    above: Mapping[str, float | Sequence[float]] | None = None,
+    kind: str = "all",
+    round_to: int | str | None = "auto",
+    fmt: str = "wide",
+    family: Family | Automatic | None = None,
+    seed: int = 0,
+) -> Any:
+    """A table with one row a quantity: ArviZ's columns, and beside them the same means and deviations by control variates.
+
+    data: what an adapter returns (`zv.from_numpyro(mcmc)`), an InferenceData or DataTree that has gradients, or an array of
+        draws (chain, draw) or (chain, draw, d) with their scores. An array without scores gets the plain columns only.
+    var_names, filter_vars: which variables, as in ArviZ: names, or with "~" in front those to leave out; `filter_vars="like"`
+        for parts of names, "regex" for regular expressions.
+    prob: of the equal-tailed interval. Its ends are plain quantiles, which control variates do not help.
+    above: name → c, or several, for rows with the probabilities P(name > c).
+    kind: "all", "stats" (means, deviations, intervals) or "diagnostics" (errors, effective sizes, r_hat, gains).
+    round_to: "auto" for a table to read, of texts with two digits of each error; None for plain numbers; a number of decimals.
+    fmt: "wide" for a pandas DataFrame, "xarray" for a Dataset over the dimension `quantity`.
+    family, seed: as in `estimate`; by default control variates are chosen for each quantity.
+
+    Columns: mean, sd, eti89_lb, eti89_ub, ess_bulk, ess_tail, r_hat, mcse_mean, mcse_sd are plain, as ArviZ has them.
+    cv_mean ± cv_mcse_mean is the mean by control variates, gain = (mcse_mean / cv_mcse_mean)² how many times more draws plain
+    averaging would need; cv_sd ± cv_mcse_sd and gain_sd likewise, from a control variate for (f − cv_mean)² and the delta
+    method. The variance is cv_sd², with the error 2 cv_sd cv_mcse_sd.
+    """
+    if kind not in _KINDS:
+        raise ValueError(f"kind must be one of {', '.join(_KINDS)}; got {kind!r}")
+    if fmt not in ("wide", "xarray"):
+        raise ValueError(f"fmt must be 'wide' (a DataFrame) or 'xarray' (a Dataset); got {fmt!r}")
+    if not 0 < prob < 1:
+        raise ValueError(f"prob must be between 0 and 1; got {prob!r}")
+    draws, scores, values = _posterior(data, scores)
+    values = selected(values, var_names, filter_vars)
+    chances = _exceedances(values, above or {})
+    everything = values | chances
+    columns = _plain(everything, prob)
+    columns["lb"][len(values) :] = columns["ub"][len(values) :] = np.nan  # an indicator has no interval
+    if scores is not None:
+        columns |= _controlled(draws, scores, values, chances, columns, family, seed)
+    notes = [QUANTILES, *_discrete(values)]
+    shown: dict[str, Any] = columns
+    if round_to == "auto" and fmt == "wide":
+        shown = {name: _texts(name, columns) for name in columns}
+    elif isinstance(round_to, int) and not isinstance(round_to, bool):
+        shown = {name: np.round(column, round_to) for name, column in columns.items()}
+    elif round_to not in ("auto", "none", "None", None):
+        raise ValueError(f"round_to must be 'auto', a number of decimals, or None; got {round_to!r}")
+    titles = {end: f"eti{100 * prob:g}_{end}" for end in ("lb", "ub")}
+    kept = {titles.get(name, name): shown[name] for name in _ORDER if name in shown and name in _KINDS[kind]}
+    return _table(kept, list(everything), notes, fmt)
+
+
+def _posterior(data: Any, scores: Any) -> tuple[Any, Any, Any]:
+    whole = isinstance(data, Posterior) or hasattr(data, "children") or hasattr(data, "groups")
+    if whole and scores is not None:
+        raise ValueError(f"scores go with an array of draws; a {type(data).__name__} has its own")
+    if whole:
+        posterior = data if isinstance(data, Posterior) else from_arviz(data)
+        return loaded(posterior) if is_chunked(posterior.draws) else posterior  # quantiles need all draws at once
+    draws = as_float("data", data)
+    if draws.ndim not in (2, 3):
+        kinds = "an adapter's Posterior, an InferenceData, a DataTree, or draws (chain, draw) or (chain, draw, d)"
+        raise ValueError(f"data must be {kinds}; got an array of shape {draws.shape}")
+    if draws.shape[1] < 4:
+        raise ValueError(f"data must have at least 4 draws a chain, (chain, draw) or (chain, draw, d); got shape {draws.shape}")
+    values = labelled({"x": draws})
+    if scores is None:
+        text = "no scores were given, so that there is nothing to make control variates from: the table has plain columns only"
+        warn(text, SampleWarning)
+        return draws, None, values
+    scores = as_float("scores", scores)
+    if scores.shape != draws.shape:
+        raise ValueError(f"scores must have the shape of the draws, {draws.shape}; got {scores.shape}")
+    shape = (*draws.shape[:2], -1)
+    return draws.reshape(shape), scores.reshape(shape), values
+
+
+def selected(values: _Named, var_names: str | Sequence[str] | None, filter_vars: str | None) -> _Named:
+    """The rows that ArviZ would take: theta stands for all of theta[…]."""
+    if filter_vars not in (None, "like", "regex"):
+        raise ValueError(f"filter_vars must be None, 'like' or 'regex'; got {filter_vars!r}")
+    if var_names is None:
+        return values
+    wanted = [var_names] if isinstance(var_names, str) else list(var_names)
+    if not wanted:
+        raise ValueError("var_names is empty: name at least one variable, or leave it out for all")
+
+    def matches(pattern: str, label: str) -> bool:
+        name = variable(label)
+        if filter_vars == "regex":
+            return re.search(pattern, name) is not None
+        return pattern in name if filter_vars == "like" else pattern in (name, label)
+
+    chosen: list[str] = [] if any(not pattern.startswith("~") for pattern in wanted) else list(values)
+    for pattern in wanted:
+        out = pattern.startswith("~")
+        found = [label for label in values if matches(pattern.removeprefix("~"), label)]
+        if not found:
+            raise ValueError(f"var_names: {pattern!r} matches none of {listed(list(dict.fromkeys(map(variable, values))))}")
+        chosen = [label for label in chosen if label not in found] if out else chosen + [x for x in found if x not in chosen]
+    if not chosen:
+        raise ValueError(f"var_names: {wanted} leaves nothing to summarise")
+    return {label: values[label] for label in chosen}
+
+
+def variable(label: str) -> str:
+    """The variable that an entry belongs to: theta of theta[0]."""
+    return label.split("[")[0]
+
+
+def _exceedances(values: _Named, above: Mapping[str, Any]) -> _Named:
+    found: _Named = {}
+    for name, bound in above.items():
+        labels = [label for label in values if name in (label, variable(label))]
+        if not labels:
+            raise ValueError(f"above: {name!r} is none of {listed(list(dict.fromkeys(map(variable, values))))}")
+        for c in np.atleast_1d(bound):
+            found |= {f"P({label} > {c:g})": (values[label] > c).astype(np.float64) for label in labels}
+    return found
+
+
+def _discrete(values: _Named) -> list[str]:
+    whole = [name for name, array in values.items() if array.dtype.kind in "iub"]
+    if not whole:
+        return []
+    text = f"{listed(whole)}: discrete. Control variates are made of gradients in the other parameters and seldom help those."
+    warn(text, SampleWarning)
+    return [text]
+
+
+def _plain(values: _Named, prob: float) -> _Named:
+    """ArviZ's own numbers."""
+    from arviz_stats.base import array_stats
+
+    stacked = np.stack([np.asarray(array, np.float64) for array in values.values()], axis=2)
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    lower, upper = np.moveaxis(array_stats.eti(stacked, prob, axis=(0, 1)), -1, 0)
+    with np.errstate(all="ignore"):  # a constant has no r_hat, nor an error of its deviation: NaN, as in ArviZ
+        return {
+            "mean": stacked.mean(axis=(0, 1)),
+            "sd": stacked.std(axis=(0, 1), ddof=1),
+            "lb": lower,
+            "ub": upper,
+            "ess_bulk": array_stats.ess(stacked, method="bulk", **axes),
+            "ess_tail": array_stats.ess(stacked, method="tail", prob=(0.05, 0.95), **axes),
+            "r_hat": array_stats.rhat(stacked, **axes),
+            "mcse_mean": array_stats.mcse(stacked, method="mean", **axes),
+            "mcse_sd": array_stats.mcse(stacked, method="sd", **axes),
+        }
+
+
+def _controlled(
+    draws: Any, scores: Any, values: _Named, chances: _Named, plain: _Named, family: Family | Automatic | None, seed: int
+) -> _Named:
+    """Means of f, then of (f − mean)², whose square root is the deviation.
+
+    Squares are taken about the controlled mean: there the derivative of Var f = E[(f − c)²] − (E f − c)² in E f vanishes, so
+    that by the delta method the error of the variance is that of E[(f − c)²]. In a call of their own, squares and indicators
+    cannot spoil the control variates of the means.
+    """
+    q = len(values)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        answer = estimate(draws, scores, values, family=family, seed=seed)
+        means = zip(values.items(), answer.value, strict=True)
+        squares = {f"variance of {name}": (array - mean) ** 2 for (name, array), mean in means}
+        second = estimate(draws, scores, squares | chances, family=family, seed=seed)
+    told = [(str(warning.message), warning.category) for warning in caught if issubclass(warning.category, ZerovarWarning)]
+    for text, kind in dict.fromkeys(told):
+        warn(text, kind)  # once
+    varies = np.array([np.ptp(array) > 0 for array in values.values()])
+    variance = np.where(varies, second.value[:q], np.nan)
+    sd = np.sqrt(np.where(variance > 0, variance, np.nan))
+    error = second.std_error[:q] / (2 * sd)
+    lost = [name for name, gone in zip(values, variance <= 0, strict=True) if gone]
+    if lost:
+        text = f"the variance of {listed(lost)} comes out negative, within its error: cv_sd is missing there. Take the plain sd"
+        warn(text, SampleWarning)
+    shown = {"cv_mean": "value", "cv_mcse_mean": "std_error", "gain": "gain"}
+    columns = {name: np.append(getattr(answer, key), getattr(second, key)[q:]) for name, key in shown.items()}
+    deviations = {"cv_sd": sd, "cv_mcse_sd": error, "gain_sd": (plain["mcse_sd"][:q] / error) ** 2}
+    missing = np.full(len(chances), np.nan)
+    return columns | {name: np.append(column, missing) for name, column in deviations.items()}
+
+
+_ERROR_OF = {"mean": "mcse_mean", "lb": "mcse_mean", "ub": "mcse_mean", "sd": "mcse_sd"}
+_ERROR_OF |= {"cv_mean": "cv_mcse_mean", "cv_sd": "cv_mcse_sd"}
+
+
+def _texts(name: str, columns: _Named) -> list[str]:
+    """A column for reading: numbers to two digits of their error, errors to two digits, sizes whole, nothing for NaN."""
+    column = np.asarray(columns[name], np.float64)
+    if name in _ERROR_OF:
+        errors = np.asarray(columns[_ERROR_OF[name]], np.float64)
+        texts = [plus_minus(float(x), float(e)).split(" ")[0] for x, e in zip(column, errors, strict=True)]
+    elif name.startswith("gain"):
+        texts = [worth(float(x)) for x in column]
+    else:
+        form = {"ess_bulk": ".0f", "ess_tail": ".0f", "r_hat": ".3f"}.get(name, ".2g")
+        texts = [f"{x:{form}}" for x in column]
+    return ["" if np.isnan(x) else text for x, text in zip(column, texts, strict=True)]
+
+
+def _table(columns: dict[str, Any], rows: list[str], notes: list[str], fmt: str) -> Any:
+    package = "pandas" if fmt == "wide" else "xarray"
+    try:
+        module = importlib.import_module(package)
+    except ImportError as error:
+        raise ImportError(f"this table needs {package}: pip install 'zerovar[xarray]'") from error
+    if fmt == "wide":
+        frame = module.DataFrame(columns, index=rows)
+        frame.attrs["notes"] = notes
+        return frame
+    data = {name: ("quantity", column) for name, column in columns.items()}
+    return module.Dataset(data, coords={"quantity": rows}, attrs={"notes": notes})

@@ -1,0 +1,67 @@
+"""A task: integrands on a sample, with all that is computed once for them and handed on from floor to floor."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float64
+
+from .points import FittingDraws
+from .sample import Sample
+from .std_errors import autocorrelation_time, some_columns
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Task:
+    """What is to be estimated, and from what.
+
+    `draws` are the sample's, merged and standardised once; `autocorrelation` is the longest autocorrelation time, in draws,
+    among the integrands and the coordinates.
+    """
+
+    sample: Sample
+    values: Float64[np.ndarray, "n q"]
+    draws: FittingDraws
+    autocorrelation: float
+    standardise: bool = True
+    seed: int = 0
+
+    @staticmethod
+    def of(sample: Sample, values: Float64[np.ndarray, "n q"], standardise: bool = True, seed: int = 0) -> Task:
+        """Equal draws with other scores or values are an error."""
+        draws = FittingDraws(sample.points(), standardise)
+        draws.merge(values)
+        columns = np.concatenate([some_columns(sample.draws), some_columns(values)], axis=1)
+        return Task(sample, values, draws, autocorrelation_time(sample.by_chain(columns)), standardise, seed)
+
+    def __len__(self) -> int:
+        return len(self.sample)
+
+    @property
+    def effective(self) -> float:
+        """How many independent draws these are worth."""
+        return len(self) / max(self.autocorrelation, 1.0)
+
+    @property
+    def scale(self) -> Float64[np.ndarray, " q"]:
+        """The size of the integrands' values, whose rounding no error is below."""
+        size = np.abs(self.values).max(axis=0)
+        return np.where(size > 0, size, 1.0)
+
+    def only(self, columns: np.ndarray) -> Task:
+        """With some of the integrands."""
+        return dataclasses.replace(self, values=self.values[:, columns])
+
+    def part(self, rows: np.ndarray) -> FittingDraws:
+        """Some of the draws, to fit."""
+        return FittingDraws(self.sample.points(rows), self.standardise)
+
+    def thinned(self, most: int) -> tuple[Task, np.ndarray]:
+        """About `most` draws, equally spaced within every chain, as a task of their own; and their row numbers."""
+        sample, rows = self.sample.thinned(most)
+        if sample is self.sample:
+            return self, rows
+        spacing = max(self.autocorrelation * len(sample) / len(self), 1.0)
+        draws = FittingDraws(sample.points(), self.standardise)
+        return Task(sample, self.values[rows], draws, spacing, self.standardise, self.seed), rows

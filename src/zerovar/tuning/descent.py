@@ -1,0 +1,255 @@
+"""Descent in all hyper-parameters and the ridge at once.
+
+Criteria are functions of one matrix, A = K + noise, with derivatives in closed form (`criteria.py`). What remains, dA in the
+hyper-parameters, is the compiled derivative of the Gram. So all of them descend together for the price of a few factorisations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float64
+
+from ..errors import NumericalError
+from ..families import Family, LinearFamily
+from ..hyper import Kind, declared, hyper_parameters, may_move, with_hyper_parameters
+from ..objectives import LeastSquares, Ridge
+from ..points import FittingDraws, Points
+from ..solvers.algebra.threads import one_thread
+from ..solvers.algebra.tiles import feature_matrix, gram_matrix, gram_slopes
+from .criteria import Differentiable, Square, SteinGp, Values
+
+_EPS = np.finfo(np.float64).eps
+_FARTHEST = np.log(30.0)  # how far a scale may move from where it starts
+_FARTHEST_WEIGHT = 25.0
+_SMALL = 700
+_FIRST_RIDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)
+_LEAST_RIDGE, _MOST_RIDGE = np.log(1e-15), np.log(10.0)
+_SETTLED = 1e-5  # change of the loss, a logarithm, at which a descent stops
+_FAILED = 1e10  # the loss of a Gram that cannot be factorised; the line search then turns back
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """What was chosen: `family, objective = tune(…)`. `loss` is the criterion there, `evaluations` how often it was computed.
+
+    Losses are logarithms of mean squares (of marginal likelihoods, per draw): lower is better. They compare within one call.
+    """
+
+    family: LinearFamily
+    objective: LeastSquares
+    loss: float
+    evaluations: int
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.family, self.objective))
+
+
+class DescentEnd(NamedTuple):
+    """Where a descent stopped: the log of the relative ridge and of all hyper-parameters, flat."""
+
+    position: Float64[np.ndarray, " h"]
+    loss: float
+    evaluations: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Descent:
+    """A family on standardised draws, ready to be tuned for some or all of the integrands."""
+
+    family: LinearFamily
+    points: Points  # distinct
+    values: Values  # in units of their standard deviations
+    border: Float64[np.ndarray, "m b"]
+    draws: int  # before equal ones were merged
+
+    @staticmethod
+    def on(family: Family, draws: FittingDraws, values: Values, fitted: FittingDraws) -> Descent:
+        """`fitted` are the draws in whose coordinates the fit will be, of which `draws` may be a part."""
+        merged = draws.merge(values)
+        family.check(draws.points.dim)
+        points = fitted.standardisation(mixing=not family.keeps_axes).points(draws.distinct)
+        family = family.resolve(points.x, merged)
+        if not isinstance(family, LinearFamily) or family.split()[0] is None:
+            raise ValueError(f"{family.describe()} has nothing to tune: no penalised terms that are linear in their parameters")
+        free = family.split()[1]
+        ones = np.ones((1, len(points)))
+        border = ones if free is None else np.concatenate([ones, feature_matrix(free, points.x, points.s)])
+        centred = merged - points.probabilities @ merged
+        spread = np.sqrt(points.probabilities @ centred**2)
+        scaled = centred / np.where(spread > 0, spread, 1.0)
+        return Descent(family, points, scaled, border.T, len(draws))
+
+    def run(
+        self, columns: np.ndarray, criterion: Differentiable, evaluations: int, start: np.ndarray | None = None
+    ) -> DescentEnd:
+        """Minimise the mean criterion over these integrands, from `start` or from the family as it is."""
+        from scipy.optimize import minimize
+
+        columns = columns[np.ptp(self.values[:, columns], axis=0) > 0]
+        flat, farthest = self._flat()
+        origin = np.concatenate([[np.log(1e-8)], flat])
+        limits = np.concatenate([[0.0], farthest])
+        low, high = origin - limits, origin + limits
+        low[0], high[0] = _LEAST_RIDGE, _MOST_RIDGE
+        position = np.clip(origin if start is None else start, low, high)
+        if not len(columns):
+            return DescentEnd(position, 0.0, 0)
+        values = self.values[:, columns]
+        best = [np.inf, position]
+
+        def loss(position: np.ndarray) -> tuple[float, np.ndarray]:
+            value, slope = self._measure(position, values, criterion)
+            if value < best[0]:
+                best[:] = value, position.copy()
+            return value, slope
+
+        options = {"maxiter": evaluations, "maxfun": evaluations, "ftol": _SETTLED}
+        # BLAS and XLA take turns, and idle threads of one get in the way of the other: on small matrices one is twice as fast
+        with one_thread() if len(self.points) <= _SMALL else nullcontext():
+            if start is None:
+                position[0] = np.log(self._first_ridge(position, values, criterion))
+            done = minimize(
+                loss, position, jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options=options
+            )
+        if not best[0] < _FAILED:
+            raise NumericalError(
+                f"{self.family.describe()}: the Gram matrix could not be factorised at any hyper-parameters tried"
+            )
+        return DescentEnd(best[1], float(best[0]), int(done.nfev) + (len(_FIRST_RIDGES) if start is None else 0))
+
+    def tuned(self, end: DescentEnd, size: int, used: int = 0) -> Tuned:
+        """The family and objective of a descent, for `size` draws in place of those it was tuned on."""
+        family = self._at(end.position[1:])
+        penalised = penalised_part(family)
+        level = float(np.exp(end.position[0])) + floor(size)
+        strength = level * mean_diagonal(penalised, self.points) / size
+        return Tuned(family, LeastSquares(Ridge(strength)), end.loss, used + end.evaluations)
+
+    def _first_ridge(self, position: np.ndarray, values: Values, criterion: Differentiable) -> float:
+        """The best of a few: a family that interpolates does not feel a small ridge, so that no descent would leave it."""
+        gram = gram_matrix(penalised_part(self._at(position[1:])), self.points.x, self.points.s)
+        losses = [self._judged(gram.copy(), ridge, values, criterion)[0] for ridge in _FIRST_RIDGES]
+        return _FIRST_RIDGES[int(np.argmin(losses))]
+
+    def _measure(self, position: np.ndarray, values: Values, criterion: Differentiable) -> tuple[float, np.ndarray]:
+        family, ridge = self._at(position[1:]), float(np.exp(position[0]))
+        penalised = penalised_part(family)
+        gram = gram_matrix(penalised, self.points.x, self.points.s)
+        level = gram.diagonal().mean()
+        loss, slope = self._judged(gram, ridge, values, criterion)
+        if slope is None:
+            return loss, np.zeros_like(position)
+        through = float(slope.diagonal() @ self._noise_shape)
+        slope[np.diag_indices_from(slope)] += through * (ridge + floor(self.draws)) / len(slope)
+        slopes = gram_slopes(penalised, self.points.x, self.points.s, slope)
+        return loss, np.concatenate([[through * ridge * level], self._gathered(penalised, slopes) @ self._gauge])
+
+    def _judged(self, gram: Square, ridge: float, values: Values, criterion: Differentiable) -> tuple[float, Square | None]:
+        """The loss and its derivative in A, in the memory of the Gram; None where A cannot be factorised."""
+        noise = (ridge + floor(self.draws)) * gram.diagonal().mean() * self._noise_shape
+        gp = SteinGp.of(gram, noise, self.border, values)
+        if gp is None:
+            return _FAILED, None
+        loss, slope = criterion.measure(gp, self.points.probabilities)
+        return (loss, slope) if np.isfinite(loss) else (_FAILED, None)
+
+    @property
+    def _noise_shape(self) -> Float64[np.ndarray, " m"]:
+        """The noise of each draw, times its level, the ridge relative to the Gram's mean diagonal.
+
+        That is constant in the number of draws, as the noise of a GP is: what is found on a few hundred then serves all.
+        """
+        return 1 / (self.draws * self.points.probabilities)
+
+    def _flat(self) -> tuple[np.ndarray, np.ndarray]:
+        """The family's own position, and how far each entry may move."""
+        logarithms = hyper_parameters(self.family)
+        flat = np.concatenate([np.zeros(0), *map(np.ravel, logarithms)])
+        kinds = np.repeat([entry.kind for entry in declared(self.family)], [np.size(log) for log in logarithms])
+        is_weight = kinds == Kind.WEIGHT
+        limits = np.where(is_weight, _FARTHEST_WEIGHT, _FARTHEST)
+        movable = np.flatnonzero(is_weight & (self._numbered[0] > 0))
+        if len(movable):  # only ratios matter: the ridge is relative, so one weight is held
+            limits[movable[-1]] = 0.0
+        return np.linalg.solve(self._gauge, flat), limits
+
+    @functools.cached_property
+    def _gauge(self) -> Float64[np.ndarray, "h h"]:
+        """From positions to logarithms: a weight is held against the size of its own Gram, which falls with a power of the
+        length-scales, so that a change of scale alone leaves the part's variance about where it was."""
+        entries = declared(self.family)
+        ends = np.cumsum([0, *map(np.size, hyper_parameters(self.family))])
+        places: dict[Any, dict[Kind, list[int]]] = {}  # by the family that they are of, and kind
+        powers: dict[Any, float] = {}
+        for entry, first, last in zip(entries, ends[:-1], ends[1:], strict=True):
+            owner, family = next(pair for pair in reversed(entry.modules) if isinstance(pair[1], LinearFamily))
+            places.setdefault(owner, {}).setdefault(entry.kind, []).extend(range(first, last))
+            powers[owner] = family.length_scale_power
+        matrix = np.eye(ends[-1])
+        for owner, found in places.items():
+            scales = found.get(Kind.LENGTH_SCALE, [])
+            for weight in found.get(Kind.WEIGHT, []) if scales else []:
+                matrix[weight, scales] = powers[owner] / len(scales)
+        return matrix
+
+    def _at(self, position: np.ndarray) -> LinearFamily:
+        return with_hyper_parameters(self.family, _shaped(self._gauge @ position, hyper_parameters(self.family)))
+
+    @functools.cached_property
+    def _numbered(self) -> tuple[np.ndarray, np.ndarray]:
+        """Entries of the family's hyper-parameters by number, from 1 on, 0 for those that do not move; and the numbers of
+        those of its penalised part, which `split` hands on."""
+        own = hyper_parameters(self.family)
+        numbers = _shaped(np.log(np.arange(1.0, 1 + sum(map(np.size, own)))), own)
+        numbered = with_hyper_parameters(self.family, numbers)
+        return _entries(numbered), _entries(penalised_part(numbered))
+
+    def _gathered(self, penalised: LinearFamily, slopes: list[Any]) -> np.ndarray:
+        """Slopes in the logarithms of all of the family's hyper-parameters, from those in the penalised part's: unpenalised
+        terms have none, as their scale means nothing."""
+        own, inside = self._numbered
+        out = np.zeros(len(own))
+        flat = np.concatenate([np.zeros(0), *map(np.ravel, slopes)]) * _values(penalised)
+        np.add.at(out, inside[inside > 0] - 1, flat[inside > 0])
+        return out
+
+
+def _shaped(flat: np.ndarray, like: list[Any]) -> list[np.ndarray]:
+    """A flat array cut into arrays of the shapes of these."""
+    parts = np.split(flat, np.cumsum([np.size(entry) for entry in like])[:-1]) if like else []
+    return [part.reshape(np.shape(entry)) for part, entry in zip(parts, like, strict=True)]
+
+
+def _values(family: Any) -> np.ndarray:
+    """Of its hyper-parameters, flat."""
+    leaves = jax.tree.leaves(family)
+    return np.concatenate([np.zeros(0), *(np.ravel(leaves[entry.number]) for entry in declared(family))])
+
+
+def _entries(family: Any) -> np.ndarray:
+    """Numbers that were put in place of its hyper-parameters, 0 for those that do not move."""
+    values = _values(family)
+    return np.where(may_move(values), values, 0.0).round().astype(int)
+
+
+def floor(draws: int) -> float:
+    """The rounding error of a Gram, relative to its mean diagonal: no ridge below it means anything."""
+    return 10 * draws * _EPS
+
+
+def penalised_part(family: LinearFamily) -> LinearFamily:
+    penalised = family.split()[0]
+    assert penalised is not None
+    return penalised
+
+
+def mean_diagonal(family: LinearFamily, points: Points) -> float:
+    """Of its Gram."""
+    return float(gram_matrix(family, points.x, points.s).diagonal().mean())

@@ -1,0 +1,506 @@
+"""The classes of docs/extending.md, from module files in a scratch folder, held to what the tables hold shipped ones to."""
+
+import importlib
+import inspect
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import zerovar as zv
+from zerovar.choice import Policy
+from zerovar.chunked import arrays
+from zerovar.chunked import estimate as chunked_estimate
+from zerovar.chunked import windows as chunk_windows
+from zerovar.hyper import declared
+from zerovar.solvers import Result
+from zerovar.solvers.training import batch_schedule, coordinates, trainer
+from zerovar.std_errors import INDEPENDENT
+from zerovar.tuning import descent
+from zerovar.tuning.criteria import SteinGp
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+STEPS = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.S)
+MODULES = {found[1]: block for block in BLOCKS if (found := re.match(r"# (\w+)\.py\n", block))}
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    """A folder with the page's modules, and their classes, imported from there."""
+    folder = tmp_path_factory.mktemp("extending")
+    for name, source in MODULES.items():
+        (folder / f"{name}.py").write_text(source, encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    found: dict[str, ModuleType] = {name: importlib.import_module(name) for name in MODULES}
+    yield SimpleNamespace(
+        folder=folder,
+        Cauchy=found["cauchy"].Cauchy,
+        Symmetric=found["symmetric"].Symmetric,
+        NormalEquations=found["normal_equations"].NormalEquations,
+        GeneralisedCrossValidation=found["gcv"].GeneralisedCrossValidation,
+    )
+    sys.path.remove(str(folder))
+    for name in MODULES:
+        del sys.modules[name]
+
+
+def banana(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    z = np.random.default_rng(seed).normal(size=(n, 2))
+    x = np.stack([z[:, 0], z[:, 1] + 0.3 * z[:, 0] ** 2], axis=1)
+    return x, np.stack([-x[:, 0] + 0.6 * x[:, 0] * z[:, 1], -z[:, 1]], axis=1)
+
+
+X, S = banana(400)
+SAMPLE = zv.Sample(X, S)
+VALUES = np.stack([np.cos(2 * X[:, 0]), X[:, 1]], axis=1)
+
+
+def in_a_fresh_process(script: str, *path: Path) -> str:
+    there = os.pathsep.join(map(str, path))
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | {"PYTHONPATH": there}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# ---- the page
+
+
+def test_the_page_has_the_modules_that_it_speaks_of():
+    assert set(MODULES) == {"cauchy", "symmetric", "normal_equations", "gcv"}
+
+
+def test_the_page_runs_with_its_modules_in_files(scratch, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.ZerovarWarning)
+        for block in BLOCKS:
+            module = re.match(r"# (\w+)\.py\n", block)
+            exec(compile(f"from {module[1]} import *" if module else block, "docs/extending.md", "exec"), names)
+    assert names["Cauchy"] is scratch.Cauchy, "the blocks that follow use the class of the file"
+    printed = capsys.readouterr().out
+    for expected in re.findall(r"```text\n(.*?)```", PAGE, flags=re.S):
+        for line in expected.splitlines():
+            assert line in printed
+
+
+# ---- the kernel
+
+
+def plain(p, q, z):
+    return (1 + z / 2.88) ** -2.0  # ℓ = 1.2
+
+
+@pytest.mark.usefixtures("x64")
+def test_derivatives_of_the_kernel_are_those_of_autodiff(scratch):
+    kernel, at = scratch.Cauchy(1.2), tuple(map(jnp.asarray, (0.3, 1.1, 0.7)))
+    for order in itertools.product(range(5), repeat=3):
+        if sum(order) > 4:
+            continue
+        expected = plain
+        for argument, times in enumerate(order):
+            for _ in range(times):
+                expected = jax.grad(expected, argnums=argument)
+        assert float(kernel.derivative(order, *at)) == pytest.approx(float(expected(*at)), rel=1e-12, abs=1e-15), order
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("order", [1, 2])
+def test_the_stein_kernel_is_the_autodiff_one(scratch, order):
+    rng = np.random.default_rng(0)
+    x, s, y, t = (jnp.asarray(rng.normal(size=(4, 3))) for _ in range(4))
+
+    def k(a, b):
+        return plain(a @ a, b @ b, (a - b) @ (a - b))
+
+    def first(a, sa, b, tb):
+        return zv.Langevin()(lambda u: jax.grad(k, argnums=1)(u, b) + k(u, b) * tb, a, sa)
+
+    def second(a, sa, b, tb):
+        return zv.ScalarLangevin()(lambda u: zv.ScalarLangevin()(lambda v: k(u, v), b, tb), a, sa)
+
+    pair = first if order == 1 else second
+    rows = jax.vmap(lambda a, sa: jax.vmap(lambda b, tb: pair(a, sa, b, tb))(y, t))
+    expected = np.asarray(jax.jit(rows, compiler_options={"xla_backend_optimization_level": 0})(x, s))
+    gram = np.asarray(zv.Kernel(scratch.Cauchy(1.2), order).gram(x, s, y, t))
+    assert np.abs(gram - expected).max() < 1e-10 * np.abs(expected).max()
+    own = np.linalg.eigvalsh(np.asarray(zv.Kernel(scratch.Cauchy(1.2), order).gram(x, s, x, s)))
+    assert own.min() > -1e-13 * own.max()
+
+
+# ---- the family
+
+
+@pytest.mark.usefixtures("x64")
+def test_features_of_the_family_are_the_operator_by_hand(scratch):
+    """L(uv) = u Lv + v Lu + 2 ∇u·∇v, from the three sums that the others are products of."""
+    rng, d = np.random.default_rng(1), 5
+    x, s = rng.normal(size=(6, d)), rng.normal(size=(6, d))
+    neighbours = np.roll(x, 1, axis=1) + np.roll(x, -1, axis=1)
+    square, near = np.sum(x**2, axis=1), np.sum(x * np.roll(x, 1, axis=1), axis=1)
+    of_square = 2 * d + 2 * np.sum(x * s, axis=1)
+    of_near = np.sum(neighbours * s, axis=1)
+    of_quartic = 12 * square + 4 * np.sum(x**3 * s, axis=1)
+    expected = [
+        of_square,
+        of_near,
+        of_quartic,
+        2 * square * of_square + 8 * square,
+        square * of_near + near * of_square + 8 * near,
+        2 * near * of_near + 2 * np.sum(neighbours**2, axis=1),
+    ]
+    features = np.asarray(jax.jit(scratch.Symmetric().features)(x, s))
+    np.testing.assert_allclose(features, np.stack(expected, axis=1), rtol=1e-12, atol=1e-12)
+    assert features.shape[1] == scratch.Symmetric().num_features(d)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("which", ["kernel", "kernel of order 2", "family", "sum"])
+def test_steins_identity_by_quadrature_in_one_dimension(scratch, which):
+    kernel = zv.Kernel(scratch.Cauchy(1.2))
+    family = {
+        "kernel": kernel,
+        "kernel of order 2": zv.Kernel(scratch.Cauchy(1.2), order=2),
+        "family": scratch.Symmetric(),
+        "sum": scratch.Symmetric() + kernel,
+    }[which]
+    x = np.linspace(-7, 7, 4001)[:, None]  # the trapezium rule is exact to rounding: π and its derivatives vanish at the ends
+    density = np.exp(-(x[:, 0] ** 4) / 4 + x[:, 0] / 2)
+    y, gram = np.array([[-0.8], [0.3]]), jax.jit(lambda *points: family.gram(*points))
+
+    def relative_means(score) -> np.ndarray:
+        """|∫ g π| / ∫ |g| π."""
+        g = np.asarray(gram(x, score(x), y, score(y)))
+        return np.abs(density @ g) / (density @ np.abs(g))
+
+    assert relative_means(lambda x: -(x**3) + 0.5).max() < 1e-11
+    assert relative_means(lambda x: x**3 - 0.5).min() > 0.1, "a wrong sign must fail"
+    assert relative_means(lambda x: -(x**3) + 1.0).min() > 0.01, "a wrong constant must fail"
+
+
+# ---- all of them in a fit
+
+
+def in_standard_errors(fitted: zv.Fitted, reference: zv.Fitted) -> np.ndarray:
+    """How far two intercepts are apart, in the reference's own standard error from its leave-out influences."""
+    influences = len(SAMPLE) * reference.intercept_weights()[:, None] * reference.leave_out()
+    return np.abs(fitted.intercept - reference.intercept) / (influences.std(axis=0) / np.sqrt(len(SAMPLE)))
+
+
+@pytest.mark.parametrize("which", ["kernel", "family"])
+def test_solvers_land_near_each_other(scratch, which):
+    family = zv.Kernel(scratch.Cauchy(3.0)) if which == "kernel" else scratch.Symmetric()
+    objective = zv.LeastSquares(zv.Ridge(1e-3))
+    exact, iterated, trained = (
+        zv.fit(family, SAMPLE, VALUES, objective, solver)
+        for solver in (zv.Exact(), zv.CG(progress=False), zv.SGD(progress=False))
+    )
+    assert in_standard_errors(iterated, exact).max() < zv.CG().tolerance
+    assert in_standard_errors(trained, exact).max() < 0.5  # kernels are trained at centres, which is a smaller space
+    wrong = zv.fit(family, zv.Sample(X, -S), VALUES, objective)
+    assert in_standard_errors(wrong, exact).max() > 1.0, "the fit to wrong scores is not near"
+
+
+# ---- the solver
+
+ROUTES = {
+    "no penalty": (zv.Polynomial(2), 0.0),
+    "ridge": (zv.Polynomial(3), 1e-2),
+    "free and penalised": (zv.Polynomial(3, weight=(np.inf, 2.0, 0.5)), 1e-2),
+}
+
+
+def repeated(n: int = 60) -> tuple[zv.Sample, np.ndarray]:
+    """Draws with importance weights, some of them repeated: points count unequally."""
+    rows = np.repeat(np.arange(n), np.random.default_rng(2).integers(1, 3, size=n))
+    weights = np.random.default_rng(3).normal(size=n)
+    return zv.Sample(X[rows], S[rows], 0.3 * weights[rows]), VALUES[rows]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_the_solver_is_exact(scratch, route):
+    family, ridge = ROUTES[route]
+    sample, values = repeated()
+    ours, exact = (
+        zv.fit(family, sample, values, zv.LeastSquares(zv.Ridge(ridge)), solver) for solver in (scratch.NormalEquations(), None)
+    )
+    blocks = np.array_split(np.arange(len(sample)), 7)
+    for groups in (None, blocks):
+        np.testing.assert_allclose(ours.leave_out(groups), exact.leave_out(groups), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(ours.intercept, exact.intercept, rtol=1e-9)
+    np.testing.assert_allclose(ours.intercept_weights(), exact.intercept_weights(), rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(ours.intercept_weights() @ values, ours.intercept, rtol=1e-9)
+    np.testing.assert_allclose(ours(sample), exact(sample), rtol=1e-7, atol=1e-9)
+    assert np.abs(ours.leave_out() - (values - ours.intercept - ours(sample))).max() > 1e-3, "residuals in sample are not these"
+
+
+def test_leaving_out_is_what_refitting_gives(scratch):
+    family, ridge, n, out = zv.Polynomial(3), 1e-2, 60, np.arange(12, 19)
+    rest = np.setdiff1d(np.arange(n), out)
+
+    def fit(rows, strength):
+        sample, objective = zv.Sample(X[rows], S[rows]), zv.LeastSquares(zv.Ridge(strength))
+        return zv.fit(family, sample, VALUES[rows], objective, scratch.NormalEquations(), standardise=False)
+
+    groups = [out, *np.array_split(rest, 5)]
+    quick = fit(np.arange(n), ridge).leave_out(groups)[out]
+    slow = fit(rest, ridge * n / len(rest))  # the closed form keeps the other draws' weights, 1/n
+    np.testing.assert_allclose(quick, VALUES[out] - slow.intercept - slow.at(X[out], S[out]), rtol=1e-7, atol=1e-9)
+
+
+def test_estimates_by_the_solver_are_those_of_exact(scratch):
+    answers = [
+        zv.estimate(X, S, VALUES, family=zv.Polynomial(3), objective=zv.LeastSquares(zv.Ridge(1e-3)), solver=solver)
+        for solver in (scratch.NormalEquations(), zv.Exact())
+    ]
+    assert answers[0].split == answers[1].split == "in sample"
+    assert answers[0].stats.form == "normal equations"
+    for name in ("value", "std_error", "covariance"):
+        np.testing.assert_allclose(*(getattr(answer, name) for answer in answers), rtol=1e-7)
+    assert answers[0].error_reasons == answers[1].error_reasons
+
+
+def test_the_solver_says_what_it_does_not_solve(scratch):
+    solver = scratch.NormalEquations()
+    with pytest.raises(ValueError, match="needs a family with features"):
+        zv.fit(zv.Kernel(), SAMPLE, VALUES, solver=solver)
+    with pytest.raises(ValueError, match="with a Ridge or no penalty"):
+        zv.fit(zv.Polynomial(2), SAMPLE, VALUES, zv.LeastSquares(zv.L1(0.1)), solver)
+    one = zv.Sample(X[:, :1], -X[:, :1])  # in d = 1 neighbours are the sites themselves: features repeat
+    failed = zv.fit(scratch.Symmetric(), one, VALUES, solver=solver, throw=False)
+    assert failed.result is Result.COLLINEAR
+    with pytest.raises(zv.NumericalError, match="linearly dependent"):
+        zv.fit(scratch.Symmetric(), one, VALUES, solver=solver)
+
+
+# ---- tuning
+
+
+def test_tuning_moves_what_is_declared(scratch):
+    directions = np.array([[1.0], [0.5]])
+    start = zv.Kernel(scratch.Cauchy(1.0)) + zv.RidgeFunctions(zv.Kernel(scratch.Cauchy(1.0)), directions)
+    tuned, _ = zv.tune(start, SAMPLE, VALUES[:, 0], draws=150, evaluations=15)
+    moved, still = [], []
+    known = {entry.number for entry in declared(start)}
+    for number, (before, after) in enumerate(zip(jax.tree.leaves(start), jax.tree.leaves(tuned), strict=True)):
+        (moved if number in known else still).append(np.abs(np.log(np.abs(after / before))).max())
+    assert len(moved) == 4, "two length-scales and two weights"
+    assert len(still) == 1, "the direction"
+    assert max(still) < 1e-15, "made a unit vector once more, and not moved"
+    assert all(part.length_scale != 1.0 for part in (tuned.parts[0].base, tuned.parts[1].family.base))
+
+
+def test_tuning_moves_nothing_else(scratch, tmp_path, monkeypatch):
+    """The same kernel without its declaration: a length-scale is then a number like any other."""
+    source = MODULES["cauchy"]
+    silent = source.replace(" = eqx.field(metadata=LENGTH_SCALE)", "")
+    assert silent != source
+    (tmp_path / "silent.py").write_text(silent, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for kernel, moves in ((scratch.Cauchy, True), (importlib.import_module("silent").Cauchy, False)):
+        tuned, _ = zv.tune(zv.Kernel(kernel(1.0)), SAMPLE, VALUES[:, 0], draws=100, evaluations=10)
+        assert (tuned.base.length_scale != 1.0) == moves
+
+
+def test_a_family_that_declares_nothing_gets_a_ridge(scratch):
+    family, values = scratch.Symmetric(), (VALUES[:, 0] - VALUES[:, 0].mean()) / VALUES[:, 0].std()
+    assert not declared(family)
+    tuned = zv.tune(family, SAMPLE, values)
+    assert tuned.family == family
+    assert tuned.objective.total(zv.Ridge) > 0
+    for ridge in (1e-8, 1e-4, 1.0):  # descent starts at the best of such
+        assert tuned.loss <= zv.tune(family, SAMPLE, values, ridges=[ridge]).loss + 1e-6
+
+
+def test_the_criterion_has_the_derivative_that_it_gives(scratch):
+    rng, m = np.random.default_rng(4), 12
+    root = rng.normal(size=(m, m))
+    values, border, direction = rng.normal(size=(m, 2)), np.ones((m, 1)), root + root.T
+    criterion, p = scratch.GeneralisedCrossValidation(), np.full(m, 1 / m)
+
+    def measured(step: float) -> tuple[float, np.ndarray]:
+        return criterion.measure(SteinGp.of(root @ root.T + step * direction, np.full(m, 0.5), border, values), p)
+
+    difference = (measured(1e-5)[0] - measured(-1e-5)[0]) / 2e-5
+    slope = measured(0.0)[1]
+    assert np.sum(slope * direction) == pytest.approx(difference, rel=1e-6)
+    assert np.allclose(slope, slope.T)
+
+
+# ---- files
+
+LOADING = """
+import sys
+import numpy as np
+import zerovar as zv
+try:
+    zv.load("fit.zv")
+except ValueError as error:
+    print(error)
+import cauchy, symmetric
+draws, scores = np.load("draws.npy")
+loaded = zv.load("fit.zv")
+np.save("there.npy", loaded(zv.Sample(draws, scores)))
+print(loaded.family.describe())
+"""
+
+
+def test_files_need_the_module_and_nothing_else(scratch, monkeypatch):
+    monkeypatch.chdir(scratch.folder)
+    family = scratch.Symmetric() + zv.Kernel(scratch.Cauchy(2.5))
+    fitted = zv.fit(family, SAMPLE, VALUES, zv.LeastSquares(zv.Ridge(1e-4)))
+    fitted.save("fit.zv")
+    np.save("draws.npy", np.stack([X, S]))
+    printed = in_a_fresh_process(LOADING, scratch.folder)
+    assert "names a class that zerovar does not know: 'cauchy.Cauchy'" in printed or "'symmetric.Symmetric'" in printed
+    assert "import the module that defines it first" in printed
+    assert family.describe() in printed
+    np.testing.assert_allclose(np.load("there.npy"), fitted(SAMPLE), rtol=1e-12, atol=1e-12)
+
+
+# ---- CONTRIBUTING.md
+
+JOINED = """
+import numpy as np
+import zerovar as zv
+
+x = np.random.default_rng(0).normal(size=(200, 2))
+family = zv.Symmetric() + zv.Kernel(zv.kernels.Cauchy(2.0))
+tuned, objective = zv.tune(family, zv.Sample(x, -x), np.cos(2 * x[:, 0]), draws=100, evaluations=5)
+assert tuned.parts[1].base.length_scale != 2.0
+fitted = zv.fit(tuned, zv.Sample(x, -x), np.cos(2 * x[:, 0]), objective)
+fitted.save("joined.zv")
+assert np.array_equal(zv.load("joined.zv")(zv.Sample(x, -x)), fitted(zv.Sample(x, -x)))
+exact, ours = (zv.fit(zv.Polynomial(2), zv.Sample(x, -x), x, solver=s).intercept for s in (zv.Exact(), zv.NormalEquations()))
+assert np.allclose(exact, ours, atol=1e-12)
+print(zv.__file__)
+"""
+
+
+def test_the_steps_to_join_the_package_are_enough(tmp_path, monkeypatch):
+    """The steps of CONTRIBUTING.md, in a copy: where it says that a class goes, it goes, and nothing else is changed."""
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    kernels = tmp_path / re.search(r"One class in `(\S+)`", STEPS)[1]
+    families, solvers = (tmp_path / found for found in re.findall(r"One file in `(\S+)`", STEPS))
+    with open(kernels, "a", encoding="utf-8") as file:
+        file.write("\n\n" + MODULES["cauchy"])
+    for folder, module, name in ((families, "symmetric", "Symmetric"), (solvers, "normal_equations", "NormalEquations")):
+        (folder / f"{module}.py").write_text(MODULES[module], encoding="utf-8")
+        inside, public = re.search(rf"Its name in `(src/zerovar/{folder.name}/__init__.py)` and `(\S+)`", STEPS).groups()
+        for path, line in ((inside, f"from .{module} import {name} as {name}"), (public, f"from .{folder.name} import {name}")):
+            with open(tmp_path / path, "a", encoding="utf-8") as file:
+                file.write(f"\n{line}\n")
+    monkeypatch.chdir(tmp_path)
+    assert str(tmp_path) in in_a_fresh_process(JOINED, tmp_path / "src")
+
+
+def test_the_steps_name_what_there_is():
+    for text in (STEPS, PAGE):
+        for path in re.findall(r"`((?:src|tests|docs|experiments)/[\w./]+)`", text):
+            assert (ROOT / path).exists(), path
+        for table, path in re.findall(r"`([A-Z]+)` of\s+`(\S+?)`", text):
+            assert re.search(rf"^{table}\b.*= ", (ROOT / path).read_text(encoding="utf-8"), flags=re.M), f"{table} in {path}"
+    targets = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"^    make (\w+)", STEPS, flags=re.M):
+        assert f"\n{target}:" in targets
+
+
+# ---- numbers that the docs repeat
+
+POLICY = Policy()
+TUNING_DRAWS = inspect.signature(zv.tune).parameters["draws"].default
+WORDS = {"a tenth": 0.1, "half": 0.5, "three": 3, "four": 4, "ten": 10, "twenty": 20, "four thousand": 4000}
+WORDS |= {"a million": 10**6, "four million": 4 * 10**6}
+
+# page, words around the numbers (each a #), and the numbers by the code
+REPEATED = [
+    ("README.md", "`Automatic(budget=#, also", [zv.Automatic().budget]),
+    ("docs/guide.md", "After `budget` seconds, # by default", [zv.Automatic().budget]),
+    ("docs/guide.md", "from at most # draws by default", [TUNING_DRAWS]),
+    ("docs/guide.md", "`cross_fit(k)`, with k = # by default", [zv.cross_fit().k]),
+    (
+        "docs/guide.md",
+        "on some draws (# of up to #, # up to #, # beyond)",
+        [0.5, 2 * coordinates._SUBSET, coordinates._SUBSET, coordinates._SUBSET / coordinates._SHARE, coordinates._SHARE],
+    ),
+    ("docs/guide.md", "# of the draws is held out", [trainer._NETWORK_HELD]),
+    (
+        "docs/choosing.md",
+        "at least # effective draws a term, or # of a slow chain (one with an autocorrelation time of # or more)",
+        [POLICY.draws_per_term, POLICY.draws_per_term * POLICY.slow_factor, INDEPENDENT],
+    ),
+    (
+        "docs/choosing.md",
+        "an autocorrelation time of # or more, and at least # draws each",
+        [POLICY.spectral_time, POLICY.spectral_length],
+    ),
+    ("docs/choosing.md", "or a quartic from # effective draws on", [POLICY.quartic]),
+    ("docs/choosing.md", "from # effective draws on, # of a slow chain", [POLICY.fewest, 2 * POLICY.fewest]),
+    ("docs/choosing.md", "in up to # dimensions a Matérn kernel", [POLICY.kinks]),
+    ("docs/choosing.md", "whose gain is still below #; in", [POLICY.smooth]),
+    ("docs/choosing.md", "in # to # dimensions the sum", [POLICY.kinks + 1, POLICY.separate]),
+    ("docs/choosing.md", "for integrands whose gain is still below #;", [POLICY.little]),
+    ("docs/choosing.md", "the marginal likelihood of # draws", [POLICY.tuning_draws]),
+    ("docs/choosing.md", "independent and no more than #.", [POLICY.polished]),
+    ("docs/choosing.md", "With more than # draws the kernels are compared on #,", [POLICY.few_enough, POLICY.pilot]),
+    ("docs/choosing.md", "with more than # it is fitted to #,", [POLICY.dense, POLICY.thinned]),
+    ("docs/choosing.md", "After the budget of # s", [zv.Automatic().budget]),
+    ("docs/choosing.md", "further than # joint standard errors", [POLICY.far]),
+    ("docs/choosing.md", "An answer further than # from it", [POLICY.suspect]),
+    (
+        "docs/choosing.md",
+        "several draws a term: # at the least, # for a slow chain",
+        [POLICY.draws_per_term, POLICY.draws_per_term * POLICY.slow_factor],
+    ),
+    ("docs/theory.md", "further than # joint standard errors", [POLICY.far]),
+    ("docs/large.md", "within `tolerance` standard errors, # by default", [zv.CG().tolerance]),
+    ("docs/large.md", "at most # terms and # draws a term", [POLICY.streamed_terms, POLICY.streamed_draws_per_term]),
+    ("docs/large.md", "pilot of about # draws", [arrays._PILOT_DRAWS]),
+    ("docs/large.md", "in # segments from all over the chains", [arrays._PILOT_PIECES]),
+    ("docs/large.md", "windows of # chunks or about # draws", [chunk_windows._CHUNKS, round(chunk_windows._ROWS, -4)]),
+    (
+        "docs/large.md",
+        "as make # visits of draws for a network, # for a linear family",
+        [batch_schedule._NETWORK_VISITS, batch_schedule._LINEAR_VISITS],
+    ),
+    ("docs/large.md", "every one of some # batches", [chunked_estimate._BATCHES]),
+    ("docs/large.md", "`cross_fit(#)` by default", [zv.cross_fit().k]),
+    ("docs/large.md", "Chunks smaller than # MB are joined", [arrays._SMALL_CHUNK / 1e6]),
+    ("docs/extending.md", "a factor of # either way", [np.exp(descent._FARTHEST)]),
+]
+
+
+def numbers(page: str, phrase: str) -> list[list[float]]:
+    """Those in the place of each # of the phrase, wherever it stands on the page."""
+    number = r"(\d[\d.e]*\d(?: 000)?|\d|(?i:" + "|".join(sorted(WORDS, key=len, reverse=True)) + "))"
+    pattern = re.escape(phrase).replace(r"\#", number).replace(r"\ ", " ")
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    found = [match if isinstance(match, tuple) else (match,) for match in re.findall(pattern, text)]
+    return [[float(WORDS.get(entry.lower(), entry.replace(" ", ""))) for entry in match] for match in found]
+
+
+@pytest.mark.parametrize(("page", "phrase", "values"), REPEATED, ids=[f"{page}: {phrase}" for page, phrase, _ in REPEATED])
+def test_docs_repeat_constants_of_the_code(page, phrase, values):
+    found = numbers(page, phrase)
+    assert found, f"{page} no longer says {phrase!r}: mend this table"
+    for match in found:
+        assert match == pytest.approx(values), phrase
+
+
+def test_a_number_that_differs_is_seen():
+    assert numbers("docs/choosing.md", "further than # joint standard errors") != [[POLICY.far + 0.5]]
+    assert numbers("docs/choosing.md", "further than # joint standard deviations") == []
