@@ -1,6 +1,6 @@
 """Which draws fit the control variate and which estimate with it.
 
-Blocks are contiguous within chains: neighbours in a chain are alike, and a draw must not be judged by a fit to its neighbour.
+Blocks are contiguous within chains: neighbours are alike, and a draw must not be predicted by a fit to its neighbour.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ class Split(ABC):
 
 
 class OutOfFold(Split):
-    """Draws are judged by fits that did not see them."""
+    """Draws are predicted by fits that did not see them."""
 
     @abstractmethod
     def folds(self, sample: Sample) -> list[tuple[RowNumbers, RowNumbers]]:

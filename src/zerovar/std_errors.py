@@ -131,8 +131,8 @@ def covariance(influence: Series, errors: Float64[np.ndarray, " q"]) -> Float64[
     Batches are three autocorrelation times long, but leave at least twenty of them; one draw each for independent draws.
     """
     chains, draws, _ = influence.shape
-    time = autocorrelation_time(influence)
-    length = 1 if time < INDEPENDENT else int(min(np.ceil(3 * time), max(chains * draws // 20, 1), draws))
+    slowest = autocorrelation_time(influence)
+    length = 1 if slowest < INDEPENDENT else int(min(np.ceil(3 * slowest), max(chains * draws // 20, 1), draws))
     means = _batches(influence, length).mean(axis=1)
     means = means - means.mean(axis=0)
     norm = np.linalg.norm(means, axis=0)

@@ -96,7 +96,7 @@ def _of_rows(plan: PassPlan, part: int, rows: ChunkRows, batch: np.ndarray) -> S
 
 
 def merged(parts: Sequence[Sums]) -> Sums:
-    """Sums of several lots of rows, added in the order in which they come."""
+    """Those of several sets of rows, added in the order in which they come."""
     matrices: dict[int, np.ndarray] = {}
     for part in parts:
         for key, matrix in part.moments.items():

@@ -60,9 +60,9 @@ class ChunkWindows(Windows):
         self.count, self.most = self._shards * self._cuts, -(-self._largest // self._cuts)
 
     def __call__(self, number: int) -> Window:
-        time, place = divmod(number, self._cuts)
-        shard = time if self._shards > 1 else 0  # which is there already
-        last = shard if self._shards == 1 or (time + 1) * self._cuts >= self.rounds else shard + 1
+        turn, place = divmod(number, self._cuts)
+        shard = turn if self._shards > 1 else 0  # which is there already
+        last = shard if self._shards == 1 or (turn + 1) * self._cuts >= self.rounds else shard + 1
         wanted = range(shard, last + 1)
         # A client of Dask may be set for this context only, and threads have contexts of their own
         self._read = {
@@ -73,7 +73,7 @@ class ChunkWindows(Windows):
         if len(rows.points) < self._cuts:
             p = rows.points.probabilities / self._cuts
             return Window(dataclasses.replace(rows.points, probabilities=p), rows.values)
-        mixed = np.random.default_rng([self._seed, 6, time]).permutation(len(rows.points))
+        mixed = np.random.default_rng([self._seed, 6, turn]).permutation(len(rows.points))
         some = mixed[slice(*(len(mixed) * k // self._cuts for k in (place, place + 1)))]
         x, s, p = (array[some] for array in (rows.points.x, rows.points.s, rows.points.probabilities))
         return Window(Points(x, s, p), rows.values[some])

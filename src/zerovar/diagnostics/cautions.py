@@ -1,4 +1,4 @@
-"""Words of caution: what makes an answer less certain than it looks, judged in one place."""
+"""Words of caution: what makes an answer less certain than it looks, said in one place."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""What a choice of hyper-parameters is judged by.
+"""Criteria by which hyper-parameters are chosen.
 
 A Stein GP reads the equations of the dual: f = c + g + noise, g with covariance k₀, c and unpenalised terms with a flat prior.
 With A = K + noise, border B and Q = A⁻¹ − A⁻¹B(BᵀA⁻¹B)⁻¹BᵀA⁻¹, a = Qf, both criteria are functions of A alone,
@@ -63,7 +63,7 @@ def _mirror(matrix: Square) -> None:
 
 
 class Criterion:
-    """What a choice of hyper-parameters is judged by."""
+    """What tuning minimises."""
 
 
 class Differentiable(Criterion, ABC):
@@ -103,6 +103,6 @@ class MarginalLikelihood(Differentiable):
 
 @dataclasses.dataclass(frozen=True)
 class CrossValidation(Criterion):
-    """Mean squared error on k contiguous blocks of every chain, each judged by the fit to the others; for grids."""
+    """Mean squared error on k contiguous blocks of every chain, each predicted by the fit to the others; for grids."""
 
     k: int = 5

@@ -1,4 +1,4 @@
-"""Families and ridges on a grid, each judged by leave-one-out from one eigendecomposition, or by cross-validation."""
+"""Families and ridges on a grid, each compared by leave-one-out from one eigendecomposition, or by cross-validation."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,7 +20,7 @@ RIDGES = tuple(10.0 ** np.arange(-14, 1))  # relative to the mean diagonal of th
 
 
 class GridPoint(NamedTuple):
-    """A candidate of a grid: mean squared residuals (ridges, q) at each strength, for all the draws it was judged on."""
+    """A candidate of a grid: mean squared residuals (ridges, q) at each strength, over all draws."""
 
     family: LinearFamily
     strengths: Float64[np.ndarray, " r"]

@@ -30,7 +30,7 @@ def tune(
     """Choose the hyper-parameters of a linear family, and its ridge: kernel scales, weights of parts and of degrees.
 
     By default all of them descend together on the `criterion`, `LeaveOneOut()` or `MarginalLikelihood()`, in at most about
-    `evaluations` steps from where `family` has them. With a `grid` of families, each is judged instead at every one of
+    `evaluations` steps from where `family` has them. With a `grid` of families, each is evaluated instead at every one of
     `ridges` (relative to the mean diagonal of its Gram), by `LeaveOneOut()` from one eigendecomposition, or by
     `CrossValidation(k)` over blocks within chains.
     `draws` bounds the work: that many are taken, equally spaced within chains. `shared=False` tunes for each integrand by

@@ -25,7 +25,7 @@ VALIDATION_TILE = 1024  # held-out draws that are validated at once
 
 
 class Draws(NamedTuple):
-    """Points to train or judge on: ψ where it was kept, else None; x and s where they are needed, else None."""
+    """Points to train or validate on: ψ where it was kept, else None; x and s where they are needed, else None."""
 
     rows: Any
     x: Any
