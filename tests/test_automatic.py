@@ -9,6 +9,7 @@ from problems import ar1, gaussian, metropolis
 from scipy.special import ndtr
 
 import zerovar as zv
+from benchmarks.__main__ import varied
 from zerovar.choice import Policy
 from zerovar.choice.candidates import AsGiven, candidates
 from zerovar.choice.stacking import _convex
@@ -365,3 +366,18 @@ def test_sums_over_coordinates_are_tried_where_they_pay():
     assert errors["additive + IMQ"][0] == answer.plain_std_error[0]  # not tried on what is known exactly
     others = [error[1] for label, error in errors.items() if label != "additive + IMQ"]
     assert errors["additive + IMQ"][1] < 0.7 * min(others)
+
+
+def test_every_number_of_the_choice_says_what_it_is_for():
+    explained = Policy().explained()
+    assert {name for name, *_ in explained} == {field.name for field in dataclasses.fields(Policy)}
+    assert all(meaning and measured for _, _, meaning, measured in explained)
+
+
+def test_a_number_of_the_choice_can_be_varied():
+    """As `python -m benchmarks automatic --vary kinks=1` does: in two dimensions no rough kernel is then offered."""
+    task = Task.of(zv.Sample(NORMAL, -NORMAL), np.sin(NORMAL))
+    rough = [any("Matérn" in one.label for one in candidates(task, policy)) for policy in (Policy(), varied(["kinks=1"]))]
+    assert rough == [True, False]
+    with pytest.raises(ValueError, match="no number of the choice"):
+        varied(["knots=1"])
