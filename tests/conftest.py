@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from jaxtyping import install_import_hook
+from jaxtyping import config, install_import_hook
 
 # Shapes and types in signatures are checked at every call while the tests run, but for the modules that users call: there the
 # messages under test are our own.
@@ -68,6 +68,17 @@ def _global_precision_untouched():
     """JAX's precision is the user's global setting: zerovar works in double inside its own context only."""
     yield
     assert jax.config.jax_enable_x64 is False, "jax_enable_x64 was left on: zerovar must not change it globally"
+
+
+REPLICATES = ("calibrated", "overconfident", "worse", "rare")
+
+
+@pytest.fixture(autouse=True)
+def _replicates_are_not_checked(request):
+    """Tests with hundreds of replicates take half as long again with every signature checked; others check the same code."""
+    config.update("jaxtyping_disable", any(word in request.node.name for word in REPLICATES))
+    yield
+    config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

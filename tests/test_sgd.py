@@ -88,8 +88,9 @@ def test_every_combination_learns_a_control_variate(family, objective, optimiser
 
 
 L2 = zv.LeastSquares(zv.L2(1.0))
+CENTRED = ["polynomial", *(name for name, family in TABLE.items() if family.num_features(2) is None)]  # L2 has all
 ROUTES = {
-    **{f"{name}, Ridge": (family, zv.LeastSquares(zv.Ridge(0.02)), {}) for name, family in TABLE.items()},
+    **{f"{name}, Ridge": (family, zv.LeastSquares(zv.Ridge(0.02)), {}) for name, family in TABLE.items() if name in CENTRED},
     **{f"{name}, L2": (family, L2, {"centres": 400, "epochs": 100}) for name, family in TABLE.items()},
     "without a penalty": (zv.Polynomial(2), zv.LeastSquares(), {}),
     "variance": (zv.Polynomial(2), zv.Variance(), {}),
