@@ -192,7 +192,7 @@ def fitted_to(
     family.check(distinct.dim)
     solver = default_solver(family, len(distinct), distinct.dim, merged.shape[1], objective) if solver is None else solver
     standardisation = draws.standardisation(mixing=not family.keeps_axes)
-    points = standardisation.points(distinct)
+    points = draws.standardised(mixing=not family.keeps_axes)
     family = family.resolve(points.x, merged)
     prepared = solver.prepare(family, objective, points, seed)
     solution = Solution(np.full(merged.shape[1], np.nan), ())

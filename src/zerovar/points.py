@@ -57,6 +57,7 @@ class FittingDraws:
     def __init__(self, points: Points, standardise: bool = True):
         self.points, self._standardise = points, standardise
         self._known: dict[bool, Standardisation] = {}
+        self._standardised: dict[bool, Points] = {}
 
     def __len__(self) -> int:
         return len(self.points)
@@ -102,6 +103,12 @@ class FittingDraws:
         if mixing not in self._known:
             self._known[mixing] = Standardisation.of(self.points, mixing)
         return self._known[mixing]
+
+    def standardised(self, mixing: bool) -> Points:
+        """The distinct draws in these coordinates."""
+        if mixing not in self._standardised:
+            self._standardised[mixing] = self.standardisation(mixing).points(self.distinct)
+        return self._standardised[mixing]
 
 
 def _agree(what: str, array: np.ndarray, first: np.ndarray, group: np.ndarray) -> None:

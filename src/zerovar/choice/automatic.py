@@ -21,7 +21,7 @@ from ..task import Task
 from .candidates import AsGiven, Candidate, TunedByLikelihood, candidates
 from .policy import Policy
 from .selection import Selection
-from .stacking import Tried, stacked
+from .stacking import CandidateAnswer, stacked
 
 _POLICY = Policy()
 
@@ -55,13 +55,13 @@ def choose(task: Task, names: tuple[str, ...], options: Automatic) -> tuple[Answ
     started = time.perf_counter()
     deadline = started + options.budget
     plain = plain_answer(task)
-    tried, skipped = [Tried("no control variate", True, plain)], list[str]()
+    contenders, skipped = [CandidateAnswer("no control variate", True, plain)], list[str]()
     offered = _offered(task, options, deadline) if np.ptp(task.values, axis=0).any() else []
     for k, candidate in _shown(offered, options.progress):
         if not candidate.simple and time.perf_counter() > deadline:
             skipped.append(f"{candidate.label}: the budget of {options.budget:g} s was spent")
             continue
-        gains = _gains([one.answer for one in tried])
+        gains = _gains([one.answer for one in contenders])
         columns = candidate.wanted(gains)
         if not columns.any():
             continue
@@ -71,10 +71,10 @@ def choose(task: Task, names: tuple[str, ...], options: Automatic) -> tuple[Answ
         except NumericalError as error:
             skipped.append(str(error))
             continue
-        tried.append(Tried(candidate.label, candidate.simple, _elsewhere(plain, some, columns)))
-    stack = stacked(task, tried, options.policy)
+        contenders.append(CandidateAnswer(candidate.label, candidate.simple, _elsewhere(plain, some, columns)))
+    stack = stacked(task, contenders, options.policy)
     stats = plain.stats | {"form": "stack", "seconds": time.perf_counter() - started}
-    labels = tuple(one.label for one in tried)
+    labels = tuple(one.label for one in contenders)
     selection = Selection(names, labels, stack.errors, stack.weights, tuple(stack.reasons), tuple(skipped))
     return dataclasses.replace(stack.answer, stats=stats), selection
 

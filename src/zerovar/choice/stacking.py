@@ -21,7 +21,7 @@ _BIAS = "the candidates' own estimate of their bias"
 _DISTANCE = "half the distance from the plain mean, which is more than both errors explain"
 
 
-class Tried(NamedTuple):
+class CandidateAnswer(NamedTuple):
     """A candidate that was tried."""
 
     label: str
@@ -38,22 +38,22 @@ class Stack(NamedTuple):
     reasons: list[str]
 
 
-def stacked(task: Task, tried: Sequence[Tried], policy: Policy) -> Stack:
+def stacked(task: Task, contenders: Sequence[CandidateAnswer], policy: Policy) -> Stack:
     """The first was the plain mean, and the others are held against it."""
-    scale, plain = task.scale, tried[0].answer
-    found = np.stack([one.answer.value for one in tried])
-    chains = np.stack([one.answer.influences for one in tried])
+    scale, plain = task.scale, contenders[0].answer
+    found = np.stack([one.answer.value for one in contenders])
+    chains = np.stack([one.answer.influences for one in contenders])
     errors = np.stack([standard_error(one, scale) for one in chains])
     far = np.abs(found - found[0]) > policy.far * np.hypot(errors, errors[0])
     for k, j in np.argwhere(far):  # no draw says what is wrong with it, but the plain mean does
         found[k, j], errors[k, j], chains[k, :, :, j] = found[0, j], errors[0, j], chains[0, :, :, j]
     sums = batch_sums(chains, task.autocorrelation)
-    weights, reasons = _weighed(sums, errors <= ROUNDING * scale, tried, policy)
+    weights, reasons = _weighed(sums, errors <= ROUNDING * scale, contenders, policy)
     series = np.einsum("kq,kcdq->cdq", weights, chains)
     error = standard_error(series, scale)
     rare = tail_share(task.sample.by_chain(task.values)) > policy.rare
     for j in np.flatnonzero((rare | (error > errors[0])) & (weights[0] < 1)):
-        weights[:, j] = np.eye(len(tried))[0]
+        weights[:, j] = np.eye(len(contenders))[0]
         series[:, :, j], error[j] = chains[0, :, :, j], errors[0, j]
         few = "its variance rests on a handful of draws: too few to learn from"
         reasons[j] = few if rare[j] else "nothing helps once autocorrelation is counted"
@@ -76,7 +76,7 @@ def _bounds(
 
 
 def _weighed(
-    sums: Float64[np.ndarray, "k b q"], exact: Bool[np.ndarray, "k q"], tried: Sequence[Tried], policy: Policy
+    sums: Float64[np.ndarray, "k b q"], exact: Bool[np.ndarray, "k q"], contenders: Sequence[CandidateAnswer], policy: Policy
 ) -> tuple[np.ndarray, list[str]]:
     """The weights of the k candidates for each integrand, and why.
 
@@ -84,7 +84,7 @@ def _weighed(
     """
     count, batches, q = sums.shape
     sums = unit_size(sums)[0]
-    simple = [k for k, one in enumerate(tried) if one.simple]
+    simple = [k for k, one in enumerate(contenders) if one.simple]
     weights, reasons = np.zeros((count, q)), []
     for j in range(q):
         if exact[:, j].any():
@@ -98,13 +98,13 @@ def _weighed(
         if near.any():
             k = simple[int(near.argmax())]
             weights[k, j] = 1.0
-            within = f"{tried[k].label} is within one standard error of the best"
+            within = f"{contenders[k].label} is within one standard error of the best"
             reasons.append(within if k else "nothing helps by more than its uncertainty")
         else:
             weights[:, j] = stack
             k = simple[int(excess.mean(axis=1).argmin())]
             ratio = np.sqrt(np.mean(sums[k, :, j] ** 2) / best.mean())
-            reasons.append(f"its error is {ratio:.3g} times smaller than with {tried[k].label}")
+            reasons.append(f"its error is {ratio:.3g} times smaller than with {contenders[k].label}")
     return weights, reasons
 
 

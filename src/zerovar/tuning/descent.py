@@ -135,7 +135,7 @@ class Descent:
     def _first_ridge(self, position: np.ndarray, values: Values, criterion: Differentiable) -> float:
         """The best of a few: a family that interpolates does not feel a small ridge, so that no descent would leave it."""
         gram = gram_matrix(penalised_part(self._at(position[1:])), self.points.x, self.points.s)
-        losses = [self._judged(gram.copy(), ridge, values, criterion)[0] for ridge in _FIRST_RIDGES]
+        losses = [self._evaluated(gram.copy(), ridge, values, criterion)[0] for ridge in _FIRST_RIDGES]
         return _FIRST_RIDGES[int(np.argmin(losses))]
 
     def _measure(self, position: np.ndarray, values: Values, criterion: Differentiable) -> tuple[float, np.ndarray]:
@@ -143,7 +143,7 @@ class Descent:
         penalised = penalised_part(family)
         gram = gram_matrix(penalised, self.points.x, self.points.s)
         level = gram.diagonal().mean()
-        loss, slope = self._judged(gram, ridge, values, criterion)
+        loss, slope = self._evaluated(gram, ridge, values, criterion)
         if slope is None:
             return loss, np.zeros_like(position)
         through = float(slope.diagonal() @ self._noise_shape)
@@ -151,7 +151,7 @@ class Descent:
         slopes = gram_slopes(penalised, self.points.x, self.points.s, slope)
         return loss, np.concatenate([[through * ridge * level], self._gathered(penalised, slopes) @ self._gauge])
 
-    def _judged(self, gram: Square, ridge: float, values: Values, criterion: Differentiable) -> tuple[float, Square | None]:
+    def _evaluated(self, gram: Square, ridge: float, values: Values, criterion: Differentiable) -> tuple[float, Square | None]:
         """The loss and its derivative in A, in the memory of the Gram; None where A cannot be factorised."""
         noise = (ridge + floor(self.draws)) * gram.diagonal().mean() * self._noise_shape
         gp = SteinGp.of(gram, noise, self.border, values)
