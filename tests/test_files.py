@@ -1,7 +1,11 @@
 """Saving and loading."""
 
+import io
 import json
 import os
+import stat
+import threading
+import zipfile
 
 import numpy as np
 import pytest
@@ -10,6 +14,7 @@ from tables import FAMILIES
 
 import zerovar as zv
 from zerovar.io import archive, atomic
+from zerovar.output import report
 
 X, S = gaussian(200, 2)
 VALUES = np.sin(X)
@@ -50,28 +55,98 @@ def test_a_saved_estimate_gives_the_same_numbers(tmp_path):
     np.testing.assert_array_equal(loaded.covariance, answer.covariance)
 
 
-def test_files_from_strangers_run_no_code(tmp_path):
-    path = tmp_path / "evil.zv"
-    header = {"format": archive.FORMAT, "item": {"class": "os.system", "fields": {}}}
-    with open(path, "wb") as file:
-        np.savez(file, header=np.array(json.dumps(header)))
-    with pytest.raises(ValueError, match="does not know"):
-        zv.load(path)
-    with open(path, "wb") as file:
-        np.savez(file, header=np.array([{"pickled": True}], dtype=object))
-    with pytest.raises(ValueError, match="not a file written by zerovar"):
-        zv.load(path)
-    path.write_text("hello")
-    with pytest.raises(ValueError, match="not a file written by zerovar"):
-        zv.load(path)
+def npy(descr, shape, content=b""):
+    """An array as files hold it, whatever its header claims."""
+    header = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + content
 
 
-def test_newer_formats_are_refused(tmp_path):
-    path = tmp_path / "new.zv"
-    with open(path, "wb") as file:
-        np.savez(file, header=np.array(json.dumps({"format": 99, "zerovar": "9.0", "item": {}})))
-    with pytest.raises(ValueError, match=r"format 99, written by zerovar 9\.0"):
+def of_array(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def of_item(item, form=archive.FORMAT):
+    return of_array(np.array(json.dumps({"format": form, "zerovar": "9.0", "item": item})))
+
+
+def of_class(name, **fields):
+    return of_item({"class": f"zerovar.{name}", "fields": fields})
+
+
+def written(path, method=zipfile.ZIP_STORED, **members):
+    with zipfile.ZipFile(path, "w", method) as file:
+        for name, content in members.items():
+            file.writestr(f"{name}.npy", content)
+    return path.read_bytes()
+
+
+ONE, TERMS = of_array(np.ones(1)), {"list": [{"array": 0}, {"array": 0}], "tuple": True}
+DEEP = of_array(np.array('{"format": 2, "item": ' + "[" * 100_000 + "]" * 100_000 + "}"))
+PICKLED = npy("|O", (1,), b"\x80\x04N.")
+LANGEVIN = {"header": of_class("Langevin")}
+# what stands in a file that zerovar did not write: (its members, words of the message)
+STRANGE = {
+    "a class to call": ({"header": of_item({"class": "os.system", "fields": {}})}, "does not know: 'os.system'"),
+    "a pickle": ({"header": PICKLED}, "not a file written by zerovar: Object arrays cannot be loaded"),
+    "a newer format": ({"header": of_item({}, 99)}, r"has format 99, written by zerovar 9\.0"),
+    "nothing": ({}, "not a file written by zerovar"),
+    "no header": ({"a0": ONE}, "not a file written by zerovar"),
+    "a member that is not needed": (LANGEVIN | {"b": ONE}, "a0"),
+    "a header that is a number": ({"header": of_array(np.array(3))}, "not a file written by zerovar"),
+    "a header that is no JSON": ({"header": of_array(np.array("{"))}, "not a file written by zerovar"),
+    "a deep header": ({"header": DEEP}, "RecursionError"),
+    "no object": ({"header": of_item(None)}, "cannot be loaded"),
+    "a number": ({"header": of_item({"value": 3})}, "cannot be loaded"),
+    "fields that are none": ({"header": of_item({"class": "zerovar.Ridge", "fields": 3})}, "cannot be loaded"),
+    "fields of another class": ({"header": of_class("Ridge", height={"value": 3})}, "height"),
+    "a field that is none": ({"header": of_class("Ridge", strength=3)}, "cannot be loaded"),
+    "a bad value": ({"header": of_class("Ridge", strength={"value": -1.0})}, "strength must be"),
+    "an abstract class": ({"header": of_class("Wrapper")}, "abstract"),
+    "an unknown function": ({"header": of_class("MLP", activation={"function": "exec"})}, "KeyError"),
+    "an enumeration that is none": ({"header": of_class("Sum", parts={"enum": "zerovar.Sum", "member": "x"})}, "subscriptable"),
+    "an array that is not there": ({"header": of_class("Sum", parts={"array": 0})}, "'a0'"),
+    "an array used twice": ({"header": of_class("Sum", parts=TERMS), "a0": ONE}, "'a0'"),
+    "7 PiB": (LANGEVIN | {"a0": npy("<f8", (2**50,))}, r"claims shape \(1125899906842624,\) of float64"),
+    "empty, but long": (LANGEVIN | {"a0": npy("<f8", (0, 2**50))}, "claims shape"),
+    "much of nothing": (LANGEVIN | {"a0": npy("<U0", (2**50,))}, "claims shape"),
+    "a negative shape": (LANGEVIN | {"a0": npy("<f8", (-1, -1), bytes(8))}, "claims shape"),
+    "a header that does not end": (LANGEVIN | {"a0": npy("<f8", "(1,", bytes(8))}, "not a file written by zerovar"),
+    "a later version": (LANGEVIN | {"a0": ONE.replace(b"NUMPY\x01", b"NUMPY\x02", 1)}, "another version"),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_files_from_strangers_are_refused(kind, tmp_path):
+    """By one ValueError that names the file, no code is run and no memory taken."""
+    members, words = STRANGE[kind]
+    path = tmp_path / "strange.zv"
+    written(path, **members)
+    with pytest.raises(ValueError, match=words) as caught:
         zv.load(path)
+    assert str(path) in str(caught.value)
+
+
+def patched(content, place, size):
+    """With another length of the first member in the directory of the zip, `place` bytes into its entry."""
+    at = content.index(b"PK\x01\x02") + place
+    return content[:at] + size.to_bytes(4, "little") + content[at + 4 :]
+
+
+def test_broken_files_are_refused(tmp_path):
+    path = tmp_path / "broken.zv"
+    whole = written(path, **LANGEVIN)
+    assert isinstance(zv.load(path), zv.Langevin)
+    packed = written(path, zipfile.ZIP_DEFLATED, **LANGEVIN)
+    bomb = written(path, zipfile.ZIP_DEFLATED, header=npy("<f8", (2**21,), bytes(2**24)))
+    longer = patched(patched(whole, 20, 2**31), 24, 2**31)
+    for content in (b"hello", b"", whole[:-1], whole[1:], packed, bomb, patched(whole, 24, 2**31), longer):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"broken\.zv is not a file written by zerovar"):
+            zv.load(path)
+    with pytest.raises(FileNotFoundError, match=r"none\.zv"):
+        zv.load(tmp_path / "none.zv")
 
 
 def test_files_are_written_whole_or_not_at_all(tmp_path):
@@ -87,6 +162,48 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
         interrupted()
     assert target.read_text() == "before"
     assert os.listdir(tmp_path) == ["out.txt"]
+
+
+@pytest.mark.parametrize("writer", ["save", "plot", "report"])
+def test_links_stay_modes_are_kept_and_pipes_are_written_through(writer, tmp_path, monkeypatch):
+    write = getattr(quadratic(X, S, VALUES, names=["a", "b"]), writer)
+    monkeypatch.setattr(report, "_pictures", lambda estimate: "")  # they take long, and are written as the plot is
+    (tmp_path / "there").mkdir()
+    target, link, pipe = tmp_path / "there" / "target.png", tmp_path / "link.png", tmp_path / "pipe"
+    target.write_text("before")
+    target.chmod(0o640)
+    link.symlink_to(tmp_path / "chain.png")
+    (tmp_path / "chain.png").symlink_to(target)
+    write(link)
+    assert link.is_symlink()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert os.listdir(target.parent) == ["target.png"]
+    os.mkfifo(pipe)
+    received = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()))
+    reader.start()
+    write(pipe)
+    reader.join()
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert received == [target.read_bytes()]
+    assert sorted(os.listdir(tmp_path)) == ["chain.png", "link.png", "pipe", "there"]
+    target.chmod(0o444)  # also for root, who could
+    with pytest.raises(PermissionError, match=r"link\.png cannot be written: it or its folder is write-protected"):
+        write(link)
+    assert [target.read_bytes()] == received
+
+
+def test_a_link_to_nothing_makes_what_it_names(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to("new.txt")
+    with atomic.atomic(link) as temporary:
+        temporary.write_text("content")
+    assert link.is_symlink()
+    assert (tmp_path / "new.txt").read_text() == "content"
+    link.unlink()
+    link.symlink_to(link)
+    with pytest.raises(OSError, match="link"):
+        atomic.destination(link)
 
 
 def test_tables(tmp_path):

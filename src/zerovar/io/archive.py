@@ -9,12 +9,14 @@ import dataclasses
 import enum
 import inspect
 import json
+import math
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import equinox as eqx
 import numpy as np
@@ -22,6 +24,7 @@ import numpy as np
 from .atomic import atomic
 
 FORMAT = 2
+_MOST_DEFLATED = 1032  # no deflated byte stands for more
 Class = TypeVar("Class", bound=type)
 
 _CLASSES: dict[str, type] = {}
@@ -59,19 +62,60 @@ def write(path: str | os.PathLike[str], item: Any) -> None:
 
 def load(path: str | os.PathLike[str]) -> Any:
     """The `Fitted` or `Estimate` in a file that their `save` wrote. Loading runs no code from the file."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            arrays = [file[f"a{k}"] for k in range(len(file.files) - 1)]
+    with naming(path, what="is not a file written by zerovar"):
+        arrays = read_arrays(path, lambda names: ["header", *(f"a{k}" for k in range(len(names) - 1))])
+        header = json.loads(str(arrays.pop("header")))
         form, item = header["format"], header.get("item")
-    except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{os.fspath(path)} is not a file written by zerovar") from error
     if form != FORMAT:
         raise ValueError(
             f"{os.fspath(path)} has format {form}, written by zerovar {header.get('zerovar')}; "
             f"this version reads format {FORMAT}"
         )
-    return _decode(item, arrays)
+    with naming(path, what="cannot be loaded"):
+        return _decode({key: item[key] for key in ("class", "fields")}, arrays)
+
+
+@contextmanager
+def naming(*paths: str | os.PathLike[str], what: str = "cannot be read") -> Iterator[None]:
+    """Whatever broken files do to their readers becomes one ValueError that names them."""
+    names = [os.fsdecode(path) for path in paths]
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (ValueError, OSError)) and any(name in str(error) for name in names):
+            raise
+        raise ValueError(f"{', '.join(names)} {what}: {error if isinstance(error, ValueError) else repr(error)}") from error
+
+
+def read_arrays(
+    path: str | os.PathLike[str], choose: Callable[[list[str]], Iterable[str]], compressed: bool = False
+) -> dict[str, np.ndarray]:
+    """Those arrays of an .npz that `choose` chooses from their names; memory is taken for what the file has bytes for."""
+    most = {zipfile.ZIP_STORED: 1} | ({zipfile.ZIP_DEFLATED: _MOST_DEFLATED} if compressed else {})
+    with zipfile.ZipFile(path) as folder:
+        members = {info.filename.removesuffix(".npy"): info for info in folder.infolist()}
+        if sum(info.compress_size for info in members.values()) > os.path.getsize(path):
+            raise ValueError("its members are longer than the file")
+        arrays = {}
+        for name in choose([*members]):
+            info = members[name]
+            if info.file_size > most.get(info.compress_type, 0) * info.compress_size:
+                raise ValueError(f"its member {name} is compressed, or claims more bytes than it has")
+            with folder.open(info) as file:
+                _must_fit(file, name, info.file_size)
+            with folder.open(info) as file:
+                arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
+    return arrays
+
+
+def _must_fit(file: IO[bytes], name: str, size: int) -> None:
+    """The shape that an array claims must be that of the bytes which follow; what is pickled is refused by its reader."""
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError(f"its member {name} is of another version of NumPy's format than 1.0")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    claimed = file.tell() + math.prod(shape) * max(dtype.itemsize, 1)
+    if not dtype.hasobject and (claimed != size or not all(0 <= side <= size for side in shape)):
+        raise ValueError(f"its member {name} claims shape {shape} of {dtype}, which are not its {size} bytes")
 
 
 def _name(cls: type) -> str:
@@ -112,9 +156,9 @@ def _encode(item: Any, arrays: list[np.ndarray]) -> Any:
     )
 
 
-def _decode(item: dict[str, Any], arrays: list[np.ndarray]) -> Any:
+def _decode(item: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     if "array" in item:
-        return arrays[item["array"]]
+        return arrays.pop(f"a{item['array']}")  # each is stored for one place
     if "class" in item:
         return _known(item["class"])(**{key: _decode(entry, arrays) for key, entry in item["fields"].items()})
     if "enum" in item:

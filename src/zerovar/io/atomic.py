@@ -1,6 +1,8 @@
-"""Files are written whole or not at all."""
+"""Files are written whole or not at all; what is no file, such as a pipe, is written through."""
 
 import os
+import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -13,16 +15,42 @@ def discard_pending() -> None:
         path.unlink(missing_ok=True)
 
 
+def destination(path: Path) -> tuple[Path, int | None]:
+    """Where writing to `path` ends, links followed, and the mode that the file will have: None for a pipe or device.
+
+    Raises an OSError if it cannot be written.
+    """
+    try:
+        found = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        found = None
+    is_file = found is None or stat.S_ISREG(found)
+    end = Path(os.path.realpath(path)) if is_file else path  # a pipe in /dev/fd has no other name than its link
+    if not end.parent.is_dir() or not (is_file or stat.S_ISFIFO(found or 0) or stat.S_ISCHR(found or 0)):
+        raise FileNotFoundError(f"{path} cannot be written: it must be a file in a folder that exists")
+    open_to_us = found is None or (found & 0o222 and os.access(path, os.W_OK))  # root has access to what is protected too
+    if not open_to_us or (is_file and not os.access(end.parent, os.W_OK)):
+        raise PermissionError(f"{path} cannot be written: it or its folder is write-protected; name another file")
+    if found is None:
+        mask = os.umask(0)
+        os.umask(mask)
+        return end, 0o666 & ~mask
+    return end, stat.S_IMODE(found) if is_file else None
+
+
 class atomic:
-    """A temporary path beside `target` that replaces it if the block ends well, and vanishes if not."""
+    """A temporary path that replaces `target` if the block ends well, and vanishes if not.
+
+    Links stay, and what they lead to is replaced; a file keeps its mode; a pipe or device is written through at the end.
+    """
 
     def __init__(self, target: Path):
         self._target = target
 
     def __enter__(self) -> Path:
-        handle, name = tempfile.mkstemp(
-            dir=self._target.parent or ".", prefix=f".{self._target.name}.", suffix=self._target.suffix
-        )
+        self._end, self._mode = destination(self._target)
+        folder = None if self._mode is None else self._end.parent  # None: where the system has temporary files
+        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{self._end.name}.", suffix=self._target.suffix)
         os.close(handle)
         self._temporary = Path(name)
         _pending.add(self._temporary)
@@ -30,11 +58,12 @@ class atomic:
 
     def __exit__(self, kind, error, trace) -> None:
         try:
-            if kind is None:
-                mask = os.umask(0)
-                os.umask(mask)
-                os.chmod(self._temporary, 0o666 & ~mask)  # mkstemp makes files private; the user asked for an ordinary one
-                os.replace(self._temporary, self._target)
+            if kind is None and self._mode is not None:
+                os.chmod(self._temporary, self._mode)  # mkstemp makes files private
+                os.replace(self._temporary, self._end)
+            elif kind is None:
+                with open(self._temporary, "rb") as content, open(self._end, "wb") as node:
+                    shutil.copyfileobj(content, node)
         finally:
             self._temporary.unlink(missing_ok=True)
             _pending.discard(self._temporary)

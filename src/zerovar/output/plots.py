@@ -160,8 +160,9 @@ def _picture(path: File | None, dark: bool, **frame: Any) -> Iterator[tuple[Any,
         yield figure, axes, _DARK if dark else _LIGHT
         if path is not None:
             with atomic(Path(path)) as temporary:
-                dated = {"metadata": {"Date": None}} if Path(path).suffix == ".svg" else {}  # the same picture, the same bytes
-                figure.savefig(temporary, dpi=160, **dated)
+                kind = Path(path).suffix[1:] or "png"
+                dated = {"metadata": {"Date": None}} if kind == "svg" else {}  # the same picture, the same bytes
+                figure.savefig(temporary, dpi=160, format=kind, **dated)
             plt.close(figure)
 
 

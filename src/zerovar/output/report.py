@@ -36,8 +36,8 @@ def write_page(estimate: EstimateRecord, path: str | PathLike[str]) -> None:
     template = Template((files("zerovar") / "data" / "report.html").read_text(encoding="utf-8"))
     sections = {"title": _title, "lead": _lead, "table": _table, "pictures": _pictures}
     sections |= {"diagnostics": _diagnostics, "choice": _choice, "settings": _settings}
-    page = template.substitute({name: section(estimate) for name, section in sections.items()})
-    with atomic(Path(path)) as temporary:
+    with atomic(Path(path)) as temporary:  # first, so that a path that cannot be written is refused before the work
+        page = template.substitute({name: section(estimate) for name, section in sections.items()})
         temporary.write_text(page, encoding="utf-8")
 
 
