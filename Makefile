@@ -2,27 +2,36 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LIGHT := $(VENV)/.light
 STAMP := $(VENV)/.ready
+# pip would compile every module of every package, which takes longer than all else; Python compiles those that are imported
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-.PHONY: setup demo test lint docs bench paper clean
+.PHONY: setup demo test lint docs pictures extras bench paper clean
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+# The package and matplotlib: all that the demonstration needs
+$(LIGHT): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("zerovar needs Python 3.11 or newer; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python $(INSTALL) --editable '.[plots]'
 	@touch $@
 
-demo: setup
+$(STAMP): $(LIGHT)
+	$(BIN)/python $(INSTALL) --editable '.[dev]'
+	@touch $@
+
+demo: $(LIGHT)
 	$(BIN)/zerovar demo
 
 # One worker a core, each with one thread: two thread pools that share cores are slower than none. What takes longest is
 # compiling: workers share what they have compiled, and XLA's older code generator compiles in two thirds of the time.
+WORKER := JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(VENV)/compiled JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.03 \
+	OPENBLAS_NUM_THREADS=1 XLA_FLAGS='--xla_cpu_multi_thread_eigen=false --xla_cpu_use_fusion_emitters=false'
+
 test: setup
-	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(VENV)/compiled JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.03 \
-	OPENBLAS_NUM_THREADS=1 XLA_FLAGS='--xla_cpu_multi_thread_eigen=false --xla_cpu_use_fusion_emitters=false' \
-	$(BIN)/python -m pytest --durations 60 --numprocesses auto --maxprocesses 8 --dist worksteal
+	$(WORKER) $(BIN)/python -m pytest --durations 60 --numprocesses auto --maxprocesses 8 --dist worksteal
 
 lint: setup
 	$(BIN)/ruff check .
@@ -33,6 +42,14 @@ docs: setup
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
 	@echo "build/docs/index.html"
 
+# Runs what the documentation shows and writes its pictures and its notebook anew
+pictures: setup
+	PYTHONPATH=tests $(BIN)/python scripts/pictures.py
+
+# An environment for each extra, and in it what the documentation shows with that extra
+extras: setup
+	$(WORKER) PYTHONPATH=tests $(BIN)/python scripts/extras.py
+
 bench: setup
 	$(BIN)/python -m benchmarks
 
@@ -42,3 +59,8 @@ paper: setup
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+
+# The seeded tests of files and properties, many times as long: ZEROVAR_FUZZ=N
+.PHONY: fuzz
+fuzz: setup
+	ZEROVAR_FUZZ=$${ZEROVAR_FUZZ:-100} $(BIN)/python -m pytest tests/test_fuzz_files.py tests/test_properties.py

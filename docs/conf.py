@@ -7,12 +7,13 @@ project = html_title = "zerovar"
 author = copyright = "The zerovar authors"
 version = release = installed("zerovar")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx-mathjax-offline"]  # formulas without a network too
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx-mathjax-offline"]  # formulas without a network too
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 highlight_language = "none"
+nb_execution_mode = "off"  # outputs are stored: `make pictures` writes them, a test runs the notebook
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say shapes, which types do not

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .adapters import Posterior, from_arviz
-from .adapters.base import labelled
+from .adapters.base import labelled, missing
 from .adapters.chunks import loaded
 from .choice import Automatic
 from .chunked import is_chunked
@@ -63,6 +63,7 @@ def summary(
         raise ValueError(f"kind must be one of {', '.join(_KINDS)}; got {kind!r}")
     if fmt not in ("wide", "xarray"):
         raise ValueError(f"fmt must be 'wide' (a DataFrame) or 'xarray' (a Dataset); got {fmt!r}")
+    _module(fmt)  # what is missing is said before the work
     if not 0 < prob < 1:
         raise ValueError(f"prob must be between 0 and 1; got {prob!r}")
     draws, scores, values = _posterior(data, scores)
@@ -215,8 +216,8 @@ def _controlled(
     shown = {"cv_mean": "value", "cv_mcse_mean": "std_error", "gain": "gain"}
     columns = {name: np.append(getattr(answer, key), getattr(second, key)[q:]) for name, key in shown.items()}
     deviations = {"cv_sd": sd, "cv_mcse_sd": error, "gain_sd": (plain["mcse_sd"][:q] / error) ** 2}
-    missing = np.full(len(chances), np.nan)
-    return columns | {name: np.append(column, missing) for name, column in deviations.items()}
+    none = np.full(len(chances), np.nan)
+    return columns | {name: np.append(column, none) for name, column in deviations.items()}
 
 
 _ERROR_OF = {"mean": "mcse_mean", "lb": "mcse_mean", "ub": "mcse_mean", "sd": "mcse_sd"}
@@ -238,14 +239,17 @@ def _texts(name: str, columns: _Named) -> list[str]:
 
 
 def _table(columns: dict[str, Any], rows: list[str], notes: list[str], fmt: str) -> Any:
-    package = "pandas" if fmt == "wide" else "xarray"
-    try:
-        module = importlib.import_module(package)
-    except ImportError as error:
-        raise ImportError(f"this table needs {package}: pip install 'zerovar[xarray]'") from error
     if fmt == "wide":
-        frame = module.DataFrame(columns, index=rows)
+        frame = _module(fmt).DataFrame(columns, index=rows)
         frame.attrs["notes"] = notes
         return frame
     data = {name: ("quantity", column) for name, column in columns.items()}
-    return module.Dataset(data, coords={"quantity": rows}, attrs={"notes": notes})
+    return _module(fmt).Dataset(data, coords={"quantity": rows}, attrs={"notes": notes})
+
+
+def _module(fmt: str) -> Any:
+    package = "pandas" if fmt == "wide" else "xarray"
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise missing(package, "xarray") from error

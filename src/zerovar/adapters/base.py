@@ -32,7 +32,7 @@ class Posterior(NamedTuple):
 
 
 def missing(package: str, extra: str) -> ImportError:
-    return ImportError(f"this needs {package}: pip install 'zerovar[{extra}]'")
+    return ImportError(f"this needs {package}: pip install '.[{extra}]' in a clone of zerovar")
 
 
 def without_gradient(kind: str, names: list[str]) -> ValueError:
