@@ -365,23 +365,56 @@ def test_a_checkpoint_of_another_fit_is_not_resumed(tmp_path):
         train(f, 0.01)
 
 
-def test_an_interruption_keeps_what_was_learnt(monkeypatch):
-    x, s, f = problem(200)
+def interrupted_after(epochs, monkeypatch):
+    """Ctrl-C after so many epochs, and ever again."""
     whole, calls = driver.advance, []
 
     def interrupted(*arguments):
         calls.append(1)
-        if len(calls) > 3:
+        if len(calls) > epochs:
             raise KeyboardInterrupt
         return whole(*arguments)
 
     monkeypatch.setattr(driver, "advance", interrupted)
     monkeypatch.setattr(driver, "_PIECE", 1e-9)
+    return calls
+
+
+def test_an_interruption_keeps_what_was_learnt(monkeypatch):
+    x, s, f = problem(200)
+    interrupted_after(3, monkeypatch)
     with pytest.warns(zv.NumericalWarning, match="interrupted"):
         fitted = zv.fit(zv.Polynomial(2), zv.Sample(x, s), f, None, zv.SGD(epochs=100))
     assert fitted.result.name == "INTERRUPTED"
     assert fitted.stats["epochs"] == 3
     assert np.all((f - fitted.at(x, s)).var(axis=0) < 0.5 * f.var(axis=0))
+
+
+@pytest.mark.parametrize("epochs", [2, 5])
+def test_an_interruption_ends_all_folds(epochs, monkeypatch):
+    """In the first fold or a later one: a fold that is half trained is not passed off as trained, and no other begins."""
+    x, s, f = problem(200)
+    calls = interrupted_after(epochs, monkeypatch)
+    options = {"family": zv.Polynomial(2), "solver": zv.SGD(epochs=4), "split": zv.cross_fit(3)}
+    with pytest.raises(KeyboardInterrupt, match=rf"fold {1 + epochs // 4} of 3.*checkpoint"):
+        zv.estimate(x, s, f, **options)
+    assert len(calls) == epochs + 1
+
+
+def test_an_interruption_keeps_what_was_learnt_where_there_is_one_fold(monkeypatch):
+    x, s, f = problem(200)
+    interrupted_after(3, monkeypatch)
+    with pytest.warns(zv.NumericalWarning, match="interrupted"):
+        answer = zv.estimate(x, s, f, family=zv.Polynomial(2), solver=zv.SGD(epochs=100), split=zv.holdout(0.5))
+    assert answer.stats["epochs"] == 3
+
+
+def test_an_interruption_while_hyper_parameters_are_trained_ends_the_fit(monkeypatch):
+    x, s, f = problem(200)
+    calls = interrupted_after(1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt, match="hyper-parameters"):
+        zv.fit(zv.Kernel(), zv.Sample(x, s), f, None, zv.SGD(hyper=True, centres=20, epochs=3))
+    assert len(calls) == 2
 
 
 def test_divergence_is_reported_with_the_fix():

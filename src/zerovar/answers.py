@@ -127,8 +127,13 @@ def _out_of_fold(task: Task, method: Method, split: OutOfFold) -> Answer:
     folds = split.folds(sample)
     residuals = np.empty_like(values)
     results = []
-    for fitting, estimating in folds:
+    for fold, (fitting, estimating) in enumerate(folds, 1):
         fitted = fitted_to(task.part(fitting), values[fitting], method, task.seed)
+        if fitted.result is Result.INTERRUPTED and len(folds) > 1:
+            raise KeyboardInterrupt(
+                f"interrupted in fold {fold} of {len(folds)}: without all of them there is no estimate. With "
+                "SGD(checkpoint=folder) the same call goes on from where it was; holdout() trains once, and keeps what it has"
+            )
         residuals[estimating] = values[estimating] - fitted.at(sample.draws[estimating], sample.scores[estimating])
         results.append(fitted.result)
     rows = np.sort(np.concatenate([estimating for _, estimating in folds]))

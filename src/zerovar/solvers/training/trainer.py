@@ -15,7 +15,7 @@ from ...families import Family, LinearFamily, NonlinearFamily
 from ...hyper import hyper_parameters
 from ...objectives import L1, L2, Magnitude, Objective, Ridge, Variance
 from ...points import Points
-from ..base import Prepared, Solution, Values, only_its_own_ridge
+from ..base import Prepared, Result, Solution, Values, only_its_own_ridge
 from ..stats import FitStats
 from ..terms import LinearTerm, NetworkTerm, Term, linear_terms, summed
 from .batch_order import BatchOrder
@@ -133,6 +133,8 @@ class PreparedTraining(Prepared):
         features = work._coordinates.features
         hyper = hyper_parameters(features.families())
         ending = work._run(work._schedule(), scaled, np.zeros_like(unit), unit, (), (), (), hyper)
+        if ending.result is Result.INTERRUPTED:
+            raise KeyboardInterrupt("interrupted while hyper-parameters were trained, before there were coefficients to keep")
         with jax.enable_x64(True):
             families = jax.tree.map(np.asarray, features.with_hyper(ending.state.best.hyper).families())
         found: Family = functools.reduce(operator.add, families)
