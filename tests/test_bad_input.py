@@ -1,5 +1,11 @@
 """Misuse, one row each: the message must name the argument, what was got, and what to do."""
 
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
 import numpy as np
 import optax
 import pytest
@@ -18,6 +24,18 @@ TWICE = np.concatenate([X[:20], X[:20]])
 
 def estimate(draws=X, scores=S, values=F, **options):
     return zv.estimate(draws, scores, values, **options)
+
+
+def summary(**options):
+    return zv.summary(X[None], S[None], **options)
+
+
+def fitted():
+    return zv.fit(zv.Polynomial(1), zv.Sample(X, S), F)
+
+
+def tune(**options):
+    return zv.tune(zv.Kernel(), zv.Sample(X, S), F, **options)
 
 
 # what is done wrong: (call, words that the message must hold)
@@ -97,7 +115,7 @@ MISUSE = {
     "L1 on a kernel": (lambda: estimate(family=zv.Kernel(), objective=zv.LeastSquares(zv.L1(1.0))), ["L1", "features"]),
     "sample of another dimension": (
         lambda: zv.fit(zv.Polynomial(1), zv.Sample(X, S), F)(zv.Sample(*gaussian(40, 3))),
-        ["d = 2", "d = 3"],
+        ["d = 2", "(40, 3)"],
     ),
     "batch size zero": (lambda: zv.SGD(batch_size=0), ["batch_size", "at least 1", "0"]),
     "fractional epochs": (lambda: zv.SGD(epochs=2.5), ["epochs", "integer", "2.5"]),
@@ -139,6 +157,43 @@ MISUSE = {
     "activation by name": (lambda: zv.ResNet(activation="tanh"), ["ResNet", "activation", "'tanh'"]),
     "negative seed": (lambda: estimate(seed=-1), ["seed", "-1"]),
     "arrays for a sample": (lambda: zv.fit(zv.Polynomial(1), X, F), ["sample", "zv.Sample(draws, scores)", "ndarray"]),
+    "an entry that a draw has not": (lambda: estimate(values=lambda x: x[5]), ["values", "index 5", "size 2"]),
+    "an entry before the first": (lambda: estimate(values=lambda x: {"a": x[0], "b": x[-3]}), ["values", "out of bounds"]),
+    "masked weights": (lambda: estimate(log_weights=np.ma.masked_greater(F, 1.0)), ["log_weights", "masked"]),
+    "complex weights": (lambda: estimate(log_weights=F.astype(complex)), ["log_weights", "complex128"]),
+    "weights as text": (lambda: estimate(log_weights=["a"] * 40), ["log_weights", "non-numeric"]),
+    "standardise as text": (lambda: estimate(standardise="no"), ["standardise", "True or False", "'no'"]),
+    "standardise as text, in fit": (
+        lambda: zv.fit(zv.Polynomial(1), zv.Sample(X, S), F, standardise="no"),
+        ["standardise", "True or False", "'no'"],
+    ),
+    "standardise as a number, in tune": (lambda: tune(standardise=1), ["standardise", "True or False", "1"]),
+    "negative evaluations": (lambda: tune(evaluations=-1), ["evaluations", "at least 1", "-1"]),
+    "above NaN": (lambda: summary(above={"x": np.nan}), ["above['x']", "finite", "nan"]),
+    "above a word": (lambda: summary(above={"x": "zero"}), ["above['x']", "number", "zero"]),
+    "above without a name": (lambda: summary(above=0.0 + 1), ["above", "dict", "1.0"]),
+    "no regular expression": (
+        lambda: summary(var_names=["x", "["], filter_vars="regex"),
+        ["var_names", "'['", "regular expression", "filter_vars='like'"],
+    ),
+    "var_names as a number": (lambda: summary(var_names=3), ["var_names", "names", "3"]),
+    "array for a sample": (lambda: fitted()(X), ["zv.Sample", "ndarray", "fitted.at(draws, scores)"]),
+    "a fit at one point": (lambda: fitted().at(X[0], S[0]), ["d = 2", "(2,)", "draws[None]"]),
+    "a fit at chains": (lambda: fitted().at(X[None], S[None]), ["d = 2", "(1, 40, 2)", "reshape"]),
+    "a fit in another dimension": (lambda: fitted().at(X[:, :1], S[:, :1]), ["d = 2", "(40, 1)"]),
+    "a fit at no points": (lambda: fitted().at(X[:0], S[:0]), ["at least one row", "(0, 2)"]),
+    "a fit with fewer scores": (lambda: fitted().at(X, S[:3]), ["(40, 2)", "(3, 2)"]),
+    "too many terms": (
+        lambda: zv.estimate(*gaussian(40, 10), family=zv.Polynomial(50), solver=zv.SGD()),
+        ["Polynomial(50)", "75,394,027,565 terms", "d = 10", "lower degree"],
+    ),
+    "a degree that overflows": (lambda: zv.Polynomial(500), ["degree", "at most 80", "500"]),
+    "names as a number": (lambda: estimate(names=3), ["names", "1 string", "3"]),
+    "no files": (lambda: zv.from_cmdstan(None), ["CSV files", "None", "save_latent_dynamics=True"]),
+    "files by number": (lambda: zv.from_cmdstan([3]), ["paths", "[3]"]),
+    "values that overflow": (lambda: estimate(values=1.7e308 * np.sign(F)), ["values", "1.7e+308", "overflow", "units"]),
+    "draws that overflow": (lambda: estimate(1e200 * X, 1e-200 * S), ["draws", "1e150", "overflow"]),
+    "a handful of draws": (lambda: estimate(X[:5], S[:5], F[:5]), ["too few for d = 2", "2 distinct", "at least 20"]),
     "check without a sample": (lambda: zv.check(X), ["sample", "zv.Sample"]),
 }
 
@@ -151,6 +206,57 @@ def test_misuse_is_explained(what):
     message = str(caught.value)
     for word in words:
         assert word in message, f"{word!r} is not in: {message}"
+
+
+MEANT = {
+    "from the end": lambda x: x[-1],
+    "at most the last": lambda x: x.at[5].get(mode="clip"),
+    "counted by a loop": lambda x: jax.lax.fori_loop(0, 2, lambda i, total: total + x[i], 0.0),
+}
+
+
+@pytest.mark.parametrize("what", MEANT)
+def test_indices_that_are_meant_are_taken(what):
+    assert np.isfinite(zv.fit(zv.Polynomial(1), zv.Sample(X, S), MEANT[what]).intercept).all()
+
+
+FORK = """
+    import os, sys, warnings
+    import numpy as np
+    import zerovar as zv
+    warnings.simplefilter("ignore")  # JAX warns of any fork
+    x = np.random.default_rng(0).normal(size=(50, 1))
+    estimate = lambda: zv.estimate(x, -x, family=zv.Polynomial(1))
+    if sys.argv[1] == "late":
+        fitted = zv.fit(zv.Polynomial(1), zv.Sample(x, -x), x)
+    child = os.fork()
+    if child:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    if sys.argv[1] == "early":
+        print(estimate().value.shape, flush=True)
+        os._exit(0)
+    calls = estimate, lambda: zv.tune(zv.Kernel(), zv.Sample(x, -x), x), lambda: fitted.at(x, -x)
+    for call in (*calls, lambda: zv.from_log_density(lambda x: -x @ x / 2, x)):
+        try:
+            call()
+        except (RuntimeError, ValueError) as error:
+            print(error, flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
+@pytest.mark.parametrize("when", ["early", "late"])
+def test_a_forked_process_works_or_says_why_not(when):
+    """Forked after JAX has started it would hang."""
+    command = [sys.executable, "-c", textwrap.dedent(FORK), when]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    lines = done.stdout.splitlines()
+    if when == "early":
+        assert lines == ["(1,)"]
+    else:
+        assert len(lines) == 4
+        assert all('get_context("spawn")' in line for line in lines)
 
 
 def test_wrong_scores_are_warned_of():

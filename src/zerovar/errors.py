@@ -1,5 +1,6 @@
 """What zerovar raises and warns with, so that users can filter by kind."""
 
+import os
 import sys
 import warnings
 from types import FrameType
@@ -8,6 +9,28 @@ from types import FrameType
 def listed(names: list[str]) -> str:
     """The first few names for a message, and how many more there are."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+_forked_late = False
+
+
+def _note_fork() -> None:
+    global _forked_late
+    bridge = sys.modules.get("jax._src.xla_bridge")  # JAX has no public word on whether its threads have started
+    _forked_late = _forked_late or bool(getattr(bridge, "backends_are_initialized", bool)())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def refuse_fork() -> None:
+    """JAX' threads do not come along into a forked process: whatever waits for them hangs, so it is refused."""
+    if _forked_late:
+        raise RuntimeError(
+            "this process was forked after JAX had started, and would hang: its threads are not copied. Start workers by "
+            'multiprocessing.get_context("spawn"), or fork them before anything is computed'
+        )
 
 
 class NumericalError(ArithmeticError):

@@ -12,7 +12,7 @@ from .chunked import estimate_chunked, is_chunked
 from .conclusion import Evidence, concluded, settings
 from .diagnostics import Cautions, check
 from .families import Family
-from .fitting import Method, check_seed
+from .fitting import Method, check_call
 from .integrands import as_values
 from .objectives import Objective
 from .output import Estimate, Traces
@@ -59,7 +59,7 @@ def estimate(
 
     Problems with the draws, scores or fit are warned of (`ZerovarWarning`) and kept in `estimate.warnings`.
     """
-    check_seed(seed)
+    check_call(standardise, seed)
     if any(map(is_chunked, (draws, scores, values, log_weights))):
         return estimate_chunked(
             draws,

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from .errors import NumericalError, NumericalWarning, warn
+from .errors import NumericalError, NumericalWarning, refuse_fork, warn
 from .families import Family
 from .integrands import as_values
 from .io import archive
 from .io.archive import storable
 from .objectives import LeastSquares, Objective
 from .points import FittingDraws, Standardisation
-from .sample import Sample
+from .sample import Sample, as_float
 from .solvers import FitStats, Prepared, Result, Solution, Solver, default_solver
 from .solvers.algebra.dense import Groups
 from .solvers.terms import Term, summed
@@ -65,15 +65,21 @@ class Fitted:
         return f"Fitted({self.family.describe()}, {len(self.intercept)} integrand(s), {self.stats.form}, {self.result.name})"
 
     def __call__(self, sample: Sample) -> Float64[np.ndarray, "n q"]:
-        if sample.dim != len(self.standardisation.mean):
-            raise ValueError(
-                f"this control variate was fitted in d = {len(self.standardisation.mean)}; got a sample with d = {sample.dim}"
-            )
+        if not isinstance(sample, Sample):
+            kind = type(sample).__name__
+            raise ValueError(f"sample must be a zv.Sample(draws, scores); got {kind}. For arrays use fitted.at(draws, scores)")
         return self.at(sample.draws, sample.scores)
 
     def at(self, draws: np.ndarray, scores: np.ndarray) -> Float64[np.ndarray, "n q"]:
         """g at draws and scores (n, d)."""
+        refuse_fork()
         self._must_have_solved()
+        draws, scores, d = as_float("draws", draws), as_float("scores", scores), len(self.standardisation.mean)
+        if draws.shape != scores.shape or draws.shape != (len(draws) or 1, d):
+            raise ValueError(
+                f"draws and scores must be (n, d) with d = {d}, as fitted, and at least one row; got {draws.shape} and "
+                f"{scores.shape}. One point is draws[None], chains are draws.reshape(-1, d)"
+            )
         x, s = self.standardisation(draws, scores)
         return summed(self.terms, x, s, len(self.intercept))
 
@@ -168,7 +174,7 @@ def fit(
     """
     if not isinstance(sample, Sample):
         raise ValueError(f"sample must be a zv.Sample(draws, scores); got {type(sample).__name__}")
-    check_seed(seed)
+    check_call(standardise, seed)
     array, _ = as_values(values, sample)
     draws = FittingDraws(sample.points(), standardise)
     fitted = fitted_to(draws, array, Method(family, objective, solver), int(seed), sample, throw)
@@ -217,6 +223,10 @@ def must_have_solved(family: Family, result: Result) -> None:
         raise NumericalError(f"{family.describe()}: {result.value}")
 
 
-def check_seed(seed: int) -> None:
+def check_call(standardise: bool, seed: int = 0) -> None:
+    """What every call has, before anything is computed."""
+    refuse_fork()
+    if not isinstance(standardise, (bool, np.bool_)):
+        raise ValueError(f"standardise must be True or False; got {standardise!r}")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ValueError(f"seed must be an integer ≥ 0; got {seed!r}")

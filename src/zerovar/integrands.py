@@ -1,6 +1,6 @@
 """Integrands in any of the forms that users have them, as one (n, q) array with names."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
-from .errors import NumericalWarning, warn
+from .errors import NumericalWarning, refuse_fork, warn
 from .points import distinct
 from .sample import Sample, as_float
 
@@ -44,8 +44,8 @@ def as_values(
     if array.shape[1] == 0:
         raise ValueError(f"values has no integrands: its shape is {np.shape(values)}")
     if names is not None:
-        names = names if isinstance(names, str) else list(names)
-        if isinstance(names, str) or len(names) != array.shape[1]:
+        names = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else names
+        if not isinstance(names, list) or len(names) != array.shape[1]:
             raise ValueError(f"names must be {array.shape[1]} strings, one an integrand; got {names!r}")
         found = [str(name) for name in names]
     if len(set(found)) < len(found):
@@ -92,8 +92,27 @@ def at_draws(function: Callable[[Any], Any], draws: Any) -> Any:
     """
     columns = [np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(draws)]
     first, back = distinct(np.concatenate(columns, axis=1))
+    _check_indices(function, jax.tree.map(lambda leaf: leaf[0], draws))
     out = tile_by_tile(jax.jit(jax.vmap(function)), jax.tree.map(lambda leaf: leaf[first], draws))
     return jax.tree.map(lambda leaf: leaf[back], out)
+
+
+def _check_indices(function: Callable[[Any], Any], draw: Any) -> None:
+    """An IndexError if the function asks this draw for an entry that it has not: compiled, JAX takes the nearest in silence.
+
+    Fixed indices in range compile to plain slices, so that few functions need more than the look at what was traced.
+    """
+    try:
+        if "dynamic_slice" not in str(jax.make_jaxpr(function)(draw)):
+            return
+        from jax.experimental import checkify
+
+        checked = checkify.checkify(function, errors=checkify.index_checks)
+        found = jax.jit(lambda draw: checked(draw)[0])(draw).get_exception()  # all that is no index is left out of the program
+    except Exception:
+        return  # what cannot be traced is explained where it is evaluated
+    if getattr(found, "prim", None) == "dynamic_slice":  # others say themselves what is to be done out of range
+        raise IndexError(str(found).strip(" ."))
 
 
 def tile_by_tile(function: Callable[[Any], Any], draws: Any) -> Any:
@@ -118,6 +137,7 @@ def in_double(name: str, evaluate: Callable[[], Any]) -> Any:
     JAX remembers the NumPy arrays inside a function that it has compiled in single precision as single, and fails on the
     mixture until it forgets them. A loop that starts from a single-precision state works only as the user runs it.
     """
+    refuse_fork()
     for _ in range(2):
         with jax.enable_x64(True):
             try:

@@ -165,6 +165,11 @@ class Standardisation:
             kind = f"shrunk by {amount:.2g}"
         factor, info = lapack.dpotrf(correlation, lower=1, clean=1)
         if info or np.diagonal(factor).min() ** 2 < 100 * d * np.finfo(float).eps:
+            if (few := len(distinct(points.x)[0])) <= d:
+                raise ValueError(
+                    f"draws: too few for d = {d} dimensions. Parts of them are standardised by their own covariance, and that "
+                    f"of {few} distinct draws is singular. Give more draws, at least {_DRAWS_PER_DIMENSION * d}"
+                )
             j = (info or int(np.argmin(np.diagonal(factor))) + 1) - 1
             raise ValueError(
                 f"draws: coordinate {j} is a linear function of the coordinates before it, to rounding, so the draws have no "

@@ -11,8 +11,9 @@ from jaxtyping import Int
 from .points import ChainOrder, Matrix, Points, Vector, renormalised
 
 
-def as_float(name: str, array: Any) -> np.ndarray:
-    """`array` as finite float64, or a ValueError that names the argument and the first bad entry."""
+def as_float(name: str, array: Any, finite: bool = True) -> np.ndarray:
+    """`array` as float64, finite and small enough to be squared, or a ValueError that names the argument and the first bad
+    entry; `finite=False` lets any float pass."""
     if isinstance(array, np.ma.MaskedArray) and array.mask.any():
         raise ValueError(
             f"{name} is a masked array with {array.mask.sum()} masked entries; leave those draws out of all arrays"
@@ -29,6 +30,8 @@ def as_float(name: str, array: Any) -> np.ndarray:
         kind = "ragged or non-numeric" if out.dtype.kind in "OSU" else f"of dtype {out.dtype}"
         raise ValueError(f"{name} must be a rectangular array of real numbers; got an array that is {kind}")
     out = np.array(out, dtype=np.float64, order="C")  # a copy: a Sample does not change under its owner's feet
+    if not finite:
+        return out
     bad = ~np.isfinite(out)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -36,6 +39,8 @@ def as_float(name: str, array: Any) -> np.ndarray:
             f"{name} must be finite; got {bad.sum()} NaN or infinite entries, the first at index {where}. "
             "Remove those draws or mend the log density there: zerovar does not drop them for you"
         )
+    if out.size and (largest := np.abs(out).max()) > 1e150:
+        raise ValueError(f"{name} must be at most 1e150 in size, or squares overflow; got {largest:.3g}. Use other units")
     return out
 
 
@@ -133,7 +138,7 @@ class Sample:
 def _normalised(log_weights: Any, chains: int, n: int) -> Vector | None:
     if log_weights is None:
         return None
-    raw = np.asarray(log_weights, dtype=np.float64)
+    raw = as_float("log_weights", log_weights, finite=False)
     if raw.shape not in ((n,), (chains, n // chains)):
         raise ValueError(f"log_weights must be (n,) = ({n},) or (chain, draw) = ({chains}, {n // chains}); got {raw.shape}")
     if np.isnan(raw).any() or (raw == np.inf).any() or not np.isfinite(raw).any():

@@ -3,7 +3,7 @@
 import importlib
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,14 +118,20 @@ def selected(values: _Named, var_names: str | Sequence[str] | None, filter_vars:
         raise ValueError(f"filter_vars must be None, 'like' or 'regex'; got {filter_vars!r}")
     if var_names is None:
         return values
-    wanted = [var_names] if isinstance(var_names, str) else list(var_names)
+    wanted = [var_names] if isinstance(var_names, str) else list(var_names) if isinstance(var_names, Iterable) else [var_names]
+    if any(not isinstance(pattern, str) for pattern in wanted):
+        raise ValueError(f"var_names must be a name or a list of names; got {var_names!r}")
     if not wanted:
         raise ValueError("var_names is empty: name at least one variable, or leave it out for all")
 
     def matches(pattern: str, label: str) -> bool:
         name = variable(label)
         if filter_vars == "regex":
-            return re.search(pattern, name) is not None
+            try:
+                return re.search(pattern, name) is not None
+            except re.error as error:
+                fix = "put a backslash before characters that stand for themselves, or use filter_vars='like'"
+                raise ValueError(f"var_names: {pattern!r} is not a regular expression ({error}); {fix}") from error
         return pattern in name if filter_vars == "like" else pattern in (name, label)
 
     chosen: list[str] = [] if any(not pattern.startswith("~") for pattern in wanted) else list(values)
@@ -147,11 +153,16 @@ def variable(label: str) -> str:
 
 def _exceedances(values: _Named, above: Mapping[str, Any]) -> _Named:
     found: _Named = {}
+    if not isinstance(above, Mapping):
+        raise ValueError(f"above must be a dict of name → number, or numbers; got {above!r}")
     for name, bound in above.items():
         labels = [label for label in values if name in (label, variable(label))]
         if not labels:
             raise ValueError(f"above: {name!r} is none of {listed(list(dict.fromkeys(map(variable, values))))}")
-        for c in np.atleast_1d(bound):
+        bounds = np.atleast_1d(np.asarray(bound))
+        if bounds.dtype.kind not in "fiu" or bounds.ndim > 1 or not np.isfinite(bounds).all():
+            raise ValueError(f"above[{name!r}] must be a finite number, or a list of them; got {bound!r}")
+        for c in bounds:
             found |= {f"P({label} > {c:g})": (values[label] > c).astype(np.float64) for label in labels}
     return found
 

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -137,9 +137,9 @@ def from_bridgestan(
 
 
 def _paths(paths: StanFile | Sequence[StanFile]) -> list[StanFile]:
-    found = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
-    if not found:
-        raise ValueError("no files were given: one CSV file a chain is needed")
+    found = [paths] if isinstance(paths, (str, PathLike)) else list(paths) if isinstance(paths, Iterable) else [paths]
+    if not found or not all(isinstance(path, (str, PathLike)) for path in found):
+        raise ValueError(f"files must be paths of CSV files, one a chain; got {paths!r}. {DIAGNOSE}")
     return found
 
 

@@ -18,6 +18,8 @@ from ..hyper import WEIGHT
 from ..operators import Langevin, Operator, ScalarLangevin
 from .base import BasisFamily
 
+_HIGHEST = 80  # degree: (k!)² is a double
+
 
 class Polynomial(BasisFamily):
     """Control variates L u with u a polynomial of total degree at most `degree`.
@@ -54,6 +56,8 @@ class Polynomial(BasisFamily):
         lowest = 0 if isinstance(self.operator, Langevin) else 1
         if degree < lowest:
             raise ValueError(f"Polynomial: degree must be at least {lowest} under {type(self.operator).__name__}; got {degree}")
+        if degree > _HIGHEST:
+            raise ValueError(f"Polynomial: degree must be at most {_HIGHEST}, or its coefficients overflow; got {degree}")
         self.degree = int(degree)
         self.coordinates = _checked_coordinates(coordinates)
         degrees = range(lowest, self.degree + 1)
@@ -171,7 +175,7 @@ class Polynomial(BasisFamily):
             terms = [
                 (1.0 if k in self.free else self.weight[k - self.lowest])
                 * xy ** (k - order)
-                / (math.factorial(k) * math.factorial(k - order))
+                / float(math.factorial(k) * math.factorial(k - order))
                 for k in (*self.penalised, *self.free)
                 if k >= order
             ]

@@ -13,6 +13,8 @@ from ..families import LinearFamily, NonlinearFamily
 from ..io.archive import Storable
 from .algebra.tiles import Matrix, evaluate, in_tiles
 
+_MOST_FEATURES = 2**24  # at a single draw they are 128 MiB
+
 
 class Term(Storable, ABC):
     """One summand of g."""
@@ -55,9 +57,14 @@ def arranged(family: LinearFamily, d: int) -> tuple[Terms, Float64[np.ndarray, "
 
 
 def width(term: LinearFamily, d: int) -> int:
-    """How many features it has."""
+    """How many features it has; an error, before memory is taken, if they are far too many."""
     p = term.num_features(d)
     assert p is not None, "a family without features has only a Gram"
+    if p > _MOST_FEATURES:
+        raise ValueError(
+            f"{term.describe()} has {p:,} terms in d = {d}, more than fit into memory one by one. Use a lower degree, or "
+            "solver=Exact() with a Ridge penalty, which needs only the Gram matrix of the draws"
+        )
     return p
 
 

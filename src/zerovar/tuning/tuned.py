@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..families import Family, LinearFamily
+from ..fitting import check_call
 from ..integrands import as_values
 from ..points import FittingDraws
 from ..sample import Sample
@@ -37,7 +38,8 @@ def tune(
     itself and returns a list. Families with unpenalised terms (infinite weights) keep those as they are.
     """
     criterion = LeaveOneOut() if criterion is None else criterion
-    _check_choices(family, sample, criterion, grid, ridges, draws)
+    check_call(standardise)
+    _check_choices(family, sample, criterion, grid, ridges, draws, evaluations)
     array = as_values(values, sample)[0]
     whole, size = sample, len(sample)
     sample, rows = sample.thinned(draws)
@@ -62,7 +64,7 @@ def tune(
     return found[0] if shared else found
 
 
-def _check_choices(family, sample, criterion, grid, ridges, draws) -> None:
+def _check_choices(family, sample, criterion, grid, ridges, draws, evaluations) -> None:
     if not isinstance(sample, Sample):
         raise ValueError(f"sample must be a zv.Sample(draws, scores); got {type(sample).__name__}")
     for candidate in (family, *(() if grid is None else grid)):
@@ -84,3 +86,5 @@ def _check_choices(family, sample, criterion, grid, ridges, draws) -> None:
         raise ValueError(f"ridges must be numbers ≥ 0, relative to the mean diagonal of the Gram; got {ridges!r}")
     if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 10:
         raise ValueError(f"draws must be an integer of at least 10, the number of draws to tune on; got {draws!r}")
+    if isinstance(evaluations, bool) or not isinstance(evaluations, (int, np.integer)) or evaluations < 1:
+        raise ValueError(f"evaluations must be an integer of at least 1, the steps a descent may take; got {evaluations!r}")
