@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..io.archive import naming, read_arrays
 from . import Posterior, from_arviz
 from .stan import DIAGNOSE, StanTable, from_tables, is_cmdstan
 
@@ -25,20 +26,22 @@ class Given(NamedTuple):
 
 def read(paths: Sequence[Path], scores: Path | None = None, values: Path | None = None) -> Given:
     """What the files hold, by their kinds; `scores` and `values` are CSV tables beside one with draws."""
-    for path in (*paths, *(path for path in (scores, values) if path is not None)):
+    given = [*paths, *(path for path in (scores, values) if path is not None)]
+    for path in given:
         if not path.exists():
             raise ValueError(f"{path}: no such file")
     first = paths[0]
     kind = first.suffix.lower()
-    if kind == ".csv" and not is_cmdstan(first):
-        return _tables(_only(paths), scores, values)
-    if scores is not None or values is not None:
-        raise ValueError(f"--scores and --values go with a .csv table of draws; {first} holds its own")
-    if kind == ".csv":
-        return Given(*_cmdstan(paths))
-    if kind in _NETCDF or kind in _ZARR:
-        return Given(*from_arviz(_tree(_only(paths), kind)))
-    return _arrays(_only(paths))
+    with naming(*given):
+        if kind == ".csv" and not is_cmdstan(first):
+            return _tables(_only(paths), scores, values)
+        if scores is not None or values is not None:
+            raise ValueError(f"--scores and --values go with a .csv table of draws; {first} holds its own")
+        if kind == ".csv":
+            return Given(*_cmdstan(paths))
+        if kind in _NETCDF or kind in _ZARR:
+            return Given(*from_arviz(_tree(_only(paths), kind)))
+        return _arrays(_only(paths))
 
 
 def _only(paths: Sequence[Path]) -> Path:
@@ -51,14 +54,14 @@ def _arrays(path: Path) -> Given:
     if not zipfile.is_zipfile(path):
         kinds = ".npz with arrays draws and scores, .nc or .zarr (ArviZ), .csv"
         raise ValueError(f"{path} is none of the kinds of file that are read: {kinds}")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    missing = [name for name in ("draws", "scores") if name not in arrays]
-    if missing:
-        raise ValueError(f"{path} has no array {' or '.join(missing)}; it has {', '.join(arrays) or 'nothing'}")
+
+    def chosen(names: list[str]) -> list[str]:
+        missing = [name for name in ("draws", "scores") if name not in names]
+        if missing:
+            raise ValueError(f"{path} has no array {' or '.join(missing)}; it has {', '.join(names) or 'nothing'}")
+        return [name for name in ("draws", "scores", "values", "names", "log_weights") if name in names]
+
+    arrays = read_arrays(path, chosen, compressed=True)
     return Given(arrays["draws"], arrays["scores"], _named(arrays), arrays.get("log_weights"))
 
 
@@ -92,7 +95,10 @@ def _tree(path: Path, kind: str) -> Any:
 
 def _cmdstan(paths: Sequence[Path]) -> Posterior:
     """Diagnostic files and, where they are given too, output files, in any order but each kind by chain."""
-    tables = [StanTable(path) for path in paths]
+    tables = []
+    for path in paths:
+        with naming(path):
+            tables.append(StanTable(path))
     diagnostics = [table for table in tables if table.thirds is not None]
     if not diagnostics:
         raise ValueError(f"{', '.join(map(str, paths))}: none is a diagnostic file, with columns p_… and g_…. {DIAGNOSE}")
@@ -126,7 +132,7 @@ def _tables(draws: Path, scores: Path | None, values: Path | None) -> Given:
 
 def _table(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Names of the columns, the chain and draw of each row (2, n), and the numbers."""
-    with open(path, encoding="utf-8-sig", newline="") as file:
+    with naming(path), open(path, encoding="utf-8-sig", newline="") as file:
         rows = [row for row in csv.reader(file) if row]
     if len(rows) < 2:
         raise ValueError(f"{path} must have a line of names and then one line a draw; it has {len(rows)} lines")
