@@ -44,11 +44,40 @@ def test_command_line_estimates(npz, tmp_path, capsys):
 def test_command_line_writes_where_it_can_and_warns_without_a_table(npz, tmp_path, capsys):
     assert cli.main(["estimate", str(npz), "--json", "-", "--csv", "-"]) == 2
     assert "only one" in capsys.readouterr().err
-    assert cli.main(["estimate", str(npz), "--json", str(tmp_path / "no" / "a.json")]) == 2
-    assert "folder that exists" in capsys.readouterr().err
     np.savez(tmp_path / "wrong.npz", draws=X, scores=-S)
     assert cli.main(["estimate", str(tmp_path / "wrong.npz"), "--family", "linear", "--csv", "-"]) == 0
     assert "sign is flipped" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["no/out", ".", "protected"])
+@pytest.mark.parametrize("option", ["--json", "--csv", "--figure", "--report", "demo"])
+def test_what_cannot_be_written_is_said_before_the_work(option, place, tmp_path, capsys):
+    (tmp_path / "protected").touch(0o444)
+    out = str(tmp_path / place)
+    arguments = ["demo", "--figure", out] if option == "demo" else ["estimate", "not-even-there.npz", option, out]
+    assert cli.main(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"zerovar: {out} cannot be written: it ")
+
+
+def test_links_and_pipes_are_written_through_and_names_are_no_formulas(tmp_path, capsys):
+    names = ["=cmd()", "+1", "-b", "@c", "\td", "plain"]
+    np.savez_compressed(tmp_path / "p.npz", draws=X, scores=S, values=np.hstack([X, -X]), names=names, unread=[None])
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to("target")
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
+    command = ["estimate", str(tmp_path / "p.npz"), "--family", "linear"]
+    assert cli.main([*command, "--csv", str(pipe), "--json", str(link)]) == 0
+    assert link.is_symlink()
+    assert [row["name"] for row in json.loads((tmp_path / "target").read_text())["estimates"]] == names
+    _, *rows = reader.communicate(timeout=60)[0].splitlines()
+    assert [row.split(",")[0] for row in rows] == ["'=cmd()", "'+1", "'-b", "'@c", "'\td", "plain"]
+    assert any(float(row.split(",")[1]) < 0 for row in rows)  # a number stays one
+    capsys.readouterr()
+    assert cli.main([*command, "--json", "/dev/stdout"]) == 0  # the same as "-": no table in between
+    assert json.loads(capsys.readouterr().out)["num_draws"] == 200
 
 
 def test_command_line_checks(npz, tmp_path, capsys):
@@ -62,7 +91,12 @@ BAD_FILES = {
     "missing": (None, "no such file"),
     "text": (b"a,b\n1,2\n", "none of the kinds of file that are read"),
     "other arrays": ({"x": X}, "no array draws or scores; it has x"),
-    "pickled": ({"draws": np.array([None]), "scores": S}, "cannot be read"),
+    "pickled": ({"draws": np.array([None]), "scores": S}, "cannot be read: Object arrays"),
+    "names of another number": (
+        {"draws": X, "scores": S, "values": X, "names": ["a"]},
+        "bad.npz cannot be read: names must be",
+    ),
+    "values without an axis": ({"draws": X, "scores": S, "values": 1.0}, "bad.npz cannot be read"),
     "wrong shapes": ({"draws": X, "scores": S[:5]}, "draws and scores must have the same shape"),
 }
 

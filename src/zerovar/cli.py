@@ -23,7 +23,7 @@ from .diagnostics import check
 from .errors import NumericalError, ZerovarWarning
 from .estimation import estimate
 from .families import Family, Kernel, Network, Polynomial
-from .io.atomic import atomic, discard_pending
+from .io.atomic import atomic, destination, discard_pending
 from .output import Estimate
 from .sample import Sample
 from .solvers import SGD, Exact, Solver
@@ -40,6 +40,7 @@ FAMILIES: dict[str, Family] = {
 }
 SOLVERS: dict[str, Solver] = {"exact": Exact(), "sgd": SGD()}
 _INTERRUPTED = 130  # as shells have it
+_FORMULA = tuple("=+-@\t\r\n")  # spreadsheets take text that begins so for a formula
 SPLITS: dict[str, Split] = {"in-sample": in_sample(), "holdout": holdout(), "cross-fit": cross_fit()}
 
 
@@ -102,11 +103,15 @@ def _parser() -> argparse.ArgumentParser:
         ("--figure", "save a picture of plain against controlled estimates"),
         ("--report", "write a self-contained HTML page: table, pictures, diagnostics"),
     ):
-        run.add_argument(name, type=Path, metavar="PATH", help=text)
+        run.add_argument(name, type=_output, metavar="PATH", help=text)
 
     tested = "test whether the scores in a file belong to its draws; exit status 1 if not"
     _of_files(commands, "check", _check, tested, "example: zerovar check posterior.npz")
     return parser
+
+
+def _output(text: str) -> Path:
+    return Path("-" if text == "/dev/stdout" else text)  # that device may be a file, which what is printed goes to as well
 
 
 _FILES = """FILE is one of
@@ -136,6 +141,7 @@ def _of_files(commands: Any, name: str, run: Callable[..., int], text: str, epil
 
 
 def _demo(options: argparse.Namespace) -> int:
+    destination(options.figure)  # what cannot be written is said before the work
     with as_file(files("zerovar") / "data" / "eight_schools.npz") as path:
         given = read([path])
     print("Eight schools: effects of coaching, 4 chains of 1000 NUTS draws. Posterior means of mu, tau and the school effects:")
@@ -156,8 +162,8 @@ def _estimate(options: argparse.Namespace) -> int:
     if outputs.count(Path("-")) > 1:
         raise ValueError("only one of --json and --csv can go to standard output")
     for path in outputs:
-        if path != Path("-") and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise ValueError(f"{path} cannot be written: it must be a file in a folder that exists")
+        if path != Path("-"):
+            destination(path)  # what cannot be written is said before the work
     for name, path in (("--figure", options.figure), ("--report", options.report)):
         if path == Path("-"):
             raise ValueError(f"{name} needs a file: it cannot go to standard output")
@@ -212,7 +218,9 @@ def _csv(result: Estimate) -> str:
     records = result.to_dict()["estimates"]
     writer = csv.DictWriter(out, fieldnames=list(records[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    for record in records:
+        formulas = {key: f"'{cell}" for key, cell in record.items() if isinstance(cell, str) and cell.startswith(_FORMULA)}
+        writer.writerow(record | formulas)
     return out.getvalue()
 
 
