@@ -63,4 +63,4 @@ clean:
 # The seeded tests of files and properties, many times as long: ZEROVAR_FUZZ=N
 .PHONY: fuzz
 fuzz: setup
-	ZEROVAR_FUZZ=$${ZEROVAR_FUZZ:-100} $(BIN)/python -m pytest tests/test_fuzz_files.py tests/test_properties.py
+	ZEROVAR_FUZZ=$${ZEROVAR_FUZZ:-50} $(BIN)/python -m pytest tests/test_fuzz_files.py tests/test_properties.py
