@@ -42,9 +42,9 @@ docs: setup
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
 	@echo "build/docs/index.html"
 
-# Runs what the documentation shows and writes its pictures and its notebook anew
+# Runs what the documentation shows and writes its pictures and its notebook anew, compiled as for the tests that compare gains
 pictures: setup
-	PYTHONPATH=tests $(BIN)/python scripts/pictures.py
+	$(WORKER) PYTHONPATH=tests $(BIN)/python scripts/pictures.py
 
 # An environment for each extra, and in it what the documentation shows with that extra
 extras: setup

@@ -117,7 +117,7 @@ def shown(notebook: Any) -> list[list[str]]:
     """For each cell of code the kinds of output that it has."""
     cells = (cell for cell in notebook.cells if cell.cell_type == "code")
     kept = ([output for output in cell.outputs if not is_empty(output)] for cell in cells)
-    return [[kind for output in outputs for kind in output.get("data", [output.get("name")])] for outputs in kept]
+    return [[kind for output in outputs for kind in sorted(output.get("data", [output.get("name")]))] for outputs in kept]
 
 
 def printed_by(notebook: Any) -> str:

@@ -1,18 +1,31 @@
-"""Every Python example of the README and the docs runs, and says what it says it prints."""
+"""Every Python example of the README and the docs runs, and says what it says it prints.
+
+Gains in tables and in pictures are those of the run, to a factor of two: `make pictures` makes pictures and notebook anew.
+"""
 
 import json
 import re
 import subprocess
 import sys
-import warnings
-from pathlib import Path
 
 import matplotlib.pyplot as plt
+import nbformat
 import pytest
+from pages import (
+    FOREST,
+    NOTEBOOK,
+    ROOT,
+    estimates,
+    gains_in_picture,
+    moved,
+    printed_by,
+    run_notebook,
+    run_page,
+    shown,
+    tables,
+    text_of,
+)
 
-import zerovar as zv
-
-ROOT = Path(__file__).parent.parent
 # the pages on samplers are run by test_samplers.py, which holds their posteriors to the truth, that on extending by
 # test_extending.py with its classes in files
 PAGES = [
@@ -21,30 +34,75 @@ PAGES = [
 ]
 
 
-RUN = [page for page in PAGES if page != "docs/extending.md" and "```python" in (ROOT / page).read_text(encoding="utf-8")]
+RUN = [page for page in PAGES if page != "docs/extending.md" and "```python" in text_of(page)]
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_examples_run(page, capsys):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    examples = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    names: dict = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", zv.ZerovarWarning)
-        for example in examples:
-            exec(compile(example, page, "exec"), names)
+def test_examples_run(page):
+    text = text_of(page)
+    names, printed = run_page(page)
     plt.close("all")
-    printed = capsys.readouterr().out
     for expected in re.findall(r"```text\n(.*?)```", text, flags=re.S):
         for line in expected.splitlines():
             assert line in printed
+    _assert_printed(tables(text), printed)
+    picture = (ROOT / page).parent / "images" / f"{(ROOT / page).stem}.png"
+    if picture.exists():
+        now = estimates(names)
+        for variable, gains in gains_in_picture(picture).items():
+            assert moved(gains, now[variable]) == ""
+
+
+def _assert_printed(said, printed):
+    """Each table of a text is among those that were printed, in this order, with nearly the same gains."""
+    now = iter(tables(printed))
+    for table in said:
+        same = next((other for other in now if other.keys() == table.keys()), {})
+        assert moved(table, same) == ""
+
+
+def test_notebook():
+    """The first page runs in a fresh kernel, and gives the tables and pictures that are stored in it."""
+    stored = nbformat.read(NOTEBOOK, as_version=4)
+    fresh = run_notebook(NOTEBOOK)
+    kinds = shown(stored)
+    assert shown(fresh) == kinds
+    assert {"text/html", "image/png"} <= {kind for cell in kinds for kind in cell}
+    said = tables(printed_by(stored))
+    assert said
+    _assert_printed(said, printed_by(fresh))
+
+
+def test_the_front_page_of_the_site_repeats_the_readme():
+    (front,) = tables(text_of("docs/index.md"))
+    assert front == tables(text_of("README.md"))[0]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/choosing.md"])
+def test_gains_of_the_benchmarks_are_quoted_as_they_are(page):
+    low, high = re.search(r"realised gains (?:ran )?from (\S+) \(eight schools\) to\s(\S+) \(kids", text_of(page)).groups()
+    assert f"| {low} to {high} on nine real posteriors |" in text_of("benchmarks/README.md")
+
+
+def test_gains_that_moved_are_found():
+    """What the tests above rest on: both kinds of tables are read, and a gain that is off by more than two is named."""
+    rich = "┃ name ┃ value ┃ gain ┃\n┡━━╇\n│ mu │ 1 ± 2 │ 44.6 │\n│ P(tau > 5) │ 1 ± 2 │ 7 │\n"
+    wide = "            mean     gain gain_sd\nmu          3.36  1.0e+08       9\nP(tau > 5)  1.68        4\n"
+    assert tables(rich + wide) == [
+        {"mu: gain": 44.6, "P(tau > 5): gain": 7},
+        {"mu: gain": 1e8, "mu: gain_sd": 9, "P(tau > 5): gain": 4},
+    ]
+    assert moved({"mu": 10.0, "tau": 3.0}, {"mu": 19.0, "tau": 1.6}) == ""
+    assert moved({"mu": 10.0, "tau": 3.0}, {"mu": 21.0}) == "mu was 10, is 21; tau is gone"
+    assert moved({"mu": 10.0}, {"mu": float("nan")}) != ""
+    assert gains_in_picture(FOREST)["demo"].keys() >= {"mu", "tau"}
 
 
 def test_links_point_to_files():
     samplers = [str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "samplers").glob("*.md")]
-    for page in [*PAGES, *samplers, "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md"]:
+    for page in [*PAGES, *samplers, str(NOTEBOOK.relative_to(ROOT)), "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md"]:
         folder = (ROOT / page).parent
-        text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.S)
+        text = re.sub(r"```.*?```", "", text_of(page), flags=re.S)
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             assert (folder / target).exists(), f"{page} links to {target}"
 
