@@ -8,6 +8,7 @@ import textwrap
 import jax
 import numpy as np
 import optax
+import pandas
 import pytest
 from problems import gaussian, quadratic
 
@@ -266,15 +267,38 @@ def test_wrong_scores_are_warned_of():
     assert any("sign is flipped" in text for text in estimate.warnings)
 
 
-def test_constant_integrands_are_warned_of():
+@pytest.mark.parametrize(
+    "family", [None, zv.Polynomial(2), zv.Kernel(zv.kernels.Gaussian(0.3))], ids=["chosen", "linear", "kernel"]
+)
+def test_a_constant_is_its_value_without_an_error_or_a_word(family):
     x, s = gaussian(200, 2)
-    with pytest.warns(zv.SampleWarning, match="Constant integrand: c"):
-        estimate = zv.estimate(x, s, {"c": np.full(200, 3.0), "x": x[:, 0]})
-    assert estimate.value[0] == pytest.approx(3.0, rel=1e-12)
-    assert 0 < estimate.std_error[0] < 1e-12
-    with pytest.warns(zv.SampleWarning, match="Constant integrand"):
-        zero = zv.estimate(x, s, np.zeros(200))
-    assert np.isfinite([zero.value, zero.std_error, zero.gain]).all()
+    estimate = zv.estimate(x, s, {"a third": np.full(200, 1 / 3), "x": x[:, 0] + 1e6, "zero": np.zeros(200)}, family=family)
+    assert np.array_equal(estimate.value[[0, 2]], [1 / 3, 0])
+    assert np.array_equal(estimate.std_error[[0, 2]], [0, 0])
+    assert np.array_equal(np.isnan(estimate.gain), [True, False, True])
+    assert estimate.warnings == ()
+    assert estimate.unhelped == ""
+    assert [record["gain"] is None for record in estimate.to_dict()["estimates"]] == [True, False, True]
+    assert "nan" not in str(estimate)
+    zero = zv.estimate(x, s, np.zeros(200), family=family)
+    assert (zero.value[0], zero.std_error[0], zero.warnings) == (0, 0, ())
+
+
+@pytest.mark.parametrize("kind", ["dict", "frame", "function", "array"])
+def test_an_event_that_no_draw_shows_may_still_be_possible(kind):
+    x, s = gaussian(400, 2)
+    events = np.stack([x[:, 0] > 9, x[:, 0] < 9], axis=1)
+    given = {
+        "dict": {"never": events[:, 0], "always": events[:, 1]},
+        "frame": pandas.DataFrame({"never": events[:, 0], "always": events[:, 1], "x": x[:, 1]}),
+        "function": lambda z: {"1": z[0] > 9, "2": z[0] < 9},
+        "array": events,
+    }[kind]
+    with pytest.warns(zv.SampleWarning, match="Events that none of the draws shows, or every one: (never, always|1, 2|f0, f1)"):
+        estimate = zv.estimate(x, s, given, family=zv.Polynomial(1))
+    assert estimate.value[:2] == pytest.approx([0, 1], abs=0)
+    assert estimate.std_error[:2] == pytest.approx(3 / 400, rel=0.2)  # effective draws are known so well
+    assert estimate.error_reasons[0].startswith("an event that no draw shows")
 
 
 def test_few_draws_for_the_family_are_warned_of():

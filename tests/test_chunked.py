@@ -318,7 +318,7 @@ def test_problems_of_the_draws_are_warned_of_at_the_callers_line():
     moved = X + 5 * np.arange(CHAINS)[:, None, None]
     cases = {
         "sign is flipped": (X, -S, F),
-        "Constant integrand: f1": (X, S, np.stack([X[..., 0], np.ones_like(X[..., 0])], axis=2)),
+        "or every one: f0": (X, S, X[..., 0] > 99),
         "have not converged": (moved, S, F),
     }
     for expected, case in cases.items():
@@ -328,6 +328,11 @@ def test_problems_of_the_draws_are_warned_of_at_the_callers_line():
         assert any(expected in text for text in answer.warnings)
         assert {entry.filename for entry in caught} == {__file__}
         assert [str(entry.message) for entry in caught] == list(answer.warnings)
+
+
+def test_constants_are_known():
+    answer = zv.estimate(*map(on_disk, (X, S, np.stack([X[..., 0], np.ones_like(X[..., 0])], axis=2))), family=zv.Polynomial(1))
+    assert (answer.value[1], answer.std_error[1], answer.warnings) == (1, 0, ())
 
 
 # standard errors

@@ -10,7 +10,7 @@ from pages import ROOT, text_of
 
 import zerovar as zv
 from zerovar import summaries
-from zerovar.adapters.base import missing
+from zerovar.errors import missing
 
 
 @pytest.mark.parametrize(("fmt", "package"), [("wide", "pandas"), ("xarray", "xarray")])

@@ -4,6 +4,7 @@ Stan's own tools cannot be installed everywhere: CmdStan's files are made by han
 the same methods.
 """
 
+import dataclasses
 import re
 import warnings
 from functools import cache
@@ -198,8 +199,8 @@ def test_emcee(folder):
     assert posterior.draws.shape == (16, 200, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
-        assert zv.check(zv.Sample(*posterior[:2])).ok
-        answer = zv.estimate(*posterior, family=zv.Polynomial(3))
+        assert zv.check(posterior).ok
+        answer = zv.estimate(posterior, family=zv.Polynomial(3))
     assert answer.names == ("mu", "tau")
     assert np.all(np.abs(answer.value - eight_schools_means()[:2]) < 5 * answer.std_error)
     assert np.all(answer.gain > 1)
@@ -211,7 +212,7 @@ def test_arviz(folder, capsys):
     assert list(posterior.values) == ["rate[north]", "rate[south]", "ratio"]
     np.testing.assert_allclose(posterior.scores, np.array([2.0, 5.0]) - np.exp(posterior.draws))
     np.testing.assert_allclose(posterior.values["ratio"], posterior.values["rate[north]"] / posterior.values["rate[south]"])
-    answer = zv.estimate(*posterior, family=zv.Polynomial(3))
+    answer = zv.estimate(posterior, family=zv.Polynomial(3))
     assert np.all(np.abs(answer.value - [2.0, 5.0, 0.5]) < 5 * answer.std_error)
     assert np.all(answer.gain > 1)
 
@@ -257,6 +258,37 @@ def test_numpyro_models_of_every_kind():
         )
     np.testing.assert_allclose(posterior.scores.reshape(12, 5)[:3], expected, atol=1e-6, rtol=1e-6)
     assert {"share[2]", "factor[1, 0]", "top", "below", "odds"} <= set(posterior.values)
+    assert posterior.names == ("below", "factor[0]", "share[0]", "share[1]", "top")
+
+
+@pytest.mark.filterwarnings("ignore:Some algorithms will automatically enumerate", "ignore::zerovar.ZerovarWarning")
+def test_numpyro_sites_that_are_summed_out():
+    """A mixture whose labels NUTS enumerates; the table straight from the run."""
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.infer import MCMC, NUTS
+
+    def model(data):
+        centre = numpyro.sample("centre", dist.Normal(0, 3))
+        with numpyro.plate("data", len(data)):
+            k = numpyro.sample("k", dist.Bernoulli(0.3))
+            numpyro.sample("obs", dist.Normal(centre + 2 * k, 1), obs=data)
+
+    data = jnp.array([0.1, 2.2, 0.4, -0.3, 1.9])
+    scores = []
+    for fields in ((), ("z_grad",)):
+        mcmc = MCMC(NUTS(model), num_warmup=100, num_samples=200, progress_bar=False)
+        mcmc.run(jax.random.key(0), data, extra_fields=fields)
+        posterior = zv.from_numpyro(mcmc)
+        scores.append(posterior.scores)
+    np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-4)  # as single precision goes
+    c = posterior.draws[..., :1]
+    first, second = 0.7 * np.exp(-((data - c) ** 2) / 2), 0.3 * np.exp(-((data - c - 2) ** 2) / 2)
+    expected = np.sum((first * (data - c) + second * (data - c - 2)) / (first + second), axis=-1) - c[..., 0] / 9
+    np.testing.assert_allclose(posterior.scores[..., 0], expected, rtol=1e-4, atol=1e-4)
+    assert list(zv.summary(mcmc, family=zv.Polynomial(2)).index) == ["centre"]
+    assert zv.estimate(mcmc, family=zv.Polynomial(2)).gain[0] > 2
 
 
 def potential_of(potential, x: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -426,11 +458,53 @@ def test_numpyro_refuses_what_it_cannot_do():
     def model():
         numpyro.sample("x", dist.Normal(0, numpyro.sample("k", dist.Bernoulli(0.5)) + 1.0))
 
-    ran = SimpleNamespace(sampler=NUTS(model), last_state=SimpleNamespace(z={"x": None}), get_samples=lambda group_by_chain: {})
+    gibbs = SimpleNamespace(z={"x": None, "k": None})  # where the discrete site is sampled too
+    ran = SimpleNamespace(sampler=NUTS(model), last_state=gibbs, get_samples=lambda group_by_chain: {})
     with pytest.raises(ValueError, match="discrete sites, k"):
         zv.from_numpyro(ran)
     with pytest.raises(ValueError, match=r"after run\(\)"):
         zv.from_numpyro(object())
+
+
+X = np.random.default_rng(0).normal(size=(2, 100, 2))
+NAMED = zv.Posterior(X, -X, {"a": X[..., 0]}, names=("alpha", "beta"))
+
+
+def test_a_posterior_is_taken_whole():
+    answer = zv.estimate(NAMED, family=zv.Polynomial(1))
+    assert answer.names == ("a",)
+    np.testing.assert_array_equal(answer.value, zv.estimate(*NAMED, family=zv.Polynomial(1)).value)
+    states = SimpleNamespace(position=X[0], logdensity=X[0, :, 0], logdensity_grad=-X[0])
+    assert zv.estimate(states, family=zv.Polynomial(1)).names == ("x[0]", "x[1]")
+    weighted = dataclasses.replace(NAMED, scores=-X + [0.1, 0], log_weights=0.1 * X[..., 0])  # N(0.1, 1)
+    np.testing.assert_array_equal(weighted.sample.weights, zv.Sample(X, -X, 0.1 * X[..., 0]).weights)
+    assert zv.estimate(weighted, family=zv.Polynomial(1)).value == pytest.approx([0.1], abs=1e-12)
+    with pytest.raises(ValueError, match="has weights, which are lost"):
+        zv.estimate(*weighted)
+    with pytest.raises(ValueError, match="a Posterior has scores and weights of its own"):
+        zv.estimate(NAMED, -X)
+    with pytest.raises(ValueError, match="scores, the gradients of the log density at the draws, are needed"):
+        zv.estimate(X)
+
+
+def test_parameters_are_called_by_their_names():
+    wrong = dataclasses.replace(NAMED, scores=-X * np.array([1.0, 3.0]))
+    verdict = zv.check(wrong)
+    assert not verdict.ok
+    assert "In beta" in verdict.diagnosis
+    assert verdict.details[0].startswith("beta: ")
+    with pytest.warns(zv.ScoreWarning, match="In beta"):
+        zv.estimate(wrong, family=zv.Polynomial(1))
+    with pytest.raises(ValueError, match="beta is the same number, 4"):
+        zv.estimate(dataclasses.replace(NAMED, draws=np.where([True, False], X, 4.0)))
+
+
+@pytest.mark.parametrize(("package", "adapter"), [("cmdstanpy", "from_cmdstan"), ("emcee", "from_log_density")])
+def test_what_lacks_something_is_told_its_adapter(package, adapter):
+    other = type("Sampler", (), {"__module__": f"{package}.inside"})()
+    for function in (zv.estimate, zv.summary):
+        with pytest.raises(ValueError, match=f"a {package} Sampler does not have all that is needed. Use zv.{adapter}"):
+            function(other)
 
 
 def test_values_have_the_shape_of_the_draws():

@@ -2,7 +2,6 @@
 
 from . import kernels
 from .adapters import (
-    Posterior,
     from_arviz,
     from_blackjax,
     from_bridgestan,
@@ -21,7 +20,7 @@ from .io.archive import load
 from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance, Variance
 from .operators import Langevin, ScalarLangevin
 from .output import Estimate, plots
-from .sample import Sample
+from .sample import Posterior, Sample
 from .solvers import CG, SGD, DualSGD, Exact, Nystrom, Prepared, Solver, Spectral
 from .solvers.exact import centres
 from .solvers.training import schedules

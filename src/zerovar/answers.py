@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from .families import Family
-from .fitting import Method, fitted_to
+from .fitting import Method, fitted_to, interrupted
 from .solvers import FitStats, Result, default_solver
 from .splits import OutOfFold, RowNumbers, Split, blocks, cross_fit, in_sample
 from .std_errors import INDEPENDENT, Series, influences_on_mean, standard_error
@@ -130,10 +130,7 @@ def _out_of_fold(task: Task, method: Method, split: OutOfFold) -> Answer:
     for fold, (fitting, estimating) in enumerate(folds, 1):
         fitted = fitted_to(task.part(fitting), values[fitting], method, task.seed)
         if fitted.result is Result.INTERRUPTED and len(folds) > 1:
-            raise KeyboardInterrupt(
-                f"interrupted in fold {fold} of {len(folds)}: without all of them there is no estimate. With "
-                "SGD(checkpoint=folder) the same call goes on from where it was; holdout() trains once, and keeps what it has"
-            )
+            raise interrupted(fold, len(folds))
         residuals[estimating] = values[estimating] - fitted.at(sample.draws[estimating], sample.scores[estimating])
         results.append(fitted.result)
     rows = np.sort(np.concatenate([estimating for _, estimating in folds]))

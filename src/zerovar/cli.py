@@ -18,14 +18,14 @@ from typing import Any, NoReturn
 import numpy as np
 from rich.console import Console
 
-from .adapters.files import Given, read
+from .adapters.files import read
+from .choice import Automatic
 from .diagnostics import check
 from .errors import NumericalError, ZerovarWarning
 from .estimation import estimate
 from .families import Family, Kernel, Network, Polynomial
 from .io.atomic import atomic, destination, discard_pending
 from .output import Estimate
-from .sample import Sample
 from .solvers import SGD, Exact, Solver
 from .splits import Split, cross_fit, holdout, in_sample
 from .summaries import selected
@@ -146,7 +146,7 @@ def _demo(options: argparse.Namespace) -> int:
         given = read([path])
     print("Eight schools: effects of coaching, 4 chains of 1000 NUTS draws. Posterior means of mu, tau and the school effects:")
     print()
-    result = _estimated(given)
+    result = estimate(given, family=Automatic(budget=600.0))  # the same candidates on slow machines
     _show(result)
     print(f"\nThe same draws, with errors as if there were {np.median(result.gain):.0f} times as many of them (median gain).")
     try:
@@ -172,10 +172,10 @@ def _estimate(options: argparse.Namespace) -> int:
         named = given.values
         if named is None:
             named = {f"x{j}": given.draws[..., j] for j in range(np.shape(given.draws)[-1])}
-        given = given._replace(values=selected(named, options.var_names, None))
+        given = dataclasses.replace(given, values=selected(named, options.var_names, None))
     choices: dict[str, dict[str, Any]] = {"family": FAMILIES, "solver": SOLVERS, "split": SPLITS}
     wanted = {name: table[getattr(options, name)] for name, table in choices.items() if getattr(options, name)}
-    result = _estimated(given, seed=options.seed, **wanted)
+    result = estimate(given, seed=options.seed, **wanted)
     result = dataclasses.replace(result, settings=result.settings | {"files": ", ".join(map(str, options.file))})
     if Path("-") in outputs:
         for text in result.warnings:
@@ -198,13 +198,9 @@ def _estimate(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     given = read(options.file, options.scores, options.values)
-    verdict = check(Sample(given.draws, given.scores, given.log_weights))
+    verdict = check(given)
     print(verdict)
     return 0 if verdict.ok else 1
-
-
-def _estimated(given: Given, **choices: Any) -> Estimate:
-    return estimate(given.draws, given.scores, given.values, log_weights=given.log_weights, **choices)
 
 
 def _show(result: Estimate) -> None:

@@ -1,12 +1,14 @@
 """From an answer to an `Estimate`: the same last steps for draws in memory and on disk."""
 
+import dataclasses
 import hashlib
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
+from jaxtyping import Bool
 
-from .answers import Answer
+from .answers import Answer, ErrorBound
 from .choice import Selection
 from .diagnostics import Cautions
 from .families import Family
@@ -15,19 +17,39 @@ from .output.record import PerIntegrand
 from .sample import Sample
 from .std_errors import covariance, segments_apart
 
+CONSTANT = "a constant: there is nothing to estimate"
+
 
 class Evidence(NamedTuple):
     """What is known of the draws besides the answer."""
 
     names: tuple[str, ...]
     plain: Answer
-    scale: PerIntegrand  # of the integrands' values, whose rounding bounds every error from below
+    low: PerIntegrand  # extremes of the integrands at the draws
+    high: PerIntegrand
+    events: Bool[np.ndarray, " q"]  # which of the integrands are events
     chains: int
     length: int  # draws a chain
     autocorrelation: float
     kish: float  # 1/Σp², the number of draws by their weights alone
     r_hat: tuple[np.ndarray, np.ndarray]  # of the integrands, and of some coordinates
     unit: str = "draw"  # what an influence is of
+
+    @property
+    def scale(self) -> PerIntegrand:
+        """The size of the integrands' values, whose rounding no error is below."""
+        size = np.maximum(np.abs(self.low), np.abs(self.high))
+        return np.where(size > 0, size, 1.0)
+
+    @property
+    def constant(self) -> Bool[np.ndarray, " q"]:
+        """Integrands that are known and not estimated. An event that no draw shows is not known to be impossible."""
+        return (self.low == self.high) & ~self.events
+
+    @property
+    def one_sided(self) -> Bool[np.ndarray, " q"]:
+        """Events that none of the draws shows, or all of them do."""
+        return (self.low == self.high) & self.events
 
 
 def concluded(
@@ -42,18 +64,24 @@ def concluded(
     traces: Traces | None = None,
 ) -> Estimate:
     """Standard errors and what they rest on, words of caution, and the record of it all."""
-    names, plain = evidence.names, evidence.plain
+    names, constant = evidence.names, evidence.constant
+    plain, answer = (_where_constant(found, evidence) for found in (evidence.plain, answer))
     draws = evidence.chains * evidence.length
     cautions.convergence(names, evidence.length, *evidence.r_hat)
     if family is not None:
         cautions.numerics(family, answer.results)
     plain_error, _ = plain.std_error(evidence.scale)
     error, reasons = answer.std_error(evidence.scale)
+    plain_error, error = (np.where(constant, 0.0, each) for each in (plain_error, error))
+    reasons = tuple(CONSTANT if known else reason for known, reason in zip(constant, reasons, strict=True))
+    cautions.events(names, evidence.one_sided)
     cautions.size(draws, evidence.autocorrelation, evidence.kish, answer.stats)
-    cautions.tails(names, answer.influences, answer.left_out, evidence.unit)
-    cautions.segments(names, segments_apart(answer.influences))
-    cautions.usefulness(names, (plain_error / error) ** 2)
-    cautions.agreement(names, np.abs(answer.value - plain.value) / np.hypot(plain_error, error))
+    heavy = cautions.tails(names, answer.influences, answer.left_out, evidence.unit)
+    cautions.segments(names, np.where(heavy, 0.0, segments_apart(answer.influences)))  # a few draws part those anyway
+    moving = np.flatnonzero(~constant)
+    some = [names[k] for k in moving]
+    cautions.usefulness(some, (plain_error[moving] / error[moving]) ** 2)
+    cautions.agreement(some, np.abs(answer.value - plain.value)[moving] / np.hypot(plain_error, error)[moving])
     return Estimate(
         names=names,
         value=answer.value,
@@ -70,6 +98,19 @@ def concluded(
         error_reasons=reasons,
         settings=settings,
         traces=traces,
+    )
+
+
+def _where_constant(answer: Answer, evidence: Evidence) -> Answer:
+    """With what needs no fit: a constant is its value; one over the draws' number, thrice, is how rare an event may be that
+    was not seen, at 95 % (the rule of three)."""
+    same = evidence.low == evidence.high
+    unseen = np.where(evidence.one_sided, 3 * max(evidence.autocorrelation, 1.0) / evidence.kish, 0.0)
+    return dataclasses.replace(
+        answer,
+        value=np.where(same, evidence.low, answer.value),
+        influences=np.where(same, 0.0, answer.influences),
+        bounds=(*answer.bounds, ErrorBound(unseen, "an event that no draw shows, or every draw")),
     )
 
 

@@ -3,7 +3,9 @@
 import os
 import sys
 import warnings
+from collections.abc import Iterable, Sequence
 from types import FrameType
+from typing import Any
 
 
 def listed(names: list[str]) -> str:
@@ -33,12 +35,31 @@ def refuse_fork() -> None:
         )
 
 
+def missing(package: str, extra: str) -> ImportError:
+    return ImportError(f"this needs {package}: pip install '.[{extra}]' in a clone of zerovar")
+
+
 class NumericalError(ArithmeticError):
     """A linear system could not be solved; the message says why and what to change."""
 
 
 class ZerovarWarning(UserWarning):
-    """Base of every warning that zerovar gives."""
+    """Base of every warning that zerovar gives. `names` are those of the integrands that it is about, if it is about some."""
+
+    def __init__(self, text: str, names: Sequence[str] = ()):
+        super().__init__(text.replace("{names}", listed(list(names))))
+        self.template, self.names = text, tuple(names)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.template, self.names)
+
+
+def said_once(given: Iterable[ZerovarWarning]) -> list[ZerovarWarning]:
+    """Warnings that differ in names alone, as one that has all the names."""
+    names: dict[tuple[type[ZerovarWarning], str], dict[str, None]] = {}
+    for warning in given:
+        names.setdefault((type(warning), warning.template), {}).update(dict.fromkeys(warning.names))
+    return [kind(text, tuple(some)) for (kind, text), some in names.items()]
 
 
 class NumericalWarning(ZerovarWarning):
@@ -53,7 +74,7 @@ class SampleWarning(ZerovarWarning):
     """The draws, or their effective number, make the answer less certain than it looks."""
 
 
-def warn(text: str, kind: type[ZerovarWarning]) -> None:
+def warn(text: str, kind: type[ZerovarWarning], names: Sequence[str] = ()) -> None:
     """Warn as if from the user's line: the one that called zerovar."""
     depth, outermost = 0, 0
     frame: FrameType | None = sys._getframe()
@@ -62,4 +83,4 @@ def warn(text: str, kind: type[ZerovarWarning]) -> None:
         if frame.f_globals.get("__name__", "").split(".")[0] == "zerovar":
             outermost = depth
         frame = frame.f_back
-    warnings.warn(text, kind, stacklevel=outermost + 1)
+    warnings.warn(kind(text, names), stacklevel=outermost + 1)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .adapters import recognised
 from .answers import answer_of, default_split, plain_answer
 from .choice import Automatic, choose
 from .choice.defaults import polynomial
@@ -25,7 +26,7 @@ from .task import Task
 
 def estimate(
     draws: Any,
-    scores: Any,
+    scores: Any = None,
     values: Any = None,
     *,
     family: Family | Automatic | None = None,
@@ -39,9 +40,11 @@ def estimate(
 ) -> Estimate:
     """Estimate the means of integrands with control variates, and say how precise the answer is.
 
-    draws, scores: (n, d), one chain in order, or (chain, draw, d); scores are ∇log π at the draws, on the draws' scale.
+    draws, scores: (n, d), one chain in order, or (chain, draw, d); scores are ∇log π at the draws, on the draws' scale. Or in
+        place of both what has them: an adapter's `Posterior`, NumPyro's MCMC after its run, ArviZ's data with gradients.
     values: the integrands at the draws, (n,), (n, q), (chain, draw), (chain, draw, q), a dict of name → such arrays,
-        a data frame, or a function of one draw (d,), vmapped; by default the draws themselves.
+        a data frame, or a function of one draw (d,), vmapped; by default those of the posterior, or the draws themselves.
+        Booleans are events.
     family: what the control variates are taken from. By default, `Automatic()`, candidates from none to tuned sums of
         polynomials and kernels are compared and combined for each integrand; `estimate.selection` says what was taken and why.
     objective, solver, split: how to fit the family that is given (without one, a polynomial as large as the draws allow).
@@ -60,6 +63,7 @@ def estimate(
     Problems with the draws, scores or fit are warned of (`ZerovarWarning`) and kept in `estimate.warnings`.
     """
     check_call(standardise, seed)
+    draws, scores, values, log_weights, coordinates = _taken_apart(draws, scores, values, log_weights)
     if any(map(is_chunked, (draws, scores, values, log_weights))):
         return estimate_chunked(
             draws,
@@ -73,11 +77,12 @@ def estimate(
             log_weights=log_weights,
             standardise=standardise,
             seed=seed,
+            coordinates=coordinates,
         )
-    sample = Sample(draws, scores, log_weights)
+    sample = Sample(draws, scores, log_weights, coordinates)
     if values is None:
         values = {f"x{j}": column for j, column in enumerate(sample.draws.T)}
-    array, found = as_values(values, sample, names)
+    array, found, events = as_values(values, sample, names)
     spelled_out = not (objective is None and solver is None and split is None)
     if family is None:
         family = polynomial(len(sample), sample.dim) if spelled_out else Automatic()
@@ -88,11 +93,12 @@ def estimate(
     task = Task.of(sample, array, standardise, seed)
     cautions = Cautions()
     cautions.scores(check(sample))
-    cautions.constants(found, array)
     evidence = Evidence(
         names=found,
         plain=plain_answer(task),
-        scale=task.scale,
+        low=array.min(axis=0),
+        high=array.max(axis=0),
+        events=events,
         chains=sample.num_chains,
         length=len(sample) // sample.num_chains,
         autocorrelation=task.autocorrelation,
@@ -117,3 +123,20 @@ def estimate(
         selection=selection,
         traces=Traces(at.reshape(answer.influences.shape), answer.influences),
     )
+
+
+def _taken_apart(draws: Any, scores: Any, values: Any, log_weights: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Draws, scores, values, log weights and names of coordinates, from these or from a posterior in place of the first two."""
+    posterior = recognised(draws)
+    if posterior is None:
+        if scores is None:
+            kinds = "an adapter's Posterior, NumPyro's MCMC after its run, or an InferenceData or DataTree with gradients"
+            raise ValueError(
+                f"scores, the gradients of the log density at the draws, are needed beside draws; got {type(draws).__name__} "
+                f"alone. In place of both: {kinds}; zv.from_log_density computes them"
+            )
+        return draws, scores, values, log_weights, None
+    if scores is not None or log_weights is not None:
+        raise ValueError(f"a {type(draws).__name__} has scores and weights of its own: leave scores and log_weights out")
+    values = posterior.values if values is None else values
+    return posterior.draws, posterior.scores, values, posterior.log_weights, posterior.names

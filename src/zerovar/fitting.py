@@ -86,7 +86,7 @@ class Fitted:
     def refit(self, values: Any = None, ridge: float | None = None) -> Fitted:
         """New integrands at the fitting draws, or (after `Spectral()`) another ridge, without a new factorisation."""
         work = self._still_there("refit")
-        array = work.values if values is None else work.draws.merge(as_values(values, work.sample)[0])
+        array = work.values if values is None else work.draws.merge(as_values(values, work.sample).values)
         if ridge is not None:
             if not ridge >= 0:
                 raise ValueError(f"ridge must be a number ≥ 0; got {ridge!r}")
@@ -175,7 +175,7 @@ def fit(
     if not isinstance(sample, Sample):
         raise ValueError(f"sample must be a zv.Sample(draws, scores); got {type(sample).__name__}")
     check_call(standardise, seed)
-    array, _ = as_values(values, sample)
+    array = as_values(values, sample).values
     draws = FittingDraws(sample.points(), standardise)
     fitted = fitted_to(draws, array, Method(family, objective, solver), int(seed), sample, throw)
     if fitted.result is not Result.OK and not fitted.result.failed:
@@ -216,6 +216,14 @@ def fitted_to(
     if throw:
         fitted._must_have_solved()
     return fitted
+
+
+def interrupted(fold: int, folds: int) -> KeyboardInterrupt:
+    """What Ctrl-C ends a cross-fitted training with."""
+    return KeyboardInterrupt(
+        f"interrupted in fold {fold} of {folds}: without all of them there is no estimate. With "
+        "SGD(checkpoint=folder) the same call goes on from where it was; holdout() trains once, and keeps what it has"
+    )
 
 
 def must_have_solved(family: Family, result: Result) -> None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from .errors import NumericalWarning, refuse_fork, warn
 from .points import distinct
@@ -16,29 +16,36 @@ from .sample import Sample, as_float
 _AT_A_TIME = 1024  # draws that are evaluated together: a compromise of speed and memory
 
 
-def as_values(
-    values: Any, sample: Sample, names: Sequence[str] | None = None
-) -> tuple[Float64[np.ndarray, "n q"], tuple[str, ...]]:
+class Integrands(NamedTuple):
+    """Integrands at the draws, their names, and which of them are events, given as booleans."""
+
+    values: Float64[np.ndarray, "n q"]
+    names: tuple[str, ...]
+    events: Bool[np.ndarray, " q"]
+
+
+def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -> Integrands:
     """`values` is (n,), (n, q), (chain, draw), (chain, draw, q), a dict of name → such arrays, a data frame, or a callable on
     one draw (d,).
 
-    A callable is vmapped over the draws and may return a number, a vector, or a dict of these.
+    A callable is vmapped over the draws and may return a number, an array, or a dict of these, with names a, b[0], c[0, 1].
     """
     if values is None:
         raise ValueError("values is None: give the integrands at the draws, or a function of one draw")
     if callable(values):
-        at = partial(at_draws, values, sample.draws)
-        values = evaluated("values", at, f" of shape ({sample.dim},)", "an array of values at the draws")
+        values = _named_results(values, sample)
     if isinstance(values, Mapping):
         if not values:
             raise ValueError("values is an empty dict: give at least one integrand")
         columns = {key: _flat(f"values[{key!r}]", entry, sample) for key, entry in values.items()}
         array = np.concatenate(list(columns.values()), axis=1)
+        events = np.repeat([_is_event(values[key]) for key in columns], [column.shape[1] for column in columns.values()])
         found = []
         for key, column in columns.items():
             found += [str(key)] if column.shape[1] == 1 else [f"{key}[{k}]" for k in range(column.shape[1])]
     else:
         array = _flat("values", values, sample)
+        events = np.broadcast_to(_is_event(values), array.shape[1])
         labels = getattr(values, "columns", None)  # a data frame has names of its own
         found = [f"f{k}" for k in range(array.shape[1])] if labels is None else [str(label) for label in labels]
     if array.shape[1] == 0:
@@ -51,7 +58,27 @@ def as_values(
     if len(set(found)) < len(found):
         twice = sorted(name for name in set(found) if found.count(name) > 1)
         raise ValueError(f"names must be distinct; got {twice} more than once")
-    return array, tuple(found)
+    return Integrands(array, tuple(found), events)
+
+
+def _named_results(function: Callable[[Any], Any], sample: Sample) -> dict[str, np.ndarray]:
+    """Every number that a function of one draw returns, (n,), dicts in the order of their sorted keys."""
+    at = partial(at_draws, function, sample.draws)
+    found = evaluated("values", at, f" of shape ({sample.dim},)", "an array of values at the draws")
+    columns = {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(found)[0]:
+        key = jax.tree_util.keystr(path, simple=True, separator=".")
+        for index in np.ndindex(leaf.shape[1:]):
+            place = f"[{', '.join(map(str, index))}]" if index else ""
+            label = key + place if key else f"f{index[0] if index else 0}" if len(index) < 2 else f"f{place}"
+            columns[label] = leaf[:, *index]
+    return columns
+
+
+def _is_event(entry: Any) -> Any:
+    """Whether an array holds booleans; of a data frame, which columns do."""
+    kinds = getattr(entry, "dtypes", None)
+    return np.asarray(entry).dtype == bool if kinds is None else np.array([np.dtype(bool) == kind for kind in kinds])
 
 
 def _flat(name: str, entry: Any, sample: Sample) -> np.ndarray:

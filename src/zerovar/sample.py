@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,19 +78,19 @@ class Sample:
                 f"{draws.shape[-2]} draws in {d} dimensions. If the axes are (parameter, draw), transpose"
             )
         draws, scores = draws.reshape(-1, d), scores.reshape(-1, d)
-        n = len(draws)
+        n, labels = len(draws), _coordinate_names(names, d)
         for name, array in (("draws", draws), ("scores", scores)):
             constant = np.flatnonzero(np.ptp(array, axis=0) == 0)
             if constant.size:
                 raise ValueError(
-                    f"{name}: coordinate {constant[0]} is the same number, {array[0, constant[0]]:g}, at every draw "
+                    f"{name}: {coordinate(labels, constant[0])} is the same number, {array[0, constant[0]]:g}, at every draw "
                     f"({constant.size} such of {d}). A fixed parameter is not sampled: leave it out of draws and scores"
                 )
         object.__setattr__(self, "draws", draws)
         object.__setattr__(self, "scores", scores)
         object.__setattr__(self, "num_chains", chains)
         object.__setattr__(self, "weights", _normalised(log_weights, chains, n))
-        object.__setattr__(self, "names", _coordinate_names(names, d))
+        object.__setattr__(self, "names", labels)
 
     def __len__(self) -> int:
         return len(self.draws)
@@ -135,6 +136,39 @@ class Sample:
         return array.reshape(self.num_chains, -1, *array.shape[1:])
 
 
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Posterior:
+    """A sampler's output as `zv.estimate`, `zv.summary` and `zv.check` take it: what every adapter returns.
+
+    draws, scores: (chain, draw, d), both on the unconstrained scale, the Jacobian of the transformation in the log density.
+    values: name → (chain, draw), the quantities of interest on their natural scale; None for the draws themselves.
+    names: of the d coordinates of the draws, for messages. log_weights: unnormalised log importance weights, (chain, draw).
+    Arrays are NumPy's, or Dask's where they stay on disk.
+    """
+
+    draws: Any
+    scores: Any
+    values: Any
+    names: tuple[str, ...] | None = None
+    log_weights: Any = None
+
+    def __repr__(self) -> str:
+        weighted = "" if self.log_weights is None else ", weighted"
+        *chains, draws, d = self.draws.shape
+        count = d if self.values is None else len(self.values)
+        return f"Posterior({chains[0] if chains else 1} × {draws} draws, d = {d}, {count} values{weighted})"
+
+    def __iter__(self) -> Iterator[Any]:
+        """Draws, scores and values, as `zv.estimate(*posterior)` takes them by place."""
+        if self.log_weights is not None:
+            raise ValueError("this posterior has weights, which are lost when it is unpacked: give it whole")
+        return iter((self.draws, self.scores, self.values))
+
+    @property
+    def sample(self) -> Sample:
+        return Sample(self.draws, self.scores, self.log_weights, self.names)
+
+
 def _normalised(log_weights: Any, chains: int, n: int) -> Vector | None:
     if log_weights is None:
         return None
@@ -156,9 +190,14 @@ def _normalised(log_weights: Any, chains: int, n: int) -> Vector | None:
     return weights
 
 
+def coordinate(names: tuple[str, ...] | None, j: int) -> str:
+    """What the j-th coordinate of the draws is called in messages."""
+    return f"coordinate {j}" if names is None else names[j]
+
+
 def _coordinate_names(names: Any, d: int) -> tuple[str, ...] | None:
     if names is None:
         return None
-    if isinstance(names, str) or len(names) != d:
+    if isinstance(names, str) or not isinstance(names, Sequence) or len(names) != d:
         raise ValueError(f"names of a Sample must be {d} strings, one a coordinate; got {names!r}")
     return tuple(str(name) for name in names)

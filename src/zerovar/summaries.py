@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from .adapters import Posterior, from_arviz
-from .adapters.base import labelled, missing
+from .adapters import recognised
+from .adapters.base import labelled
 from .adapters.chunks import loaded
 from .choice import Automatic
 from .chunked import is_chunked
-from .errors import SampleWarning, ZerovarWarning, listed, warn
+from .errors import SampleWarning, ZerovarWarning, listed, missing, said_once, warn
 from .estimation import estimate
 from .families import Family
 from .output.formatting import plus_minus, worth
-from .sample import as_float
+from .sample import Posterior, as_float
 
 _STATS = ("mean", "sd", "lb", "ub", "cv_mean", "cv_sd")
 _ARVIZ = ("mean", "sd", "lb", "ub", "ess_bulk", "ess_tail", "r_hat", "mcse_mean", "mcse_sd")
@@ -43,8 +43,9 @@ def summary(
 ) -> Any:
     """A table with one row a quantity: ArviZ's columns, and beside them the same means and deviations by control variates.
 
-    data: what an adapter returns (`zv.from_numpyro(mcmc)`), an InferenceData or DataTree that has gradients, or an array of
-        draws (chain, draw) or (chain, draw, d) with their scores. An array without scores gets the plain columns only.
+    data: what an adapter returns (`zv.from_numpyro(mcmc)`), NumPyro's MCMC itself, an InferenceData or DataTree that has
+        gradients, or an array of draws (chain, draw) or (chain, draw, d) with their scores. An array without scores gets the
+        plain columns only.
     var_names, filter_vars: which variables, as in ArviZ: names, or with "~" in front those to leave out; `filter_vars="like"`
         for parts of names, "regex" for regular expressions.
     prob: of the equal-tailed interval. Its ends are plain quantiles, which control variates do not help.
@@ -66,14 +67,14 @@ def summary(
     _module(fmt)  # what is missing is said before the work
     if not 0 < prob < 1:
         raise ValueError(f"prob must be between 0 and 1; got {prob!r}")
-    draws, scores, values = _posterior(data, scores)
-    values = selected(values, var_names, filter_vars)
+    posterior = _posterior(data, scores)
+    values = selected(posterior.values, var_names, filter_vars)
     chances = _exceedances(values, above or {})
     everything = values | chances
     columns = _plain(everything, prob)
     columns["lb"][len(values) :] = columns["ub"][len(values) :] = np.nan  # an indicator has no interval
-    if scores is not None:
-        columns |= _controlled(draws, scores, values, chances, columns, family, seed)
+    if posterior.scores is not None:
+        columns |= _controlled(posterior, values, chances, columns, family, seed)
     notes = [QUANTILES, *_discrete(values)]
     shown: dict[str, Any] = columns
     if round_to == "auto" and fmt == "wide":
@@ -87,16 +88,17 @@ def summary(
     return _table(kept, list(everything), notes, fmt)
 
 
-def _posterior(data: Any, scores: Any) -> tuple[Any, Any, Any]:
-    whole = isinstance(data, Posterior) or hasattr(data, "children") or hasattr(data, "groups")
-    if whole and scores is not None:
+def _posterior(data: Any, scores: Any) -> Posterior:
+    posterior = recognised(data)
+    if posterior is not None and scores is not None:
         raise ValueError(f"scores go with an array of draws; a {type(data).__name__} has its own")
-    if whole:
-        posterior = data if isinstance(data, Posterior) else from_arviz(data)
+    if posterior is not None:
         return loaded(posterior) if is_chunked(posterior.draws) else posterior  # quantiles need all draws at once
     draws = as_float("data", data)
     if draws.ndim not in (2, 3):
-        kinds = "an adapter's Posterior, an InferenceData, a DataTree, or draws (chain, draw) or (chain, draw, d)"
+        kinds = (
+            "an adapter's Posterior, NumPyro's MCMC, an InferenceData, a DataTree, or draws (chain, draw) or (chain, draw, d)"
+        )
         raise ValueError(f"data must be {kinds}; got an array of shape {draws.shape}")
     if draws.shape[1] < 4:
         raise ValueError(f"data must have at least 4 draws a chain, (chain, draw) or (chain, draw, d); got shape {draws.shape}")
@@ -104,12 +106,12 @@ def _posterior(data: Any, scores: Any) -> tuple[Any, Any, Any]:
     if scores is None:
         text = "no scores were given, so that there is nothing to make control variates from: the table has plain columns only"
         warn(text, SampleWarning)
-        return draws, None, values
+        return Posterior(draws, None, values)
     scores = as_float("scores", scores)
     if scores.shape != draws.shape:
         raise ValueError(f"scores must have the shape of the draws, {draws.shape}; got {scores.shape}")
     shape = (*draws.shape[:2], -1)
-    return draws.reshape(shape), scores.reshape(shape), values
+    return Posterior(draws.reshape(shape), scores.reshape(shape), values, tuple(values))
 
 
 def selected(values: _Named, var_names: str | Sequence[str] | None, filter_vars: str | None) -> _Named:
@@ -163,7 +165,7 @@ def _exceedances(values: _Named, above: Mapping[str, Any]) -> _Named:
         if bounds.dtype.kind not in "fiu" or bounds.ndim > 1 or not np.isfinite(bounds).all():
             raise ValueError(f"above[{name!r}] must be a finite number, or a list of them; got {bound!r}")
         for c in bounds:
-            found |= {f"P({label} > {c:g})": (values[label] > c).astype(np.float64) for label in labels}
+            found |= {f"P({label} > {c:g})": values[label] > c for label in labels}
     return found
 
 
@@ -198,7 +200,7 @@ def _plain(values: _Named, prob: float) -> _Named:
 
 
 def _controlled(
-    draws: Any, scores: Any, values: _Named, chances: _Named, plain: _Named, family: Family | Automatic | None, seed: int
+    posterior: Posterior, values: _Named, chances: _Named, plain: _Named, family: Family | Automatic | None, seed: int
 ) -> _Named:
     """Means of f, then of (f − mean)², whose square root is the deviation.
 
@@ -209,26 +211,30 @@ def _controlled(
     q = len(values)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        answer = estimate(draws, scores, values, family=family, seed=seed)
+        answer = estimate(posterior, values=values, family=family, seed=seed)
         means = zip(values.items(), answer.value, strict=True)
         squares = {f"variance of {name}": (array - mean) ** 2 for (name, array), mean in means}
-        second = estimate(draws, scores, squares | chances, family=family, seed=seed)
-    told = [(str(warning.message), warning.category) for warning in caught if issubclass(warning.category, ZerovarWarning)]
-    for text, kind in dict.fromkeys(told):
-        warn(text, kind)  # once
-    varies = np.array([np.ptp(array) > 0 for array in values.values()])
-    variance = np.where(varies, second.value[:q], np.nan)
-    sd = np.sqrt(np.where(variance > 0, variance, np.nan))
-    error = second.std_error[:q] / (2 * sd)
-    lost = [name for name, gone in zip(values, variance <= 0, strict=True) if gone]
+        second = estimate(posterior, values=squares | chances, family=family, seed=seed)
+    for one in said_once(warning.message for warning in caught if isinstance(warning.message, ZerovarWarning)):
+        warn(one.template, type(one), one.names)
+    variance, error = second.value[:q], second.std_error[:q]
+    constant = answer.std_error == 0
+    sd = np.sqrt(np.where((variance > 0) | constant, variance, np.nan))
+    error = np.divide(error, 2 * sd, out=np.zeros(q), where=~constant)
+    lost = [name for name, gone in zip(values, np.isnan(sd), strict=True) if gone]
     if lost:
         text = f"the variance of {listed(lost)} comes out negative, within its error: cv_sd is missing there. Take the plain sd"
         warn(text, SampleWarning)
     shown = {"cv_mean": "value", "cv_mcse_mean": "std_error", "gain": "gain"}
     columns = {name: np.append(getattr(answer, key), getattr(second, key)[q:]) for name, key in shown.items()}
-    deviations = {"cv_sd": sd, "cv_mcse_sd": error, "gain_sd": (plain["mcse_sd"][:q] / error) ** 2}
+    deviations = {"cv_sd": sd, "cv_mcse_sd": error, "gain_sd": _gain(plain["mcse_sd"][:q], error)}
     none = np.full(len(chances), np.nan)
     return columns | {name: np.append(column, none) for name, column in deviations.items()}
+
+
+def _gain(plain: np.ndarray, controlled: np.ndarray) -> np.ndarray:
+    """Of a constant there is none."""
+    return np.divide(plain, controlled, out=np.full_like(plain, np.nan), where=controlled > 0) ** 2
 
 
 _ERROR_OF = {"mean": "mcse_mean", "lb": "mcse_mean", "ub": "mcse_mean", "sd": "mcse_sd"}
@@ -251,7 +257,9 @@ def _texts(name: str, columns: _Named) -> list[str]:
 
 def _table(columns: dict[str, Any], rows: list[str], notes: list[str], fmt: str) -> Any:
     if fmt == "wide":
-        frame = _module(fmt).DataFrame(columns, index=rows)
+        from .output.frames import WholeFrame
+
+        frame = WholeFrame(columns, index=rows)
         frame.attrs["notes"] = notes
         return frame
     data = {name: ("quantity", column) for name, column in columns.items()}

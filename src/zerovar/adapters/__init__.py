@@ -1,13 +1,13 @@
-"""What samplers leave behind, as draws, scores and named values: `zv.estimate(*zv.from_numpyro(mcmc))`.
+"""What samplers leave behind, as draws, scores and named values: `zv.summary(zv.from_numpyro(mcmc))`.
 
 Each adapter is one function; it imports its sampler's package when it is called.
 """
 
 from .arviz import from_arviz as from_arviz
-from .base import Posterior as Posterior
 from .blackjax import from_blackjax as from_blackjax
 from .log_density import from_log_density as from_log_density
 from .numpyro import from_numpyro as from_numpyro
 from .pymc import from_pymc as from_pymc
+from .recognition import recognised as recognised
 from .stan import from_bridgestan as from_bridgestan
 from .stan import from_cmdstan as from_cmdstan

@@ -7,8 +7,9 @@ import jax
 import numpy as np
 
 from ..chunked import is_chunked
+from ..sample import Posterior
 from . import chunks
-from .base import Labels, Posterior, labelled, ravelled, together, wished
+from .base import Labels, labelled, named_entries, posterior_of, together, wished
 from .log_density import gradients
 
 _ADVICE = (
@@ -50,18 +51,20 @@ def from_arviz(
         if len(has) < len(names):
             found = f"only {has[0]}" if has else "neither"
             raise ValueError(f"sample_stats must have unconstrained_draw and gradient; it has {found}. {_ADVICE}")
-        draws, scores = chunks.variables(stats, names).values() if chunked else (stacked_array(stats[name]) for name in names)
-    elif chunked:
-        blocks = chunks.variables(*_unconstrained(data, natural, parameters))
+        arrays = chunks.variables(stats, names) if chunked else {name: stacked_array(stats[name]) for name in names}
+        draws, scores = arrays.values()
+        return Posterior(draws, scores, variable_values(natural, values, chunked), _parameter_names(stats[names[0]]))
+    held, names = _unconstrained(data, natural, parameters)
+    if chunked:
+        blocks = chunks.variables(held, names)
         draws, scores = chunks.side_by_side(blocks), chunks.scores_of(what, function, blocks)
-    else:
-        found, names = _unconstrained(data, natural, parameters)
-        tree = {name: stacked_array(found[name]).astype(np.float64) for name in names}
-        gradient = gradients(what, function, tree)
-        if set(gradient) != set(tree):
-            raise ValueError(f"score must return a dict with the names of its draw, {sorted(tree)}; got {sorted(gradient)}")
-        draws, scores = ravelled(tree), ravelled(gradient)
-    return Posterior(draws, scores, variable_values(natural, values, chunked))
+        coordinates = tuple(named_entries({name: blocks[name] for name in sorted(blocks)}))
+        return Posterior(draws, scores, variable_values(natural, values, chunked), coordinates)
+    tree = {name: stacked_array(held[name]).astype(np.float64) for name in names}
+    gradient = gradients(what, function, tree)
+    if set(gradient) != set(tree):
+        raise ValueError(f"score must return a dict with the names of its draw, {sorted(tree)}; got {sorted(gradient)}")
+    return posterior_of(tree, gradient, variable_values(natural, values))
 
 
 def dataset(data: Any, group: str) -> Any:
@@ -84,6 +87,12 @@ def variable_values(natural: Any, values: Mapping[str, Any] | None, chunked: boo
         return chunks.columns(chunks.variables(natural, names), _coordinate_labels(natural), values)
     kept = {name: stacked_array(natural[name]) for name in names}
     return together(labelled(kept, _coordinate_labels(natural)), wished(values, kept))
+
+
+def _parameter_names(unconstrained: Any) -> tuple[str, ...] | None:
+    """Those of nutpie's unconstrained parameters, if they have names."""
+    axis = next(dim for dim in unconstrained.dims if dim not in ("chain", "draw"))
+    return tuple(map(str, unconstrained[axis].values)) if axis in unconstrained.coords else None
 
 
 def _coordinate_labels(found: Any) -> Labels:

@@ -1,38 +1,18 @@
-"""What every adapter returns, and the steps that they share."""
+"""The steps that adapters share."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from ..errors import listed
 from ..integrands import at_draws, evaluated
+from ..sample import Posterior
 
 Tree = Any  # of arrays (chain, draw, …)
 Labels = Callable[[str, tuple[int, ...]], str]  # what an entry of a variable is called
-
-
-class Posterior(NamedTuple):
-    """A sampler's output as `estimate` and `summary` take it: `zv.estimate(*posterior)`, `zv.summary(posterior)`.
-
-    draws, scores: (chain, draw, d), both on the unconstrained scale, the Jacobian of the transformation in the log density.
-    values: name → (chain, draw), the quantities of interest on their natural scale.
-    Arrays are NumPy's, or Dask's where they stay on disk.
-    """
-
-    draws: Any
-    scores: Any
-    values: Any
-
-    def __repr__(self) -> str:
-        chains, draws, d = self.draws.shape
-        return f"Posterior({chains} × {draws} draws, d = {d}, {len(self.values)} values)"
-
-
-def missing(package: str, extra: str) -> ImportError:
-    return ImportError(f"this needs {package}: pip install '.[{extra}]' in a clone of zerovar")
 
 
 def without_gradient(kind: str, names: list[str]) -> ValueError:
@@ -46,6 +26,11 @@ def ravelled(tree: Tree) -> np.ndarray:
     """All leaves (chain, draw, …) side by side: (chain, draw, d), dicts in the order of their sorted keys."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
     return np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2).astype(np.float64)
+
+
+def posterior_of(draws: Tree, scores: Tree, values: Mapping[str, Any]) -> Posterior:
+    """From trees of arrays (chain, draw, …) of one structure; coordinates are called mu, theta[0], theta[1]."""
+    return Posterior(ravelled(draws), ravelled(scores), values, tuple(named_entries(_by_path(draws))))
 
 
 def chain_first(array: Any, chain_axis: int | None) -> np.ndarray:
@@ -70,6 +55,10 @@ def named_leaves(tree: Tree) -> dict[str, np.ndarray]:
     """The leaves of a draw by their places: those of a dict or named tuple by name, a single array is x."""
     if isinstance(tree, dict) and not any(isinstance(leaf, (dict, tuple, list)) for leaf in tree.values()):
         return tree  # in the user's order
+    return _by_path(tree)
+
+
+def _by_path(tree: Tree) -> dict[str, np.ndarray]:
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {jax.tree_util.keystr(path, simple=True, separator=".") or "x": leaf for path, leaf in leaves}
 

@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .base import Posterior, chain_first, ravelled
+from ..sample import Posterior
+from .base import chain_first, posterior_of
 from .log_density import from_log_density, natural_values
 
 
@@ -49,4 +50,4 @@ def from_blackjax(
             )
         return from_log_density(log_density, position, chain_axis=chain_axis, transform=transform, values=values)
     draws, scores = (jax.tree.map(lambda leaf: chain_first(leaf, chain_axis), tree) for tree in (position, gradient))
-    return Posterior(ravelled(draws), ravelled(scores), natural_values(draws, transform, values))
+    return posterior_of(draws, scores, natural_values(draws, transform, values))

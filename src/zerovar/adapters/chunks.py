@@ -1,5 +1,6 @@
 """Posteriors that stay on disk: the steps of an adapter on chunked arrays, block by block, when `estimate` streams them."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,7 +10,8 @@ import numpy as np
 
 from ..chunked import Blocks, Columns, evaluated_in_tiles
 from ..integrands import in_double
-from .base import Labels, Posterior, named_entries, ravelled, together
+from ..sample import Posterior
+from .base import Labels, named_entries, ravelled, together
 
 Variables = dict[str, Blocks]  # (chain, draw, …), all cut alike along chains and draws, and not along their own axes
 
@@ -67,7 +69,8 @@ def loaded(posterior: Posterior) -> Posterior:
     values = posterior.values
     assert isinstance(values, Columns)
     draws, scores, table = dask.compute(posterior.draws, posterior.scores, values.array)
-    return Posterior(draws, scores, {name: table[:, :, k] for k, name in enumerate(values)})
+    values = {name: table[:, :, k] for k, name in enumerate(values)}
+    return dataclasses.replace(posterior, draws=draws, scores=scores, values=values)
 
 
 def _at_draws(name: str, function: Callable[[Any], Any]) -> Callable[..., np.ndarray]:

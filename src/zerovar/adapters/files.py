@@ -4,27 +4,20 @@ import csv
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ..errors import missing
 from ..io.archive import naming, read_arrays
-from . import Posterior, from_arviz
+from ..sample import Posterior
+from . import from_arviz
 from .stan import DIAGNOSE, StanTable, from_tables, is_cmdstan
 
 _NETCDF, _ZARR = (".nc", ".h5", ".hdf5"), (".zarr",)
 
 
-class Given(NamedTuple):
-    """Draws, scores, and where a file has them, named values and log-weights."""
-
-    draws: np.ndarray
-    scores: np.ndarray
-    values: dict[str, np.ndarray] | None = None
-    log_weights: np.ndarray | None = None
-
-
-def read(paths: Sequence[Path], scores: Path | None = None, values: Path | None = None) -> Given:
+def read(paths: Sequence[Path], scores: Path | None = None, values: Path | None = None) -> Posterior:
     """What the files hold, by their kinds; `scores` and `values` are CSV tables beside one with draws."""
     given = [*paths, *(path for path in (scores, values) if path is not None)]
     for path in given:
@@ -38,9 +31,9 @@ def read(paths: Sequence[Path], scores: Path | None = None, values: Path | None 
         if scores is not None or values is not None:
             raise ValueError(f"--scores and --values go with a .csv table of draws; {first} holds its own")
         if kind == ".csv":
-            return Given(*_cmdstan(paths))
+            return _cmdstan(paths)
         if kind in _NETCDF or kind in _ZARR:
-            return Given(*from_arviz(_tree(_only(paths), kind)))
+            return from_arviz(_tree(_only(paths), kind))
         return _arrays(_only(paths))
 
 
@@ -50,7 +43,7 @@ def _only(paths: Sequence[Path]) -> Path:
     return paths[0]
 
 
-def _arrays(path: Path) -> Given:
+def _arrays(path: Path) -> Posterior:
     if not zipfile.is_zipfile(path):
         kinds = ".npz with arrays draws and scores, .nc or .zarr (ArviZ), .csv"
         raise ValueError(f"{path} is none of the kinds of file that are read: {kinds}")
@@ -62,7 +55,7 @@ def _arrays(path: Path) -> Given:
         return [name for name in ("draws", "scores", "values", "names", "log_weights") if name in names]
 
     arrays = read_arrays(path, chosen, compressed=True)
-    return Given(arrays["draws"], arrays["scores"], _named(arrays), arrays.get("log_weights"))
+    return Posterior(arrays["draws"], arrays["scores"], _named(arrays), log_weights=arrays.get("log_weights"))
 
 
 def _named(arrays: dict[str, np.ndarray]) -> dict[str, Any] | None:
@@ -83,13 +76,13 @@ def _tree(path: Path, kind: str) -> Any:
     try:
         import xarray
     except ImportError as error:
-        raise ValueError(f"{path} needs xarray: pip install 'zerovar[arviz]'") from error
+        raise ValueError(f"{path}: {missing('xarray', 'arviz')}") from error
     engine = "zarr" if kind in _ZARR else "h5netcdf"
     options: dict[str, Any] = {"consolidated": False} if kind in _ZARR else {}  # reads both kinds of store
     try:
         return xarray.open_datatree(path, engine=engine, **options)
     except Exception as error:  # each engine has exceptions of its own
-        advice = "The readers come with pip install 'zerovar[arviz]'"
+        advice = "The readers come with the extra: pip install '.[arviz]' in a clone of zerovar"
         raise ValueError(f"{path} cannot be read by {engine}: {error}. {advice}") from error
 
 
@@ -105,7 +98,7 @@ def _cmdstan(paths: Sequence[Path]) -> Posterior:
     return from_tables(diagnostics, [table for table in tables if table.thirds is None])
 
 
-def _tables(draws: Path, scores: Path | None, values: Path | None) -> Given:
+def _tables(draws: Path, scores: Path | None, values: Path | None) -> Posterior:
     if scores is None:
         raise ValueError(f"{draws} has draws; name the table of their scores too: --scores FILE.csv, with the same columns")
     names, places, x = _table(draws)
@@ -127,7 +120,7 @@ def _tables(draws: Path, scores: Path | None, values: Path | None) -> Given:
         raise ValueError(f"{draws}: chains must be equally long; got between {lengths[0]} and {lengths[-1]} draws")
     shape = (-1, int(lengths[0]))
     x, s = (array[order].reshape(*shape, len(names)) for array in (x, s))
-    return Given(x, s, {name: column[order].reshape(shape) for name, column in found.items()})
+    return Posterior(x, s, {name: column[order].reshape(shape) for name, column in found.items()}, tuple(names))
 
 
 def _table(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..integrands import in_double
-from .base import Posterior, Tree, chain_first, labelled, named_leaves, over_draws, ravelled, together, wished
+from ..sample import Posterior
+from .base import Tree, chain_first, labelled, named_leaves, over_draws, posterior_of, together, wished
 
 
 def from_log_density(
@@ -35,7 +36,7 @@ def from_log_density(
         raise ValueError(f"draws must be {axes} with chain_axis={chain_axis}, an array with a last axis d; got shapes {found}")
     tree = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
     scores = gradients("log_density", jax.grad(lambda x: jnp.reshape(log_density(x), ())), tree)
-    return Posterior(ravelled(tree), ravelled(scores), natural_values(tree, transform, values))
+    return posterior_of(tree, scores, natural_values(tree, transform, values))
 
 
 def gradients(name: str, function: Callable[[Any], Any], tree: Tree) -> Tree:

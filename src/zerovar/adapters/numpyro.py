@@ -1,12 +1,15 @@
 """NumPyro: the MCMC object after its run."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from .base import Posterior, labelled, missing, over_draws, ravelled, together, wished, without_gradient
+from ..errors import missing
+from ..sample import Posterior
+from .base import labelled, over_draws, posterior_of, together, wished, without_gradient
 
 
 def from_numpyro(
@@ -27,7 +30,7 @@ def from_numpyro(
     """
     try:
         from numpyro import handlers
-        from numpyro.infer.util import potential_energy
+        from numpyro.infer.util import initialize_model, potential_energy
     except ImportError as error:
         raise missing("numpyro", "numpyro") from error
 
@@ -49,8 +52,8 @@ def from_numpyro(
     trace = handlers.trace(model).get_trace(*args, **kwargs)
     hidden = {name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
     discrete = [name for name, site in hidden.items() if site["fn"].support.is_discrete]
-    if discrete:
-        raise without_gradient("sites", discrete)
+    if sampled := [name for name in discrete if name in latent]:
+        raise without_gradient("sites", sampled)
     sites = mcmc.get_samples(group_by_chain=True)
     absent = sorted(set(latent) - set(sites))
     if absent:
@@ -60,9 +63,13 @@ def from_numpyro(
     draws = _unconstrained(model, args, kwargs, natural)
     gradients = mcmc.get_extra_fields(group_by_chain=True).get("z_grad")
     if gradients is None:
-        gradients = over_draws(jax.grad(lambda z: potential_energy(model, args, kwargs, z)), draws)
-    scores = -ravelled({name: np.asarray(gradients[name]) for name in latent})  # z_grad is that of the potential, −log π
-    return Posterior(ravelled(draws), scores, together(labelled(sites), wished(values, dict(sites))))
+        potential = partial(potential_energy, model, args, kwargs)
+        if discrete:  # summed out by enumeration, which the kernel sets up when it is given such a model
+            key, original = jax.random.key(0), mcmc.sampler.model
+            potential = initialize_model(key, original, model_args=args, model_kwargs=kwargs).potential_fn
+        gradients = over_draws(jax.grad(potential), draws)
+    scores = {name: -np.asarray(gradients[name]) for name in latent}  # z_grad is that of the potential, −log π
+    return posterior_of({name: draws[name] for name in latent}, scores, together(labelled(sites), wished(values, dict(sites))))
 
 
 def _unconstrained(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], natural: dict[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,10 @@ from typing import Any
 
 import jax
 
+from ..errors import missing
+from ..sample import Posterior
 from .arviz import dataset, stacked_array, variable_values
-from .base import Posterior, missing, over_draws, ravelled, without_gradient
+from .base import named_entries, over_draws, ravelled, without_gradient
 
 
 def from_pymc(model: Any, idata: Any, *, values: Mapping[str, Any] | None = None) -> Posterior:
@@ -43,7 +45,8 @@ def from_pymc(model: Any, idata: Any, *, values: Mapping[str, Any] | None = None
         with jax.enable_x64(True):
             draws = over_draws(lambda xs: list(forward(*xs)), [stacked_array(posterior[variable.name]) for variable in free])
             scores = over_draws(jax.grad(lambda xs: density(*xs)[0]), draws)
-    return Posterior(ravelled(draws), ravelled(scores), variable_values(posterior, values))
+    names = named_entries({value.name: array for value, array in zip(model.value_vars, draws, strict=True)})
+    return Posterior(ravelled(draws), ravelled(scores), variable_values(posterior, values), tuple(names))
 
 
 @contextmanager

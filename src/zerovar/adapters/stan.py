@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .base import Posterior, chain_first, together, wished
+from ..sample import Posterior
+from .base import chain_first, together, wished
 
 StanFile = str | PathLike[str]
 DIAGNOSE = "Run CmdStan with output diagnostic_file=…, or CmdStanPy with save_latent_dynamics=True"
@@ -109,7 +110,8 @@ def from_tables(tables: list[StanTable], outputs: list[StanTable], values: Mappi
             raise ValueError(f"the output and the diagnostic files have other lp__: {advice}")
     natural = {name: columns[..., k] for k, name in enumerate(shown)}
     named = {_bracketed(name): column for name, column in natural.items()}
-    return Posterior(draws, scores, together(named, wished(values, natural)))
+    coordinates = tuple(_bracketed(tables[0].names[k]) for k in inner)
+    return Posterior(draws, scores, together(named, wished(values, natural)), coordinates)
 
 
 def from_bridgestan(
@@ -117,8 +119,8 @@ def from_bridgestan(
 ) -> Posterior:
     """Draws and scores of a BridgeStan model at draws of its constrained parameters.
 
-    model: a `bridgestan.StanModel`; only `param_unconstrain` and `log_density_gradient` are used, and `param_names` if it is
-        there.
+    model: a `bridgestan.StanModel`; only `param_unconstrain` and `log_density_gradient` are used, and `param_names` and
+        `param_unc_names` if they are there.
     draws: the parameters block in the order of the model, (draw, k), or with `chain_axis` (chain, draw, k) or (draw, chain, k).
     values: more quantities, name → function of one draw (k,), or array (chain, draw).
     """
@@ -133,7 +135,8 @@ def from_bridgestan(
     scores = np.array([model.log_density_gradient(row)[1] for row in free])
     shape = (chains, length, free.shape[1])
     named = {_bracketed(name): natural[..., i] for i, name in enumerate(names)}
-    return Posterior(free.reshape(shape), scores.reshape(shape), together(named, wished(values, natural)))
+    coordinates = tuple(map(_bracketed, model.param_unc_names())) if hasattr(model, "param_unc_names") else None
+    return Posterior(free.reshape(shape), scores.reshape(shape), together(named, wished(values, natural)), coordinates)
 
 
 def _paths(paths: StanFile | Sequence[StanFile]) -> list[StanFile]:

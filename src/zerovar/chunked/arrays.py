@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int
+from jaxtyping import Bool, Float64, Int
 
 from ..integrands import as_values, has_chains
 from ..points import FittingDraws
@@ -66,6 +66,7 @@ class Pilot(NamedTuple):
     sample: Sample
     values: Float64[np.ndarray, "n q"]
     names: tuple[str, ...]
+    events: Bool[np.ndarray, " q"]
     log_weight: float
     chain: Int[np.ndarray, " n"]  # where each of them is
     draw: Int[np.ndarray, " n"]
@@ -149,8 +150,8 @@ class Chunks:
         """The integrands, where they are no arrays."""
         return self.values if callable(self.values) and not is_chunked(self.values) else None
 
-    def pilot(self, names: Sequence[str] | None) -> Pilot:
-        """About 20 000 draws, 32 segments spread over all chains."""
+    def pilot(self, names: Sequence[str] | None, coordinates: Sequence[str] | None = None) -> Pilot:
+        """About 20 000 draws, 32 segments spread over all chains; the names of the integrands, and of the coordinates."""
         import dask
 
         places, length = self._pieces()
@@ -163,15 +164,15 @@ class Chunks:
             for piece, place in zip(array, places, strict=True):
                 finite_block(label, piece[None], *place)
         log_weights = found.pop("log_weights", None)
-        sample = Sample(found.pop("draws"), found.pop("scores"), log_weights)
+        sample = Sample(found.pop("draws"), found.pop("scores"), log_weights, coordinates)
         values = next(iter(found.values()), self.values)
         if isinstance(self.values, dict):
             values = dict(zip(self.values, found.values(), strict=True))
-        array, names = as_values(values, sample, self.names if names is None else names)
+        array, names, events = as_values(values, sample, self.names if names is None else names)
         FittingDraws(sample.points()).merge(array)  # equal draws with other scores or values are an error
         chain, first = np.array(places).T
         where = np.repeat(chain, length), (first[:, None] + np.arange(length)).ravel()
-        return Pilot(sample, array, names, 0.0 if log_weights is None else float(log_weights.max()), *where)
+        return Pilot(sample, array, names, events, 0.0 if log_weights is None else float(log_weights.max()), *where)
 
     def _pieces(self) -> tuple[list[tuple[int, int]], int]:
         """(chain, first draw) of each segment of the pilot, and their length; whole chains if there are few draws."""

@@ -28,11 +28,11 @@ from ..choice.defaults import streamed_polynomial
 from ..conclusion import Evidence, concluded, settings
 from ..diagnostics import Cautions, check
 from ..families import Family, LinearFamily
-from ..fitting import must_have_solved
+from ..fitting import interrupted, must_have_solved
 from ..objectives import LeastSquares, Objective, Ridge, Variance
 from ..output import Estimate
 from ..points import FittingDraws, Points
-from ..solvers import SGD, Exact, FitStats, Solver
+from ..solvers import SGD, Exact, FitStats, Result, Solver
 from ..solvers.exact.moments import Solved, solve
 from ..solvers.terms import Term, arranged
 from ..splits import Contiguous, Split, cross_fit
@@ -60,6 +60,7 @@ def estimate_chunked(
     log_weights: Any,
     standardise: bool,
     seed: int,
+    coordinates: Sequence[str] | None = None,
 ) -> Estimate:
     """`estimate` for chunked arrays, with the same arguments and an answer of the same kind, without traces.
 
@@ -80,7 +81,7 @@ def estimate_chunked(
     _check_family(family, d, solver)
     parts, fitting = split.parts(length)
 
-    pilot = chunks.pilot(names)
+    pilot = chunks.pilot(names, coordinates)
     sample = pilot.sample
     draws = FittingDraws(sample.points(), standardise)
     standardisation = draws.standardisation(mixing=not family.keeps_axes)
@@ -103,11 +104,9 @@ def estimate_chunked(
     told |= {"pilot_seconds": prepared - started, "seconds": time.perf_counter() - started}
     cautions = Cautions()
     cautions.scores(check(sample))
-    cautions.constants(pilot.names, np.stack([fits.sums.low, fits.sums.high]))
-    scale = np.maximum(np.abs(fits.sums.low), np.abs(fits.sums.high))
-    scale = np.where(scale > 0, scale, 1.0)
     plain, r_hat = series.plain.rescaled(centre, unit), series.r_hats(fits.sums)
-    evidence = Evidence(pilot.names, plain, scale, chains, length, *series.slowest(fits.sums), r_hat, unit="batch")
+    extremes = (fits.sums.low, fits.sums.high, pilot.events)
+    evidence = Evidence(pilot.names, plain, *extremes, chains, length, *series.slowest(fits.sums), r_hat, unit="batch")
     answer = dataclasses.replace(answer.rescaled(centre, unit), stats=answer.stats | told, family=family)
     shape = {"chains": chains, "draws": length, "dimensions": d, "standardise": standardise, "seed": seed}
     record = settings(sample, pilot.values, *asked) | shape
@@ -162,8 +161,10 @@ def _trained(work: _Work, solver: SGD) -> _Fits:
     """A training for each part on windows of the others, then a pass with what they gave."""
     started = time.perf_counter()
     trained, fits = {}, {}
-    for part, others in work.fitting.items():
+    for fold, (part, others) in enumerate(work.fitting.items(), 1):
         trained[part], fits[part] = _training(work, solver, others)
+        if fits[part].result is Result.INTERRUPTED and len(work.fitting) > 1:
+            raise interrupted(fold, len(work.fitting))
     ready = time.perf_counter()
     sums = sums_over(work.chunks, PassPlan(work.view, work.edges, trained=trained))
     stats = {"training_seconds": ready - started, "pass_seconds": time.perf_counter() - ready}

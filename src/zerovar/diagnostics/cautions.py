@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Bool
 
-from ..errors import NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning, listed, warn
+from ..errors import NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning, warn
 from ..families import Family
 from ..solvers import FitStats, Result
 from ..std_errors import INDEPENDENT, tail_share
@@ -31,13 +31,15 @@ class Cautions:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def add(self, kind: type[ZerovarWarning], text: str) -> None:
-        if text not in self.texts:
-            self.texts.append(text)
-            warn(text, kind)
+    def add(self, kind: type[ZerovarWarning], text: str, names: Sequence[str] = ()) -> None:
+        said = str(kind(text, names))
+        if said not in self.texts:
+            self.texts.append(said)
+            warn(text, kind, names)
 
-    def of_sample(self, text: str) -> None:
-        self.add(SampleWarning, text)
+    def of_sample(self, text: str, names: Sequence[str] = ()) -> None:
+        """`{names}` in the text stands for those of the integrands that it is about."""
+        self.add(SampleWarning, text, names)
 
     def numerics(self, family: Family, results: Iterable[Result]) -> None:
         """How the fits of all folds ended, each way once."""
@@ -50,9 +52,13 @@ class Cautions:
             text = f"The scores do not agree with the draws. {verdict.diagnosis} zv.check(sample) says more."
             self.add(ScoreWarning, text)
 
-    def constants(self, names: Sequence[str], values: np.ndarray) -> None:
-        if flat := _where(names, np.ptp(values, axis=0) == 0):
-            self.of_sample(f"Constant integrand: {flat}. Its mean is that constant; there is nothing to estimate.")
+    def events(self, names: Sequence[str], one_sided: np.ndarray) -> None:
+        if unseen := _where(names, one_sided):
+            self.of_sample(
+                "Events that none of the draws shows, or every one: {names}. How probable they are is known only to within "
+                "3 / (effective draws), which is given as their standard error.",
+                unseen,
+            )
 
     def size(self, draws: int, autocorrelation: float, kish: float, stats: FitStats) -> None:
         """Draws against unknowns, with autocorrelation and weights counted; `kish` is 1/Σp², the size by weights alone."""
@@ -80,14 +86,18 @@ class Cautions:
         if repeated > 0.5 * stats.draws:
             self.of_sample(f"{repeated} of {stats.draws} fitting draws repeat an earlier one (merged for the fit).")
 
-    def tails(self, names: Sequence[str], influences: np.ndarray, left_out: bool, of: str = "draw") -> None:
-        share = tail_share(influences)
-        if heavy := _where(names, share > (_HEAVY_INFLUENCE if left_out else _HEAVY_TAIL)):
+    def tails(self, names: Sequence[str], influences: np.ndarray, left_out: bool, of: str = "draw") -> np.ndarray:
+        """Which of the influences' series (chain, draw, q) a few draws rule."""
+        limit = _HEAVY_INFLUENCE if left_out else _HEAVY_TAIL
+        rule = tail_share(influences) > limit
+        if heavy := _where(names, rule):
             self.of_sample(
-                f"Heavy tails: one {of} in a hundred carries {share.max():.0%} of the error's variance ({heavy}), so "
+                f"Heavy tails: one {of} in a hundred carries more than {limit:.0%} of the error's variance ({{names}}), so "
                 "the standard error is itself uncertain and probably too small. "
-                "A smaller family, of lower degree or without a kernel, has lighter tails and a larger error: compare."
+                "A smaller family, of lower degree or without a kernel, has lighter tails and a larger error: compare.",
+                heavy,
             )
+        return rule
 
     def convergence(self, names: Sequence[str], draws: int, of_values: np.ndarray, of_draws: np.ndarray) -> None:
         """R-hat of the integrands (q,), and of some coordinates of the draws; `draws` a chain."""
@@ -103,27 +113,28 @@ class Cautions:
     def segments(self, names: Sequence[str], scatter: np.ndarray) -> None:
         if apart := _where(names, scatter > _SCATTERED):
             self.of_sample(
-                f"The folds disagree for {apart}: fifths of the chains give answers that are further apart than "
-                "their own standard errors allow. Has the sampler moved on during the run? Use longer chains."
+                "The folds disagree for {names}: fifths of the chains give answers that are further apart than "
+                "their own standard errors allow, so the standard error is probably too small. Use longer chains.",
+                apart,
             )
 
     def usefulness(self, names: Sequence[str], gain: np.ndarray) -> None:
         if worse := _where(names, gain < _WORSE):
             self.of_sample(
-                f"The control variate does harm for {worse} (gain down to {gain.min():.2g}): take plain_value there, "
-                "or a smaller family."
+                "The control variate does harm for {names}: its gain is below 1. Take plain_value there, or a smaller family.",
+                worse,
             )
 
     def agreement(self, names: Sequence[str], distance: np.ndarray) -> None:
         """`distance` (q,) between the plain and the controlled answer, in their joint standard errors."""
-        worst = int(distance.argmax())
-        if distance[worst] > _APART:
+        if np.max(distance, initial=0.0) > _APART:
+            worst = int(distance.argmax())
             self.of_sample(
                 f"For {names[worst]} the answers with and without control variates are {distance[worst]:.0f} of their errors "
                 "apart: one of them is wrong. Are the scores those of these draws, and have the chains converged?"
             )
 
 
-def _where(names: Sequence[str], flagged: Bool[np.ndarray, " q"]) -> str:
-    """The names that are flagged, for a message; empty if there are none."""
-    return listed([name for name, flag in zip(names, flagged, strict=True) if flag])
+def _where(names: Sequence[str], flagged: Bool[np.ndarray, " q"]) -> list[str]:
+    """The names that are flagged."""
+    return [name for name, flag in zip(names, flagged, strict=True) if flag]

@@ -18,7 +18,7 @@ from jaxtyping import Float64
 
 from ..errors import listed
 from ..points import Points, Standardisation
-from ..sample import Sample
+from ..sample import Posterior, Sample, coordinate
 from ..std_errors import autocorrelation_time, some_columns
 
 _BATCHES = 30
@@ -46,10 +46,11 @@ class Check:
         )
 
 
-def check(sample: Sample, level: float = 0.001) -> Check:
+def check(sample: Sample | Posterior, level: float = 0.001) -> Check:
     """Test Stein's identities on `sample`; `level` is the nominal probability that a right sample fails."""
+    sample = sample.sample if isinstance(sample, Posterior) else sample
     if not isinstance(sample, Sample):
-        raise ValueError(f"sample must be a zv.Sample(draws, scores); got {type(sample).__name__}")
+        raise ValueError(f"sample must be a zv.Sample(draws, scores) or a Posterior; got {type(sample).__name__}")
     if not 0 < level < 1:
         raise ValueError(f"level must lie strictly between 0 and 1; got {level!r}")
     data = _Data.of(sample)
@@ -203,7 +204,7 @@ def _diagnosis(sample: Sample, data: _Data, found: _Found, early: float, failing
     if found.trace < 0 and abs(found.trace + 1) > 4 * found.trace_error and _scaled(data, -found.trace).adjusted >= level:
         return f"The scores are {-found.trace:.3g} times too large: a tempered, scaled or mini-batch log density?"
     if len(failing) < sample.dim or sample.dim == 1:
-        where = listed([_name(sample, j) for j in failing])
+        where = listed([coordinate(sample.names, j) for j in failing])
         offset = [j for j in failing if found.mean_p[j] * found.tests < level <= found.diagonal_p[j] * found.tests]
         if offset and len(offset) == len(failing):
             return (
@@ -249,7 +250,7 @@ def _scaled(data: _Data, factor: float) -> _Found:
 
 def _details(sample: Sample, found: _Found, failing: list[int]) -> tuple[str, ...]:
     lines = [
-        f"{_name(sample, j)}: mean score {found.mean[j]:.3g} (should be 0), "
+        f"{coordinate(sample.names, j)}: mean score {found.mean[j]:.3g} (should be 0), "
         f"mean of (x − m)·score {found.diagonal[j]:.3g} (should be −1)"
         for j in failing[:5]
     ]
@@ -261,7 +262,3 @@ def _details(sample: Sample, found: _Found, failing: list[int]) -> tuple[str, ..
             f"mean of z·score / d is {found.trace:.3g} ± {found.trace_error:.2g} (should be −1)"
         )
     return tuple(lines)
-
-
-def _name(sample: Sample, j: int) -> str:
-    return f"{sample.names[j]}" if sample.names else f"coordinate {j}"

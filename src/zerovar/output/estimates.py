@@ -1,6 +1,7 @@
 """Estimate: the answer, and the ways to look at it."""
 
 import dataclasses
+import math
 from html import escape
 from os import PathLike
 from typing import Any
@@ -9,6 +10,7 @@ from rich.console import Console, Group
 from rich.table import Column, Table
 from rich.text import Text
 
+from ..errors import missing
 from ..io import archive
 from ..io.archive import storable
 from . import plots, report
@@ -39,7 +41,7 @@ class Estimate(EstimateRecord):
         return table
 
     def __rich__(self) -> Group:
-        notes = [Text(self.unhelped)] if self.unhelped else []
+        notes = [Text(note) for note in self.notes]
         cautions = [Text(f"! {text}", style="yellow") for text in self.warnings]
         return Group(Text(self._title, style="bold"), self.table(), *notes, *cautions)
 
@@ -54,7 +56,7 @@ class Estimate(EstimateRecord):
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(column)}</th>" for column in _COLUMNS)
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells())
-        notes = f"<p>{escape(self.unhelped)}</p>" if self.unhelped else ""
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         notes += "".join(f"<p>⚠ {escape(text)}</p>" for text in self.warnings)
         caption = f"<caption>{escape(self._title)}</caption>"
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
@@ -62,6 +64,8 @@ class Estimate(EstimateRecord):
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON: one record an integrand, and what was done."""
         records = [dict(zip(("name", *NUMBERS), row, strict=True)) for row in by_integrand(self)]
+        for record in records:
+            record["gain"] = None if math.isnan(record["gain"]) else record["gain"]  # a constant's
         if self.selection is not None:
             for k, record in enumerate(records):
                 record |= {"control_variate": self.selection.describe(k), "reason": self.selection.reasons[k]}
@@ -73,7 +77,7 @@ class Estimate(EstimateRecord):
         try:
             import xarray
         except ImportError as error:
-            raise ImportError("to_dataset needs xarray: pip install 'zerovar[xarray]'") from error
+            raise missing("xarray", "xarray") from error
         data: dict[str, Any] = {key: ("integrand", getattr(self, key)) for key in NUMBERS}
         data["covariance"] = (("integrand", "integrand_"), self.covariance)
         names = list(self.names)

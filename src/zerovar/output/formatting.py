@@ -6,7 +6,9 @@ EXACT = 1e18  # gains beyond this are those of rounding errors
 
 
 def worth(gain: float) -> str:
-    """A gain in a few digits, or the word for one that only rounding limits."""
+    """A gain in a few digits, or the word for one that only rounding limits; nothing for a constant's, which is NaN."""
+    if math.isnan(gain):
+        return ""
     if gain > EXACT:
         return "exact"
     return f"{float(f'{gain:.3g}'):g}" if gain < 1e4 else f"{gain:.1e}"
@@ -26,7 +28,7 @@ def plus_minus(value: float, error: float) -> str:
 
 def human(number: float) -> str:
     """A count as people say it: 950, 12 thousand, 3.4 million; nothing beyond what can be counted."""
-    if number > EXACT:
+    if math.isnan(number) or number > EXACT:
         return ""
     for power, word in ((1e12, ""), (1e9, " billion"), (1e6, " million"), (1e3, " thousand")):
         if number >= power:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import missing
 from ..fitting import Fitted
 from ..io.atomic import atomic
 from ..std_errors import effective_size
@@ -153,7 +154,7 @@ def _picture(path: File | None, dark: bool, **frame: Any) -> Iterator[tuple[Any,
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'zerovar[plots]'") from error
+        raise missing("matplotlib", "plots") from error
     inks: dict[Any, Any] = dict.fromkeys(_INKS, _DARK.ink) | dict.fromkeys(_PAPERS, "#16191D") if dark else {}
     with plt.rc_context(_STYLE | inks):
         figure, axes = plt.subplots(layout="constrained", **frame)

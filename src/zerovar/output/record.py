@@ -54,15 +54,24 @@ class EstimateRecord:
 
     @property
     def gain(self) -> PerIntegrand:
-        return (self.plain_std_error / self.std_error) ** 2
+        """NaN where both errors are zero, as those of a constant are."""
+        with np.errstate(invalid="ignore"):
+            return (self.plain_std_error / self.std_error) ** 2
 
     @property
     def unhelped(self) -> str:
         """The integrands for which plain Monte Carlo is the best answer, if there are any."""
-        if self.selection is None or self.selection.helped.all():
+        if self.selection is None:
             return ""
-        names = [name for name, helped in zip(self.names, self.selection.helped, strict=True) if not helped]
-        return f"No control variate helps {listed(names)}: the plain mean is given."
+        unhelped = ~self.selection.helped & (self.plain_std_error > 0)
+        names = [name for name, so in zip(self.names, unhelped, strict=True) if so]
+        return f"No control variate helps {listed(names)}: the plain mean is given." if names else ""
+
+    @property
+    def notes(self) -> list[str]:
+        """What stands under the table besides warnings."""
+        skipped = [] if self.selection is None else [f"Not tried: {text}." for text in self.selection.skipped]
+        return [self.unhelped, *skipped] if self.unhelped else skipped
 
 
 def by_integrand(record: EstimateRecord) -> list[tuple[Any, ...]]:

@@ -40,7 +40,7 @@ def tune(
     criterion = LeaveOneOut() if criterion is None else criterion
     check_call(standardise)
     _check_choices(family, sample, criterion, grid, ridges, draws, evaluations)
-    array = as_values(values, sample)[0]
+    array = as_values(values, sample).values
     whole, size = sample, len(sample)
     sample, rows = sample.thinned(draws)
     array = array[rows]
