@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 # pip would compile every module of every package, which takes longer than all else; Python compiles those that are imported
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-.PHONY: setup demo test lint docs pictures extras bench paper clean
+.PHONY: setup demo test whole lint docs pictures extras bench paper clean
 
 setup: $(STAMP)
 
@@ -32,7 +32,11 @@ WORKER := JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(VENV)/compiled JAX_PERSISTENT_CA
 	OPENBLAS_NUM_THREADS=1 XLA_FLAGS='--xla_cpu_multi_thread_eigen=false --xla_cpu_use_fusion_emitters=false'
 
 test: setup
-	$(WORKER) $(BIN)/python -m pytest --durations 60 --numprocesses auto --maxprocesses 8 --dist worksteal
+	$(WORKER) $(BIN)/python -m pytest -m 'not whole' --numprocesses auto --maxprocesses 8 --dist worksteal
+
+# The demonstration, the notebook, quick benchmarks, other numbers of threads: each runs for up to a minute
+whole: setup
+	$(WORKER) $(BIN)/python -m pytest -m whole --numprocesses auto --maxprocesses 8
 
 lint: setup
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from pages import FOREST, gains_in_picture, moved, tables
 from problems import eight_schools_means, gaussian
 from test_samplers import write_cmdstan
 
@@ -261,6 +262,7 @@ with atomic.atomic(pathlib.Path(sys.argv[1])) as temporary:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.whole
 def test_demo(tmp_path):
     """As a user runs it: a process of its own, no global settings, a table and a picture; and its numbers are right."""
     done = subprocess.run(
@@ -279,4 +281,6 @@ def test_demo(tmp_path):
     assert np.all(np.abs(value - truth) < 4 * error)
     assert np.all(np.abs(plain - truth) < 4 * plain_error)
     assert np.median(plain_error / error) > 30
+    shown = {name.removesuffix(": gain"): gain for table in tables(done.stdout) for name, gain in table.items()}
+    assert moved(gains_in_picture(FOREST)["demo"], shown) == ""
     assert np.sqrt(np.mean((value - truth) ** 2)) < np.sqrt(np.mean((plain - truth) ** 2)) / 10

@@ -61,6 +61,7 @@ def _assert_printed(said, printed):
         assert moved(table, same) == ""
 
 
+@pytest.mark.whole
 def test_notebook():
     """The first page runs in a fresh kernel, and gives the tables and pictures that are stored in it."""
     stored = nbformat.read(NOTEBOOK, as_version=4)
@@ -111,6 +112,7 @@ def _python(*arguments: str) -> str:
     return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.whole
 def test_quick_benchmarks_run(tmp_path):
     printed = _python("-m", "benchmarks", "--quick", "--out", str(tmp_path))
     assert "kernel fit, n = 300" in printed

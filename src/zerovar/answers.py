@@ -18,11 +18,16 @@ from .fitting import Method, fitted_to, interrupted
 from .solvers import FitStats, Result, default_solver
 from .splits import OutOfFold, RowNumbers, Split, blocks, cross_fit, in_sample
 from .std_errors import INDEPENDENT, Series, influences_on_mean, standard_error
+from .tails import beyond_the_draws
 from .task import Task
 
 _BLOCK_TIMES = 4  # chains are left out in blocks of this many autocorrelation times
+_NOTICEABLE = 1.0  # of the error within. From a half on t₂ gains two per cent of coverage, and calibrated ones lose as much
 _NO_BOUND = "scatter over the draws"
 _OWN_BIAS = "the fit's own estimate of its bias"
+_DISCOUNTED = "leave-out residuals of draws that the fit discounts"
+_BEYOND = "the growth of extreme residuals, towards what lies beyond the draws"
+TAILS = (_DISCOUNTED, _BEYOND)
 
 
 class ErrorBound(NamedTuple):
@@ -38,7 +43,7 @@ class Answer:
 
     `influences` (chain, draw, q) are n times what each draw adds to `value` (q,), about zero. `rows` are the draws that they
     are at, where those are not all. `left_out` says that they come from leave-out residuals times the weights of a fitted
-    intercept, and not from the residuals of a plain mean.
+    intercept, and not from the residuals of a plain mean; `residuals` are then what they would be in a plain mean.
     """
 
     value: Float64[np.ndarray, " q"]
@@ -49,6 +54,12 @@ class Answer:
     family: Family | None = None
     rows: RowNumbers | None = None
     left_out: bool = False
+    residuals: Series | None = None
+
+    @property
+    def in_a_mean(self) -> Series:
+        """n times what each draw's leave-out residual adds to a plain mean of them."""
+        return self.influences if self.residuals is None else self.residuals
 
     @staticmethod
     def of_mean(series: Series, probabilities: Float64[np.ndarray, " n"], stats: FitStats) -> Answer:
@@ -58,7 +69,9 @@ class Answer:
     def rescaled(self, centre: Float64[np.ndarray, " q"], unit: Float64[np.ndarray, " q"]) -> Answer:
         """That of f, where this is the answer of (f − centre) / unit."""
         bounds = tuple(ErrorBound(unit * bound, reason) for bound, reason in self.bounds)
-        return dataclasses.replace(self, value=centre + unit * self.value, influences=unit * self.influences, bounds=bounds)
+        residuals = None if self.residuals is None else unit * self.residuals
+        value, influences = centre + unit * self.value, unit * self.influences
+        return dataclasses.replace(self, value=value, influences=influences, residuals=residuals, bounds=bounds)
 
     def std_error(self, scale: Float64[np.ndarray, " q"]) -> tuple[Float64[np.ndarray, " q"], tuple[str, ...]]:
         """Standard errors and what each rests on; `scale` (q,) is the size of the integrands' values, whose rounding bounds
@@ -69,6 +82,24 @@ class Answer:
             reasons = [reason if up else before for up, before in zip(bound > error, reasons, strict=True)]
             error = np.maximum(error, bound)
         return error, tuple(reasons)
+
+    def with_tails(self, plain: Answer, autocorrelation: float, scale: Float64[np.ndarray, " q"]) -> Answer:
+        """With two more bounds where it is not `plain`: the scatter of residuals if every draw counts alike, and what lies
+        beyond the draws.
+
+        A fitted intercept trusts the fit more than the draws in its tails, which get a hundredth of their weight in a mean.
+        That is right for a regression's posterior, and wrong by nine standard errors where a tail is exponential.
+        """
+        residuals = self.in_a_mean
+        alike = residuals.shape == plain.influences.shape
+        controlled = np.any(residuals != plain.influences, axis=(0, 1)) if alike else np.ones(len(self.value), dtype=bool)
+        # extreme draws of a slow chain come in clusters that are shorter than its autocorrelation time
+        effective = residuals.shape[0] * residuals.shape[1] / np.sqrt(max(autocorrelation, 1.0))
+        scatter = np.where(controlled, standard_error(residuals, 0 * scale), 0.0)
+        beyond = np.where(controlled, beyond_the_draws(residuals, plain.influences, effective), 0.0)
+        within = np.maximum(self.std_error(scale)[0], scatter)
+        both = np.where(beyond > _NOTICEABLE * within, np.hypot(within, beyond), 0.0)
+        return dataclasses.replace(self, bounds=(*self.bounds, ErrorBound(scatter, _DISCOUNTED), ErrorBound(both, _BEYOND)))
 
 
 def plain_answer(task: Task) -> Answer:
@@ -118,6 +149,7 @@ def _in_sample(task: Task, method: Method) -> Answer:
         (fitted.result,),
         fitted.family,
         left_out=True,
+        residuals=task.sample.by_chain(len(task) * task.sample.probabilities[:, None] * residuals),
     )
 
 

@@ -8,7 +8,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool
 
-from .answers import Answer, ErrorBound
+from .answers import TAILS, Answer, ErrorBound
 from .choice import Selection
 from .diagnostics import Cautions
 from .families import Family
@@ -28,6 +28,7 @@ class Evidence(NamedTuple):
     low: PerIntegrand  # extremes of the integrands at the draws
     high: PerIntegrand
     events: Bool[np.ndarray, " q"]  # which of the integrands are events
+    tail: PerIntegrand  # Pareto k of the integrands
     chains: int
     length: int  # draws a chain
     autocorrelation: float
@@ -71,13 +72,17 @@ def concluded(
     if family is not None:
         cautions.numerics(family, answer.results)
     plain_error, _ = plain.std_error(evidence.scale)
+    if evidence.unit == "draw":  # batches of draws on disk have averaged their tails away
+        answer = answer.with_tails(plain, evidence.autocorrelation, evidence.scale)
     error, reasons = answer.std_error(evidence.scale)
     plain_error, error = (np.where(constant, 0.0, each) for each in (plain_error, error))
     reasons = tuple(CONSTANT if known else reason for known, reason in zip(constant, reasons, strict=True))
     cautions.events(names, evidence.one_sided)
     cautions.size(draws, evidence.autocorrelation, evidence.kish, answer.stats)
-    heavy = cautions.tails(names, answer.influences, answer.left_out, evidence.unit)
-    cautions.segments(names, np.where(heavy, 0.0, segments_apart(answer.influences)))  # a few draws part those anyway
+    cautions.integrands(names, evidence.tail, draws)
+    known = np.array([reason in TAILS for reason in reasons])  # a few draws rule the scatter, and the error says so
+    heavy = cautions.tails(names, np.where(known, 0.0, answer.influences), answer.left_out, evidence.unit)
+    cautions.segments(names, np.where(known | heavy, 0.0, segments_apart(answer.influences)))
     moving = np.flatnonzero(~constant)
     some = [names[k] for k in moving]
     cautions.usefulness(some, (plain_error[moving] / error[moving]) ** 2)

@@ -21,6 +21,7 @@ from .sample import Sample
 from .solvers import Solver
 from .splits import Split
 from .std_errors import r_hat, some_columns
+from .tails import pareto_k
 from .task import Task
 
 
@@ -93,12 +94,14 @@ def estimate(
     task = Task.of(sample, array, standardise, seed)
     cautions = Cautions()
     cautions.scores(check(sample))
+    plain = plain_answer(task)
     evidence = Evidence(
         names=found,
-        plain=plain_answer(task),
+        plain=plain,
         low=array.min(axis=0),
         high=array.max(axis=0),
         events=events,
+        tail=pareto_k(plain.influences),
         chains=sample.num_chains,
         length=len(sample) // sample.num_chains,
         autocorrelation=task.autocorrelation,

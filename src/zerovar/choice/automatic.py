@@ -108,9 +108,9 @@ def _best(offered: list[TunedByLikelihood], task: Task, policy: Policy, deadline
 
 def _elsewhere(plain: Answer, some: Answer, columns: np.ndarray) -> Answer:
     """An answer for some integrands, and the plain one for the others."""
-    value, influences = plain.value.copy(), plain.influences.copy()
-    value[columns], influences[:, :, columns] = some.value, some.influences
-    return dataclasses.replace(some, value=value, influences=influences)
+    value, influences, residuals = plain.value.copy(), plain.influences.copy(), plain.influences.copy()
+    value[columns], influences[:, :, columns], residuals[:, :, columns] = some.value, some.influences, some.in_a_mean
+    return dataclasses.replace(some, value=value, influences=influences, residuals=residuals)
 
 
 def _gains(answers: Sequence[Answer]) -> Float64[np.ndarray, " q"]:

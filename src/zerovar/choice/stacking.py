@@ -43,25 +43,32 @@ def stacked(task: Task, contenders: Sequence[CandidateAnswer], policy: Policy) -
     scale, plain = task.scale, contenders[0].answer
     found = np.stack([one.answer.value for one in contenders])
     chains = np.stack([one.answer.influences for one in contenders])
+    residuals = np.stack([one.answer.in_a_mean for one in contenders])
     errors = np.stack([standard_error(one, scale) for one in chains])
     far = np.abs(found - found[0]) > policy.far * np.hypot(errors, errors[0])
     for k, j in np.argwhere(far):  # no draw says what is wrong with it, but the plain mean does
-        found[k, j], errors[k, j], chains[k, :, :, j] = found[0, j], errors[0, j], chains[0, :, :, j]
+        found[k, j], errors[k, j] = found[0, j], errors[0, j]
+        chains[k, :, :, j], residuals[k, :, :, j] = chains[0, :, :, j], residuals[0, :, :, j]
     sums = batch_sums(chains, task.autocorrelation)
     weights, reasons = _weighed(sums, errors <= ROUNDING * scale, contenders, policy)
-    series = np.einsum("kq,kcdq->cdq", weights, chains)
+    series, in_a_mean = (np.einsum("kq,kcdq->cdq", weights, each) for each in (chains, residuals))
     error = standard_error(series, scale)
+    combined = Answer(np.sum(weights * found, axis=0), series, plain.stats, residuals=in_a_mean)
+    with_tails, _ = combined.with_tails(plain, task.autocorrelation, scale).std_error(scale)
     rare = tail_share(task.sample.by_chain(task.values)) > policy.rare
-    for j in np.flatnonzero((rare | (error > errors[0])) & (weights[0] < 1)):
+    for j in np.flatnonzero((rare | (with_tails > errors[0])) & (weights[0] < 1)):
+        reasons[j] = "nothing helps once tails beyond the draws are counted"
+        if rare[j]:
+            reasons[j] = "its variance rests on a handful of draws: too few to learn from"
+        elif error[j] > errors[0, j]:
+            reasons[j] = "nothing helps once autocorrelation is counted"
         weights[:, j] = np.eye(len(contenders))[0]
-        series[:, :, j], error[j] = chains[0, :, :, j], errors[0, j]
-        few = "its variance rests on a handful of draws: too few to learn from"
-        reasons[j] = few if rare[j] else "nothing helps once autocorrelation is counted"
+        series[:, :, j], in_a_mean[:, :, j], error[j] = chains[0, :, :, j], residuals[0, :, :, j], errors[0, j]
     value = np.sum(weights * found, axis=0)
     gap = np.abs(value - plain.value)
     suspect = gap > policy.suspect * np.hypot(error, errors[0])
     bounds = _bounds(task, series, weights[0] < 1, error, np.where(suspect, gap / 2, 0.0))
-    return Stack(Answer(value, series, plain.stats, bounds, left_out=True), weights, errors, reasons)
+    return Stack(Answer(value, series, plain.stats, bounds, left_out=True, residuals=in_a_mean), weights, errors, reasons)
 
 
 def _bounds(

@@ -37,6 +37,7 @@ from ..solvers.exact.moments import Solved, solve
 from ..solvers.terms import Term, arranged
 from ..splits import Contiguous, Split, cross_fit
 from ..std_errors import influences_on_mean, standard_error
+from ..tails import pareto_k
 from .arrays import Chunks, Pilot
 from .rows import Function, View
 from .sums import PassPlan, Sums, sums_over
@@ -105,7 +106,8 @@ def estimate_chunked(
     cautions = Cautions()
     cautions.scores(check(sample))
     plain, r_hat = series.plain.rescaled(centre, unit), series.r_hats(fits.sums)
-    extremes = (fits.sums.low, fits.sums.high, pilot.events)
+    of_pilot = influences_on_mean(sample.by_chain(pilot.values), sample.probabilities)[1]
+    extremes = (fits.sums.low, fits.sums.high, pilot.events, pareto_k(of_pilot))
     evidence = Evidence(pilot.names, plain, *extremes, chains, length, *series.slowest(fits.sums), r_hat, unit="batch")
     answer = dataclasses.replace(answer.rescaled(centre, unit), stats=answer.stats | told, family=family)
     shape = {"chains": chains, "draws": length, "dimensions": d, "standardise": standardise, "seed": seed}
