@@ -99,7 +99,10 @@ class Answer:
         beyond = np.where(controlled, beyond_the_draws(residuals, plain.influences, effective), 0.0)
         within = np.maximum(self.std_error(scale)[0], scatter)
         both = np.where(beyond > _NOTICEABLE * within, np.hypot(within, beyond), 0.0)
-        return dataclasses.replace(self, bounds=(*self.bounds, ErrorBound(scatter, _DISCOUNTED), ErrorBound(both, _BEYOND)))
+        # with such an error the plain mean would be as good, and it has seen no more of the tails
+        most = plain.std_error(scale)[0]
+        bounds = (ErrorBound(np.minimum(scatter, most), _DISCOUNTED), ErrorBound(np.minimum(both, most), _BEYOND))
+        return dataclasses.replace(self, bounds=(*self.bounds, *bounds))
 
 
 def plain_answer(task: Task) -> Answer:

@@ -53,7 +53,17 @@ class Automatic:
 def choose(task: Task, names: tuple[str, ...], options: Automatic) -> tuple[Answer, Selection]:
     """The stacked answer, and how it came about."""
     started = time.perf_counter()
-    deadline = started + options.budget
+    contenders, skipped = tried(task, options)
+    stack = stacked(task, contenders, options.policy)
+    stats = contenders[0].answer.stats | {"form": "stack", "seconds": time.perf_counter() - started}
+    labels = tuple(one.label for one in contenders)
+    selection = Selection(names, labels, stack.errors, stack.weights, tuple(stack.reasons), tuple(skipped))
+    return dataclasses.replace(stack.answer, stats=stats), selection
+
+
+def tried(task: Task, options: Automatic) -> tuple[list[CandidateAnswer], list[str]]:
+    """The answer of every candidate, the plain one first; and what was not tried, with the reason."""
+    deadline = time.perf_counter() + options.budget
     plain = plain_answer(task)
     contenders, skipped = [CandidateAnswer("no control variate", True, plain)], list[str]()
     offered = _offered(task, options, deadline) if np.ptp(task.values, axis=0).any() else []
@@ -72,11 +82,7 @@ def choose(task: Task, names: tuple[str, ...], options: Automatic) -> tuple[Answ
             skipped.append(str(error))
             continue
         contenders.append(CandidateAnswer(candidate.label, candidate.simple, _elsewhere(plain, some, columns)))
-    stack = stacked(task, contenders, options.policy)
-    stats = plain.stats | {"form": "stack", "seconds": time.perf_counter() - started}
-    labels = tuple(one.label for one in contenders)
-    selection = Selection(names, labels, stack.errors, stack.weights, tuple(stack.reasons), tuple(skipped))
-    return dataclasses.replace(stack.answer, stats=stats), selection
+    return contenders, skipped
 
 
 def _offered(task: Task, options: Automatic, deadline: float) -> list[Candidate]:

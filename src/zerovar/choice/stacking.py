@@ -53,17 +53,12 @@ def stacked(task: Task, contenders: Sequence[CandidateAnswer], policy: Policy) -
     weights, reasons = _weighed(sums, errors <= ROUNDING * scale, contenders, policy)
     series, in_a_mean = (np.einsum("kq,kcdq->cdq", weights, each) for each in (chains, residuals))
     error = standard_error(series, scale)
-    combined = Answer(np.sum(weights * found, axis=0), series, plain.stats, residuals=in_a_mean)
-    with_tails, _ = combined.with_tails(plain, task.autocorrelation, scale).std_error(scale)
     rare = tail_share(task.sample.by_chain(task.values)) > policy.rare
-    for j in np.flatnonzero((rare | (with_tails > errors[0])) & (weights[0] < 1)):
-        reasons[j] = "nothing helps once tails beyond the draws are counted"
-        if rare[j]:
-            reasons[j] = "its variance rests on a handful of draws: too few to learn from"
-        elif error[j] > errors[0, j]:
-            reasons[j] = "nothing helps once autocorrelation is counted"
+    for j in np.flatnonzero((rare | (error > errors[0])) & (weights[0] < 1)):
         weights[:, j] = np.eye(len(contenders))[0]
         series[:, :, j], in_a_mean[:, :, j], error[j] = chains[0, :, :, j], residuals[0, :, :, j], errors[0, j]
+        few = "its variance rests on a handful of draws: too few to learn from"
+        reasons[j] = few if rare[j] else "nothing helps once autocorrelation is counted"
     value = np.sum(weights * found, axis=0)
     gap = np.abs(value - plain.value)
     suspect = gap > policy.suspect * np.hypot(error, errors[0])
