@@ -13,7 +13,7 @@ from .std_errors import Series
 _EXTREMES = 10  # draws that tell how fast a tail grows. With 6, t₅ is covered less often; 20 cost nearly normal ones more
 _STEEPEST = 5.0  # growth of residuals that are zero but for a few
 _HEAVIEST = 0.9  # of an integrand: with 1 it has no mean
-_FEWEST = 200  # values that differ: of fewer the shape of a tail is a guess
+_FEWEST = 1000  # values that differ: of fewer the shape of a tail is a guess, and bounded functions were called heavy
 
 
 def pareto_k(deviations: Series) -> Float64[np.ndarray, " q"]:

@@ -15,8 +15,8 @@ _FEW = 30  # effective draws under which no standard error is to be trusted
 _SAFE = 500  # effective draws from which a rich family is not warned of
 DRAWS_PER_TERM = 2.5  # a fit with fewer is noisy, and over-confident
 _WORSE = 0.7  # gain
-# Pareto k, and how much more it must be on n draws, over n. On 400 draws a third of those with k = 2/3 are then found; on 2000
-# four in five, and none of x², x³ and eˣ under a normal.
+# Pareto k, and how much more it must be on n draws, over n: on 2000 draws four in five of those with k = 2/3 are then found,
+# and none of x², x³ and eˣ under a normal
 _NO_VARIANCE, _NO_MEAN, _MORE = 0.5, 1.0, 100.0
 _NOT_CONVERGED = 1.05  # R-hat
 _SCATTERED = 10.0  # variance of five segments' means over what their standard errors say; 1 in 10⁷ if normal
