@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 # pip would compile every module of every package, which takes longer than all else; Python compiles those that are imported
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-.PHONY: setup demo test whole lint docs pictures extras bench paper clean
+.PHONY: setup demo test whole lint docs pictures extras fuzz bench paper clean
 
 setup: $(STAMP)
 
@@ -66,6 +66,5 @@ clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
 
 # The seeded tests of files and properties, many times as long: ZEROVAR_FUZZ=N
-.PHONY: fuzz
 fuzz: setup
 	ZEROVAR_FUZZ=$${ZEROVAR_FUZZ:-50} $(BIN)/python -m pytest tests/test_fuzz_files.py tests/test_properties.py

@@ -184,9 +184,10 @@ def judged(job: tuple[Path, str, int, int, Path | None]) -> tuple[np.ndarray, np
     with np.load(path) as kept:
         rows = zip(*(kept[key] for key in ("labels", "simple", "values", "influences", "residuals")), strict=True)
         contenders = [CandidateAnswer(str(a), bool(b), Answer(v, i, plain.stats, residuals=r)) for a, b, v, i, r in rows]
-    answer = stacked(task, contenders, Policy()).answer.with_tails(plain, task.autocorrelation, task.scale)
-    error, _ = answer.std_error(task.scale)
     plain_error, _ = plain.std_error(task.scale)
+    stack = stacked(task, contenders, Policy()).answer
+    answer = stack.with_tails(plain, plain_error, task.autocorrelation, task.scale)
+    error, _ = answer.std_error(task.scale)
     off = answer.value - found.means
     return off / np.hypot(error, found.errors), error, plain_error, off
 

@@ -137,6 +137,12 @@ def test_cautions_come_from_the_line_that_asked():
     assert len({str(warning.message) for warning in caught}) == len(caught)
 
 
+@pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
+def test_a_posterior_without_values_has_its_draws():
+    table = zv.summary(zv.Posterior(DRAWS, SCORES, None), family=zv.Polynomial(1))
+    assert list(table.index) == ["x[0]", "x[1]", "x[2]"]
+
+
 def test_arrays_alone():
     """A (chain, draw) array, without ArviZ' containers, with scores and without."""
     table = quiet(DRAWS[..., 0], SCORES[..., 0], round_to=None)

@@ -83,7 +83,13 @@ class Answer:
             error = np.maximum(error, bound)
         return error, tuple(reasons)
 
-    def with_tails(self, plain: Answer, autocorrelation: float, scale: Float64[np.ndarray, " q"]) -> Answer:
+    def with_tails(
+        self,
+        plain: Answer,
+        plain_error: Float64[np.ndarray, " q"],
+        autocorrelation: float,
+        scale: Float64[np.ndarray, " q"],
+    ) -> Answer:
         """With two more bounds where it is not `plain`: the scatter of residuals if every draw counts alike, and what lies
         beyond the draws.
 
@@ -99,9 +105,9 @@ class Answer:
         beyond = np.where(controlled, beyond_the_draws(residuals, plain.influences, effective), 0.0)
         within = np.maximum(self.std_error(scale)[0], scatter)
         both = np.where(beyond > _NOTICEABLE * within, np.hypot(within, beyond), 0.0)
-        # with such an error the plain mean would be as good, and it has seen no more of the tails
-        most = plain.std_error(scale)[0]
-        bounds = (ErrorBound(np.minimum(scatter, most), _DISCOUNTED), ErrorBound(np.minimum(both, most), _BEYOND))
+        # with the plain error the plain mean would be as good, and it has seen no more of the tails
+        found = ((scatter, _DISCOUNTED), (both, _BEYOND))
+        bounds = (ErrorBound(np.minimum(bound, plain_error), reason) for bound, reason in found)
         return dataclasses.replace(self, bounds=(*self.bounds, *bounds))
 
 

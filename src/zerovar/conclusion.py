@@ -73,7 +73,7 @@ def concluded(
         cautions.numerics(family, answer.results)
     plain_error, _ = plain.std_error(evidence.scale)
     if evidence.unit == "draw":  # batches of draws on disk have averaged their tails away
-        answer = answer.with_tails(plain, evidence.autocorrelation, evidence.scale)
+        answer = answer.with_tails(plain, plain_error, evidence.autocorrelation, evidence.scale)
     error, reasons = answer.std_error(evidence.scale)
     plain_error, error = (np.where(constant, 0.0, each) for each in (plain_error, error))
     reasons = tuple(CONSTANT if known else reason for known, reason in zip(constant, reasons, strict=True))

@@ -66,13 +66,23 @@ def _named_results(function: Callable[[Any], Any], sample: Sample) -> dict[str, 
     at = partial(at_draws, function, sample.draws)
     found = evaluated("values", at, f" of shape ({sample.dim},)", "an array of values at the draws")
     columns = {}
-    for path, leaf in jax.tree_util.tree_flatten_with_path(found)[0]:
-        key = jax.tree_util.keystr(path, simple=True, separator=".")
+    for key, leaf in leaves_by_path(found).items():
         for index in np.ndindex(leaf.shape[1:]):
-            place = f"[{', '.join(map(str, index))}]" if index else ""
-            label = key + place if key else f"f{index[0] if index else 0}" if len(index) < 2 else f"f{place}"
+            numbered = not key and len(index) < 2  # f0, f1 of a bare number or vector
+            label = f"f{index[0] if index else 0}" if numbered else entry_name(key or "f", index)
             columns[label] = leaf[:, *index]
     return columns
+
+
+def leaves_by_path(tree: Any) -> dict[str, Any]:
+    """The leaves of a tree by their places: a, b.c, and nothing for one that is all of it."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def entry_name(name: str, index: tuple[int, ...]) -> str:
+    """What an entry of an array is called: tau, theta[0], corr[0, 1]."""
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
 def _is_event(entry: Any) -> Any:

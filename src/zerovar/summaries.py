@@ -1,5 +1,6 @@
 """summary(): the table that users of ArviZ read, with control-variate means and deviations beside the plain ones."""
 
+import dataclasses
 import importlib
 import re
 import warnings
@@ -17,6 +18,7 @@ from .errors import SampleWarning, ZerovarWarning, listed, missing, said_once, w
 from .estimation import estimate
 from .families import Family
 from .output.formatting import plus_minus, worth
+from .output.record import gain_of
 from .sample import Posterior, as_float
 
 _STATS = ("mean", "sd", "lb", "ub", "cv_mean", "cv_sd")
@@ -93,7 +95,9 @@ def _posterior(data: Any, scores: Any) -> Posterior:
     if posterior is not None and scores is not None:
         raise ValueError(f"scores go with an array of draws; a {type(data).__name__} has its own")
     if posterior is not None:
-        return loaded(posterior) if is_chunked(posterior.draws) else posterior  # quantiles need all draws at once
+        posterior = loaded(posterior) if is_chunked(posterior.draws) else posterior  # quantiles need all draws at once
+        whole = posterior.values is not None
+        return posterior if whole else dataclasses.replace(posterior, values=labelled({"x": posterior.draws}))
     draws = as_float("data", data)
     if draws.ndim not in (2, 3):
         kinds = (
@@ -227,14 +231,9 @@ def _controlled(
         warn(text, SampleWarning)
     shown = {"cv_mean": "value", "cv_mcse_mean": "std_error", "gain": "gain"}
     columns = {name: np.append(getattr(answer, key), getattr(second, key)[q:]) for name, key in shown.items()}
-    deviations = {"cv_sd": sd, "cv_mcse_sd": error, "gain_sd": _gain(plain["mcse_sd"][:q], error)}
+    deviations = {"cv_sd": sd, "cv_mcse_sd": error, "gain_sd": gain_of(plain["mcse_sd"][:q], error)}
     none = np.full(len(chances), np.nan)
     return columns | {name: np.append(column, none) for name, column in deviations.items()}
-
-
-def _gain(plain: np.ndarray, controlled: np.ndarray) -> np.ndarray:
-    """Of a constant there is none."""
-    return np.divide(plain, controlled, out=np.full_like(plain, np.nan), where=controlled > 0) ** 2
 
 
 _ERROR_OF = {"mean": "mcse_mean", "lb": "mcse_mean", "ub": "mcse_mean", "sd": "mcse_sd"}

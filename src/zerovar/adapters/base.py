@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from ..errors import listed
-from ..integrands import at_draws, evaluated
+from ..integrands import at_draws, entry_name, evaluated, leaves_by_path
 from ..sample import Posterior
 
 Tree = Any  # of arrays (chain, draw, …)
@@ -59,8 +59,7 @@ def named_leaves(tree: Tree) -> dict[str, np.ndarray]:
 
 
 def _by_path(tree: Tree) -> dict[str, np.ndarray]:
-    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {jax.tree_util.keystr(path, simple=True, separator=".") or "x": leaf for path, leaf in leaves}
+    return {name or "x": leaf for name, leaf in leaves_by_path(tree).items()}
 
 
 def together(named: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
@@ -71,17 +70,13 @@ def together(named: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
     return named | added
 
 
-def _by_position(name: str, index: tuple[int, ...]) -> str:
-    return f"{name}[{', '.join(map(str, index))}]"
-
-
-def labelled(variables: Mapping[str, Any], labels: Labels = _by_position) -> dict[str, np.ndarray]:
+def labelled(variables: Mapping[str, Any], labels: Labels = entry_name) -> dict[str, np.ndarray]:
     """Arrays (chain, draw, …) as one named (chain, draw) array an entry: tau, theta[0], corr[0, 1]."""
     arrays: dict[str, Any] = {str(name): np.asarray(array) for name, array in variables.items()}
     return {entry: arrays[name][:, :, *index] for entry, (name, index) in named_entries(arrays, labels).items()}
 
 
-def named_entries(variables: Mapping[str, Any], labels: Labels = _by_position) -> dict[str, tuple[str, tuple[int, ...]]]:
+def named_entries(variables: Mapping[str, Any], labels: Labels = entry_name) -> dict[str, tuple[str, tuple[int, ...]]]:
     """A name for each entry of arrays (chain, draw, …), and where it is: the variable and the index."""
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name, array in variables.items():

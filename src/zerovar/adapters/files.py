@@ -49,9 +49,9 @@ def _arrays(path: Path) -> Posterior:
         raise ValueError(f"{path} is none of the kinds of file that are read: {kinds}")
 
     def chosen(names: list[str]) -> list[str]:
-        missing = [name for name in ("draws", "scores") if name not in names]
-        if missing:
-            raise ValueError(f"{path} has no array {' or '.join(missing)}; it has {', '.join(names) or 'nothing'}")
+        absent = [name for name in ("draws", "scores") if name not in names]
+        if absent:
+            raise ValueError(f"{path} has no array {' or '.join(absent)}; it has {', '.join(names) or 'nothing'}")
         return [name for name in ("draws", "scores", "values", "names", "log_weights") if name in names]
 
     arrays = read_arrays(path, chosen, compressed=True)

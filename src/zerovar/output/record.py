@@ -54,9 +54,7 @@ class EstimateRecord:
 
     @property
     def gain(self) -> PerIntegrand:
-        """NaN where both errors are zero, as those of a constant are."""
-        with np.errstate(invalid="ignore"):
-            return (self.plain_std_error / self.std_error) ** 2
+        return gain_of(self.plain_std_error, self.std_error)
 
     @property
     def unhelped(self) -> str:
@@ -72,6 +70,11 @@ class EstimateRecord:
         """What stands under the table besides warnings."""
         skipped = [] if self.selection is None else [f"Not tried: {text}." for text in self.selection.skipped]
         return [self.unhelped, *skipped] if self.unhelped else skipped
+
+
+def gain_of(plain: PerIntegrand, controlled: PerIntegrand) -> PerIntegrand:
+    """Of standard errors; NaN where there is nothing to gain, because a constant has no error."""
+    return np.divide(plain, controlled, out=np.full_like(plain, np.nan), where=controlled > 0) ** 2
 
 
 def by_integrand(record: EstimateRecord) -> list[tuple[Any, ...]]:
