@@ -50,9 +50,11 @@ def run(job: Job, data: Path | None) -> list[Row]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
-        tuned = zv.tune(zv.Kernel(zv.kernels.Decaying(0.1, np.sqrt(d))), sample, f, evaluations=40)
+        tuned = zv.tune(zv.Kernel(zv.kernels.Decaying(0.1, np.sqrt(d))), sample, f, evaluations=8 if job.get("quick") else 40)
         for label, objective in (("LS", zv.LeastSquares), ("V", zv.Variance)):
-            for method, family, penalties, solver in _methods(tuned, job["epochs"]):
+            for method, family, penalties, solver in _methods(
+                tuned, job["epochs"], zv.ResNet(16, 1) if job.get("quick") else zv.ResNet(50, 3)
+            ):
                 started = time.perf_counter()
                 fitted = zv.fit(family, sample, f, objective(penalties), solver)
                 seconds = time.perf_counter() - started
@@ -62,9 +64,9 @@ def run(job: Job, data: Path | None) -> list[Row]:
     return rows + compared(chosen, x, scores, {"f": f}, np.array([truth]))
 
 
-def _methods(tuned: Any, epochs: int) -> list[tuple[str, Any, Any, Any]]:
+def _methods(tuned: Any, epochs: int, architecture: Any) -> list[tuple[str, Any, Any, Any]]:
     quadratic, ridge = zv.Polynomial(2), tuned.objective.penalties
-    network = zv.Network(zv.ResNet(50, 3))
+    network = zv.Network(architecture)
     return [
         ("polynomial, exact", quadratic, (zv.Ridge(1e-6),), None),
         ("polynomial, SGD", quadratic, (zv.Ridge(1e-6),), zv.SGD(8, epochs, progress=False)),

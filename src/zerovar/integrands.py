@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float64
 
@@ -158,7 +157,7 @@ def tile_by_tile(function: Callable[[Any], Any], draws: Any) -> Any:
     size, tiles = min(n, _AT_A_TIME), []
     for first in range(0, n, size):
         rows = np.minimum(np.arange(first, first + size), n - 1)  # the last one again and again to the tile's end
-        tiles.append(function(jax.tree.map(lambda leaf, rows=rows: jnp.asarray(leaf[rows]), draws)))
+        tiles.append(function(jax.tree.map(lambda leaf, rows=rows: jax.device_put(leaf[rows]), draws)))
     return jax.tree.map(lambda *parts: np.concatenate([np.asarray(part) for part in parts])[:n], *tiles)
 
 

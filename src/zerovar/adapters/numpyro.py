@@ -49,9 +49,14 @@ def from_numpyro(
     args = getattr(mcmc, "_args", ()) if args is None else args
     kwargs = getattr(mcmc, "_kwargs", {}) if kwargs is None else dict(kwargs)
     model = handlers.seed(model, rng_seed=0)  # as NUTS does, for models with random parts of their own
-    trace = handlers.trace(model).get_trace(*args, **kwargs)
-    hidden = {name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
-    discrete = [name for name, site in hidden.items() if site["fn"].support.is_discrete]
+    discrete: list[str] = []
+
+    def look() -> None:
+        trace = handlers.trace(model).get_trace(*args, **kwargs)
+        hidden = {name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
+        discrete.extend(name for name, site in hidden.items() if site["fn"].support.is_discrete)
+
+    jax.eval_shape(look)  # traced, as NUTS does it too: run, every sampled site would be compiled
     if sampled := [name for name in discrete if name in latent]:
         raise without_gradient("sites", sampled)
     sites = mcmc.get_samples(group_by_chain=True)

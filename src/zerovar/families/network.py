@@ -120,7 +120,7 @@ class ResNet(Architecture):
 
 
 def _output_shape(module: Any, d: int) -> tuple[int, ...]:
-    return jax.eval_shape(module, jax.ShapeDtypeStruct((d,), jnp.zeros(()).dtype)).shape
+    return jax.eval_shape(module, jax.ShapeDtypeStruct((d,), jax.dtypes.canonicalize_dtype(np.float64))).shape
 
 
 class Network(NonlinearFamily):

@@ -117,7 +117,7 @@ def _translated(kernel: Any, a: Float64[np.ndarray, "m q"], x: Matrix, s: Matrix
     out = []
     with jax.enable_x64(True):
         if there:
-            across = [jnp.asarray(array) for array in across]
+            across = [jax.device_put(array) for array in across]
         for row in zip(padded(x, tile), padded(s, tile), strict=True):
             if there:
                 parts = [_gram_product(kernel.family, *row, *column) for column in zip(*across, strict=True)]

@@ -45,10 +45,10 @@ class Pivots(CentreRule):
 
     def chosen(self, count, kernel, points, rng):
         # rounds of a tenth of the centres each, drawn by what is left of the diagonal; those that repeat others are dropped
-        x, s, p, share = jnp.asarray(points.x), jnp.asarray(points.s), points.probabilities, -(-count // _ROUNDS)
+        x, s, p, share = *map(jax.device_put, (points.x, points.s)), points.probabilities, -(-count // _ROUNDS)
         left = np.asarray(gram_diagonal(kernel, x, s))
         least = _REDUNDANT * left.mean()
-        factor = jnp.zeros((len(x), _ROUNDS * share))
+        factor: Any = jax.device_put(np.zeros((len(x), _ROUNDS * share)))
         found: list[int] = []
         for k in range(_ROUNDS):
             weights = np.where(left > least, p * left, 0.0)
@@ -58,12 +58,12 @@ class Pivots(CentreRule):
                 break
             chosen = rng.choice(len(x), size, replace=False, p=weights / weights.sum())
             chosen = np.concatenate([chosen, np.full(share - size, chosen[0])])  # one shape, one program
-            rest = _rest(kernel, x, s, factor, jnp.asarray(chosen))
+            rest = _rest(kernel, x, s, factor, chosen)
             square = np.asarray(rest)[chosen]
             triangle, kept = pivoted_cholesky(square, max(least, 1e-12 * square.max()))
             lift = np.zeros((share, share))
             lift[kept, : len(kept)] = triangular_inverse(triangle)
-            factor, more = _extended(factor, rest, jnp.asarray(lift), k * share)
+            factor, more = _extended(factor, rest, lift, np.int64(k * share))
             left = np.maximum(left - np.asarray(more), 0.0)
             found += [int(row) for row in chosen[kept]]
         return np.array(found)
@@ -84,7 +84,7 @@ class KMeans(CentreRule):
 
     def chosen(self, count, kernel, points, rng):
         start, key = int(rng.choice(len(points), p=points.probabilities)), jax.random.key(int(rng.integers(2**31)))
-        return np.unique(np.asarray(_spread(jnp.asarray(points.x), jnp.asarray(points.probabilities), start, key, count)))
+        return np.unique(np.asarray(_spread(points.x, points.probabilities, np.int32(start), key, count)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ class SteinThinning(CentreRule):
     """Over the target: greedily, so that the centres' Stein discrepancy is least."""
 
     def chosen(self, count, kernel, points, rng):
-        return np.unique(np.asarray(_thinned(kernel, jnp.asarray(points.x), jnp.asarray(points.s), count)))
+        return np.unique(np.asarray(_thinned(kernel, points.x, points.s, count)))
 
 
 def at_centres(family: LinearFamily, points: Points, count: int, rule: CentreRule, rng: np.random.Generator) -> LinearFamily:
@@ -118,13 +118,13 @@ def _rest(kernel: LinearFamily, x: Any, s: Any, factor: Any, chosen: Any) -> Flo
 
 
 @eqx.filter_jit
-def _extended(factor: Any, rest: Any, lift: Any, at: int) -> tuple[Any, Any]:
+def _extended(factor: Any, rest: Any, lift: Any, at: Any) -> tuple[Any, Any]:
     new = rest @ lift
     return jax.lax.dynamic_update_slice_in_dim(factor, new, at, axis=1), jnp.sum(new**2, axis=1)
 
 
 @eqx.filter_jit
-def _spread(x: Any, p: Any, start: int, key: Any, count: int) -> Int[Array, " r"]:
+def _spread(x: Any, p: Any, start: Any, key: Any, count: int) -> Int[Array, " r"]:
     def step(carry, k):
         nearest, last = carry
         nearest = jnp.minimum(nearest, jnp.sum((x - x[last]) ** 2, axis=1))

@@ -104,6 +104,7 @@ def _continued(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
     return last * ratio / (1 - ratio)
 
 
+@eqx.filter_jit
 def without_rounding(rest: Float[Array | np.ndarray, "n k"], whole: Float[Array | np.ndarray, "n k"]) -> Float[Array, "n k"]:
     """What is left of `whole`, but zero in columns of which only rounding is left: no iteration can rule these."""
     return jnp.where(jnp.linalg.norm(rest, axis=0) > _ROUNDING * jnp.linalg.norm(whole, axis=0), rest, 0.0)

@@ -69,6 +69,15 @@ def _started(system: Bordered, first: Any, signs: Any) -> Start:
     return Start(contrast, functional, system.off(signs), diagonal, strata(diagonal))
 
 
+@eqx.filter_jit
+def _right_sides(system: Bordered, start: Start, right: Any) -> tuple[Any, Any]:
+    """Off the free columns, and with those of the adjoint and of the random signs."""
+    inside = without_rounding(system.off(right), right)
+    return inside, jnp.concatenate([inside, start.functional, start.probe], axis=1)
+
+
+_trace = eqx.filter_jit(lambda product: jnp.sum(product.diagonal()))
+
 # what the free columns take of f − g (b, q)
 _free_part = eqx.filter_jit(lambda system, right, solution: system.free.T @ (right - system.product(solution)))
 
@@ -96,13 +105,14 @@ class PreparedIterativeDual(Prepared):
         with jax.enable_x64(True):
             points = padded_points(problem.points.x, problem.points.s, root, self._size)
             gram = product(problem.penalised, points, tile, mesh, keep)
-            ridge = max(problem.ridge, 10 * _EPS * float(jnp.sum(gram.diagonal())))
+            ridge = max(problem.ridge, 10 * _EPS * float(_trace(gram)))
             self.result = Result.RIDGE_RAISED if ridge > problem.ridge else Result.OK
             first = solve_triangular(self._triangle, np.eye(len(self._triangle))[0], trans=1)
             signs = padded_rows(rng.choice([-1.0, 1.0], (n, 1)), self._size)
-            inverse, left = preconditioner(gram, jnp.asarray(centres), jnp.asarray(orders), block, jnp.asarray(ridge))
-            self._system = Bordered(gram, inverse, padded_rows(orthonormal, self._size), jnp.asarray(ridge))
-            self._start = _started(self._system, jnp.asarray(first), signs)
+            noise = jax.device_put(np.float64(ridge))
+            inverse, left = preconditioner(gram, *map(jax.device_put, (centres, orders)), block, noise)
+            self._system = Bordered(gram, inverse, padded_rows(orthonormal, self._size), noise)
+            self._start = _started(self._system, jax.device_put(first), signs)
         self._prepared = self.result
         self._weights: np.ndarray | None = None
         self.stats |= {"ridge": ridge, "rank": rank, "unexplained": left, "kept": keep}
@@ -112,15 +122,14 @@ class PreparedIterativeDual(Prepared):
         (n, q), root = values.shape, np.sqrt(self._problem.points.probabilities)[:, None]
         with jax.enable_x64(True):
             right = padded_rows(root * values, self._size)
-            inside = without_rounding(self._system.off(right), right)
-            every = jnp.concatenate([inside, self._start.functional, self._start.probe], axis=1)
+            inside, every = _right_sides(self._system, self._start, right)
             rule = StoppingRule(self._start, right, inside, self._options.tolerance, n)
             limit, progress = self._options.max_iterations, self._options.progress
             ending = conjugate_gradients(self._system, every, rule.distance, limit, progress, rule.shortest.add)
             solution, _ = rule.shorter(ending.state)
             intercept = np.asarray(intercepts(self._start, right, ending.state))
-            self._weights = np.asarray(self._start.contrast - ending.state.solution[:, q])[:n] * root[:, 0]
-            coefficients = [root * np.asarray(solution[:n])]
+            self._weights = (np.asarray(self._start.contrast) - np.asarray(ending.state.solution)[:, q])[:n] * root[:, 0]
+            coefficients = [root * np.asarray(solution)[:n]]
             if len(self._terms) > 1:
                 taken = solve_triangular(self._triangle, np.asarray(_free_part(self._system, right, solution)))
                 coefficients.append(taken[1:])

@@ -94,16 +94,21 @@ def preconditioner(
     """For G + ridge, and the share of the trace of G that its centres do not explain."""
     rows, mean = _rows(product, centres, ridge)
     inside, beyond = (_inside_on_host, _on_host) if jax.default_backend() == "cpu" else (_inside_on_device, _on_device)
-    triangle, across = (jnp.asarray(part) for part in inside(rows, centres, _JITTER * len(centres) * mean))
+    triangle, across = (jax.device_put(part) for part in inside(rows, centres, _JITTER * len(centres) * np.float64(mean)))
     low, left = _summed_up(across, mean, ridge)
-    single = bool(ridge > _TOLD * np.sqrt(block) * np.finfo(np.float32).eps * left * mean)
-    diagonal = jnp.full(len(low), ridge + (0.0 if single else _ROUNDING * mean)).at[centres].add(mean)  # E is zero there
+    size, noise = float(mean), float(ridge)  # on the host, where little needs nothing compiled
+    single = bool(noise > _TOLD * np.sqrt(block) * np.finfo(np.float32).eps * float(left) * size)
+    shift = np.full(len(low), noise + (0.0 if single else _ROUNDING * size))
+    shift[np.asarray(centres)] += size  # E is zero there
+    diagonal = jax.device_put(shift)
 
-    def inverted(order: Int[Array, " n"]) -> NeighbourOrder:
-        near = _near(product, order.reshape(-1, block), diagonal)
-        return NeighbourOrder(order, jnp.argsort(order), jnp.asarray(beyond(near, low, order, ridge, single)))
+    def inverted(order: Int[np.ndarray, " n"]) -> NeighbourOrder:
+        forth, back, blocks = (jax.device_put(index) for index in (order, np.argsort(order), order.reshape(-1, block)))
+        near = _near(product, blocks, diagonal)
+        return NeighbourOrder(forth, back, jax.device_put(beyond(near, low, forth, ridge, single)))
 
-    return Preconditioner(centres, triangle, low, across, tuple(inverted(order) for order in orders), ridge), float(left)
+    places = np.asarray(orders)
+    return Preconditioner(centres, triangle, low, across, tuple(inverted(order) for order in places), ridge), float(left)
 
 
 @eqx.filter_jit

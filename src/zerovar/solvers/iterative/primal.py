@@ -82,9 +82,10 @@ class PreparedIterativePrimal(Prepared):
         with jax.enable_x64(True):
             points = padded_points(problem.points.x, problem.points.s, self._root[:, 0], self._size)
             squares = _mean_squares(family, problem.points.x[some], problem.points.s[some], problem.points.probabilities[some])
-            diagonal = jnp.where(squares + penalty > 0, squares + penalty, 1.0)
-            system = Normal(family, points, jnp.zeros(len(penalty)), jnp.asarray(penalty), diagonal, tile, mesh)
-            means = system.transpose(points.root)[:, 0]
+            whole = np.asarray(squares) + penalty
+            vectors = map(jax.device_put, (np.zeros(len(penalty)), penalty, np.where(whole > 0, whole, 1.0)))
+            system = Normal(family, points, *vectors, tile, mesh)
+            means = jax.device_put(np.asarray(system.transpose(points.root))[:, 0])
             self._system = eqx.tree_at(lambda found: found.means, system, means)
         self.stats = FitStats("primal by conjugate gradients", len(penalty), counts_terms=True) | {"ridge": problem.ridge}
 
@@ -95,7 +96,7 @@ class PreparedIterativePrimal(Prepared):
             centred = np.asarray(without_rounding(self._root * (values - mean), self._root * values))
             variance = np.sum(centred**2, axis=0)
             right = self._system.transpose(padded_rows(centred, self._size))
-            every = jnp.concatenate([right, self._system.means[:, None]], axis=1)
+            every = jax.device_put(np.concatenate([right, np.asarray(self._system.means)[:, None]], axis=1))
 
             def distance(state: Iterate, energies: Any) -> float:
                 # The energy is what the fit has taken from the variance, and its rest bounds the square of g's error
@@ -106,10 +107,10 @@ class PreparedIterativePrimal(Prepared):
                 return max(of_intercept, largest_ratio(np.sqrt(left[:-1]), self._options.tolerance * spread))
 
             ending = conjugate_gradients(self._system, every, distance, self._options.max_iterations, self._options.progress)
-            solution, residual = ending.state.solution, ending.state.residual[:, :-1]
-            through = np.asarray(self._system.means @ solution[:, :-1] + solution[:, -1] @ residual)
+            solution, residual = np.asarray(ending.state.solution), np.asarray(ending.state.residual)[:, :-1]
+            through = np.asarray(self._system.means) @ solution[:, :-1] + solution[:, -1] @ residual
         self.result, self.stats = ended(ending, self._options, Result.OK, self.stats)
-        return Solution(mean - through, linear_terms(self._terms, np.asarray(solution)[:, :-1], self._problem.points.dim))
+        return Solution(mean - through, linear_terms(self._terms, solution[:, :-1], self._problem.points.dim))
 
 
 @eqx.filter_jit

@@ -134,7 +134,7 @@ def padded_points(x: np.ndarray, s: np.ndarray, root: np.ndarray, size: int) -> 
 
 def padded_rows(array: Float[np.ndarray, "n k"], size: int) -> Float[Array, "size k"]:
     """On the devices, with zeros at the end."""
-    return jnp.asarray(np.pad(array, ((0, size - len(array)), (0, 0))))
+    return jax.device_put(np.pad(array, ((0, size - len(array)), (0, 0))))
 
 
 def product(family: LinearFamily, points: DevicePoints, tile: int, mesh: Mesh, keep: bool) -> GramProduct:

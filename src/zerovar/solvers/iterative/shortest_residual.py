@@ -10,6 +10,7 @@ of them corrects the combination so far, which also removes the rounding errors 
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -27,33 +28,34 @@ class ShortestResidual:
     """For right-hand sides (n, q): the residual, and the solution that has it. Where memory ends the oldest directions go."""
 
     def __init__(self, right: Vectors):
-        self.solution, self.residual = jnp.zeros_like(right), right
+        self.solution, self.residual = jax.device_put(np.zeros(right.shape, right.dtype)), right
         self._past: list[tuple[Batch, Batch]] = []
         self._gram = np.zeros((right.shape[1], 0, 0))  # of the images
 
     def add(self, directions: Batch, images: Batch) -> None:
         """Directions, of these columns and maybe more, and what the operator makes of them."""
         q, steps = self.residual.shape[1], len(images)
-        new = _scaled(directions[:, :, :q], images[:, :, :q])
+        new = _scaled(directions, images, q)
         if self._past and room() < 2 * new[0].nbytes:
             gone = len(self._past.pop(0)[0])
             self._gram = self._gram[:, gone:, gone:]
         self._past.append(new)
         border = np.concatenate([np.asarray(_inner(old, new[1])) for _, old in self._past], axis=1)
         self._gram = np.block([[self._gram, border[:, :-steps]], [border.transpose(0, 2, 1)]])
-        shares = np.concatenate([np.asarray(_inner(old, self.residual[None])) for _, old in self._past], axis=1)
+        shares = np.concatenate([np.asarray(_shares(old, self.residual)) for _, old in self._past], axis=1)
         held = self._gram + _ROUNDING * len(self._gram[0]) * np.eye(len(self._gram[0]))
         lengths = np.concatenate([cho_solve(cho_factor(one), share) for one, share in zip(held, shares, strict=True)], axis=1)
         first = 0
         for batch in self._past:
-            part = jnp.asarray(lengths[first : first + len(batch[0])])
+            part = jax.device_put(lengths[first : first + len(batch[0])])
             self.solution, self.residual = _moved(self.solution, self.residual, batch, part)
             first += len(part)
 
 
 @eqx.filter_jit
-def _scaled(directions: Batch, images: Batch) -> tuple[Batch, Batch]:
-    """To images of length 1; a column that is solved has none."""
+def _scaled(directions: Float[Array, "steps n k"], images: Float[Array, "steps n k"], q: int) -> tuple[Any, Any]:
+    """The first q columns, to images of length 1; a column that is solved has none."""
+    directions, images = directions[:, :, :q], images[:, :, :q]
     length = jnp.linalg.norm(images, axis=1, keepdims=True)
     scale = jnp.where(length > 0, 1 / jnp.where(length > 0, length, 1.0), 0.0)
     return scale * directions, scale * images
@@ -62,6 +64,11 @@ def _scaled(directions: Batch, images: Batch) -> tuple[Batch, Batch]:
 @eqx.filter_jit
 def _inner(some: Float[Array, "some n q"], others: Float[Array, "others n q"]) -> Float[Array, "q some others"]:
     return jnp.einsum("inq,jnq->qij", some, others)
+
+
+@eqx.filter_jit
+def _shares(some: Float[Array, "some n q"], residual: Vectors) -> Float[Array, "q some 1"]:
+    return _inner(some, residual[None])
 
 
 @eqx.filter_jit

@@ -6,7 +6,6 @@ import math
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
@@ -159,7 +158,7 @@ def on_device(rows: Any, points: Points, values: Any, weights: Any, networks: bo
     """On the device, with `room` more rows of zeros; x and s only where ψ alone does not do."""
     needed = networks or rows is None
     draws = Draws(rows, points.x if needed else None, points.s if needed else None, values, weights)
-    return jax.tree.map(lambda a: jnp.asarray(np.pad(a, [(0, room)] + [(0, 0)] * (a.ndim - 1))), draws)
+    return jax.tree.map(lambda a: jax.device_put(np.pad(a, [(0, room)] + [(0, 0)] * (a.ndim - 1))), draws)
 
 
 @functools.lru_cache(maxsize=32)

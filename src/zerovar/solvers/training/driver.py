@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ...io.atomic import atomic
@@ -104,4 +103,4 @@ def _restored(file: Path, state: TrainingState) -> TrainingState:
             found = [stored[f"a{k}"] for k in range(len(leaves))]
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         raise ValueError(f"{file} is not a checkpoint of this fit; delete it to start anew") from error
-    return jax.tree.unflatten(rebuild, [jnp.asarray(a, dtype=b.dtype) for a, b in zip(found, leaves, strict=True)])
+    return jax.tree.unflatten(rebuild, [jax.device_put(np.asarray(a, b.dtype)) for a, b in zip(found, leaves, strict=True)])

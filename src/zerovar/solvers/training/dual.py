@@ -85,14 +85,14 @@ class PreparedDualTraining(Prepared):
         steps = -(-m // batch)
         with jax.enable_x64(True):
             host = (self._points.x, self._points.s, self._border, self._ridge)
-            x, s, border, ridges = (jnp.asarray(array) for array in host)
+            x, s, border, ridges = map(jax.device_put, host)
             model = DualModel(self._penalised, x, s, border, ridges)
-            draws = Draws(jnp.arange(m), x, s, jnp.asarray(scaled), jnp.ones(m))
+            draws = Draws(*map(jax.device_put, (np.arange(m), x, s, scaled, np.ones(m))))
             order = BatchOrder(np.arange(1, m + 1) / m, steps, batch, not self._options.resample, self._seed)
             batches = Batches(np.int64(steps), np.int64(1), np.float64(1))
             rule = StepRule(optimiser(), Constant(1.0), np.int64(epochs), np.int64(epochs * steps), np.int64(epochs))
             job = Job(model, draws, None, batches, rule, jax.random.key(self._seed))
-            ending = run(lambda _: (job, order), Params(jnp.zeros(values.shape)), np.inf, self._options)
+            ending = run(lambda _: (job, order), Params(jax.device_put(np.zeros(values.shape))), np.inf, self._options)
             a = np.asarray(ending.state.params.linear)
         self.result, done = ending.result, int(ending.state.round)
         self.stats |= {"epochs": done, "steps": done * steps, "batch_size": batch}

@@ -8,7 +8,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ...families import Family, LinearFamily, NonlinearFamily
@@ -107,7 +106,7 @@ class PreparedTraining(Prepared):
         """The loop."""
         with jax.enable_x64(True):
             start = np.zeros((self._coordinates.basis.size, scaled.shape[1]))
-            params = jax.tree.map(jnp.asarray, Params(start, trained, hyper))
+            params = jax.tree.map(jax.device_put, Params(start, trained, hyper))
             at_zero = all(eqx.combine(*pair).starts_at_zero for pair in zip(fixed, trained, strict=True))
             held = self._held_out(scaled)
             model, rule = self._model(fixed, gauge, unit, schedule.batch_size), schedule.rule(held is not None)
