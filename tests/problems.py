@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from scipy.signal import lfilter
 
 import zerovar as zv
 
@@ -23,11 +24,8 @@ def gaussian(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def ar1(rng: np.random.Generator, n: int, d: int, rho: float) -> np.ndarray:
     """A stationary chain with marginal N(0, I): each draw is rho times the last plus noise."""
     noise = rng.normal(size=(n, d)) * np.sqrt(1 - rho**2)
-    x = np.empty((n, d))
-    x[0] = rng.normal(size=d)
-    for i in range(1, n):
-        x[i] = rho * x[i - 1] + noise[i]
-    return x
+    noise[0] = rng.normal(size=d)
+    return lfilter([1.0], [1.0, -rho], noise, axis=0)
 
 
 def metropolis(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -20,11 +20,12 @@ pytestmark = pytest.mark.usefixtures("x64")
 def points(n: int, d: int, seed: int = 0) -> tuple[jax.Array, jax.Array]:
     """Points and scores that have nothing to do with each other: the algebra must hold for any."""
     rng = np.random.default_rng(seed)
-    return jnp.asarray(rng.normal(size=(n, d))), jnp.asarray(rng.normal(size=(n, d)))
+    return jax.device_put(rng.normal(size=(n, d))), jax.device_put(rng.normal(size=(n, d)))
 
 
 def assert_close(actual, expected, tolerance: float) -> None:
     """Relative to the largest entry: cancellation leaves small entries no digits of their own."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape
     assert np.abs(actual - expected).max() <= tolerance * np.abs(expected).max()
 
@@ -36,7 +37,7 @@ def features(family, x, s):
 
 def compiled(function):
     """Compiled without optimisation: references run once, on five points, so their time is all compilation."""
-    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
+    return jax.jit(lambda *arrays: function(*arrays), compiler_options={"xla_backend_optimization_level": 0})
 
 
 # ---- operators
@@ -45,7 +46,7 @@ def compiled(function):
 def test_langevin_by_hand():
     # u = (x₁²x₂, sin x₂): ∇·u = 2x₁x₂ + cos x₂
     x, s = jnp.array([0.7, -1.1]), jnp.array([0.4, 2.0])
-    value = Langevin()(lambda a: jnp.array([a[0] ** 2 * a[1], jnp.sin(a[1])]), x, s)
+    value = compiled(lambda x, s: Langevin()(lambda a: jnp.array([a[0] ** 2 * a[1], jnp.sin(a[1])]), x, s))(x, s)
     expected = 2 * 0.7 * -1.1 + math.cos(-1.1) + 0.7**2 * -1.1 * 0.4 + math.sin(-1.1) * 2.0
     assert value == pytest.approx(expected, rel=1e-14)
 
@@ -53,19 +54,22 @@ def test_langevin_by_hand():
 def test_scalar_langevin_by_hand():
     # u = x₁³x₂: ∇u = (3x₁²x₂, x₁³), Δu = 6x₁x₂
     x, s = jnp.array([0.7, -1.1]), jnp.array([0.4, 2.0])
-    value = ScalarLangevin()(lambda a: a[0] ** 3 * a[1], x, s)
+    value = compiled(lambda x, s: ScalarLangevin()(lambda a: a[0] ** 3 * a[1], x, s))(x, s)
     assert value == pytest.approx(6 * 0.7 * -1.1 + 3 * 0.49 * -1.1 * 0.4 + 0.343 * 2.0, rel=1e-14)
 
 
 @pytest.mark.parametrize("operator", [Langevin(), ScalarLangevin()], ids=["vector", "scalar"])
 def test_operators_take_stacks_of_functions(operator):
-    (x,), (s,) = points(1, 3)
+    x, s = np.random.default_rng(0).normal(size=(2, 3))
 
     def one(a):
         return jnp.sin(a) if isinstance(operator, Langevin) else jnp.sin(a).sum()
 
-    stacked = operator(lambda a: jnp.stack([one(a), one(2 * a)]), x, s)
-    assert_close(stacked, jnp.stack([operator(one, x, s), operator(lambda a: one(2 * a), x, s)]), 1e-14)
+    def both(x, s):
+        stacked = operator(lambda a: jnp.stack([one(a), one(2 * a)]), x, s)
+        return stacked, jnp.stack([operator(one, x, s), operator(lambda a: one(2 * a), x, s)])
+
+    assert_close(*compiled(both)(x, s), 1e-14)
 
 
 # ---- kernels
@@ -78,8 +82,9 @@ def plain(row: KernelRow):
 
 @pytest.mark.parametrize("row", **rows(KERNELS))
 def test_kernel_values(row):
-    (x, y), _ = points(2, 3)
-    assert float(row.kernel(x, y)) == pytest.approx(float(plain(row)(x, y)), rel=1e-14)
+    (x, y), _ = np.random.default_rng(0).normal(size=(2, 2, 3))
+    found, expected = compiled(lambda x, y: (row.kernel(x, y), plain(row)(x, y)))(x, y)
+    assert float(found) == pytest.approx(float(expected), rel=1e-14)
 
 
 def reference(k, order: int, x, s, y, t):
@@ -120,13 +125,13 @@ def test_matern_on_the_diagonal_is_exact(nu, order):
     # k = φ(z) has k₀(x, x) = s·t φ(0) − 2d φ'(0), or 4d(d + 2) φ''(0) − 2 s·t φ'(0), and φ(z) = Σ Γ(ν−k)/Γ(ν) (−νz/2ℓ²)ᵏ/k!
     # up to k < ν. Points far out and many: ‖x‖² + ‖y‖² − 2x·y is then often a little below zero where it should vanish.
     d, length_scale = 3, 1.2
-    x, s = points(50, d)
-    _, t = points(50, d, seed=1)
+    (x, s), (_, t) = (np.random.default_rng(seed).normal(size=(2, 50, d)) for seed in (0, 1))
     rate = nu / (2 * length_scale**2)
     slope, st = -rate / (nu - 1), np.sum(s * t, axis=1)
     curvature = rate**2 / ((nu - 1) * (nu - 2))
     expected = st - 2 * d * slope if order == 1 else 4 * d * (d + 2) * curvature - 2 * st * slope
-    assert_close(np.diag(Kernel(Matern(nu, length_scale), order).gram(x + 10, s, x + 10, t)), expected, 1e-12)
+    gram = compiled(Kernel(Matern(nu, length_scale), order).gram)(x + 10, s, x + 10, t)
+    assert_close(np.diag(gram), expected, 1e-12)
 
 
 def test_stein_kernel_weight_multiplies():
@@ -170,7 +175,8 @@ def test_lower_degrees_are_the_first_columns(name):
 )
 def test_polynomial_gram_is_that_of_its_features(family, d):
     (x, s), (y, t) = points(5, d), points(5, d, seed=1)
-    assert_close(family.gram(x, s, y, t), features(family, x, s) @ features(family, y, t).T, 1e-13)
+    of_x, of_y = (np.asarray(features(family, *pair)) for pair in ((x, s), (y, t)))
+    assert_close(family.gram(x, s, y, t), of_x @ of_y.T, 1e-13)
 
 
 @pytest.mark.parametrize("operator", [Langevin(), ScalarLangevin()], ids=["vector", "scalar"])
@@ -227,14 +233,12 @@ def test_overrides_are_what_they_override(name, method):
     """Wherever a family has features and a closed form of its own, that of the class above it is the reference."""
     family = {**FAMILIES, **SUMS}[name]
     (x, s), (y, t) = points(5, 2), points(4, 2, seed=1)
-    others = {
-        "features": (),
-        "gram": (y, t),
-        "apply": (jnp.asarray(np.random.default_rng(2).normal(size=(family.num_features(2), 3))),),
-    }
+    others = {"features": (), "gram": (y, t), "apply": (np.random.default_rng(2).normal(size=(family.num_features(2), 3)),)}
     base = BasisFamily if method == "features" else LinearFamily
-    expected = compiled(lambda *arrays: getattr(base, method)(family, *arrays))(x, s, *others[method])
-    assert_close(getattr(family, method)(x, s, *others[method]), expected, 1e-12)
+    found, expected = compiled(lambda *arrays: (getattr(family, method)(*arrays), getattr(base, method)(family, *arrays)))(
+        x, s, *others[method]
+    )
+    assert_close(found, expected, 1e-12)
 
 
 # ---- sums and translates
@@ -279,10 +283,12 @@ def test_ridge_functions_are_their_family_of_projections():
     directions = np.array([[1.0, 0.0], [2.0, 1.0], [-2.0, 1.0]])
     family = RidgeFunctions(inner, directions)
     unit = directions / np.linalg.norm(directions, axis=0)
-    parts = [tuple((p @ unit[:, [k]]) for p in (x, s, y, t)) for k in range(2)]
-    assert_close(family.gram(x, s, y, t), sum(inner.gram(*part) for part in parts), 1e-14)
-    assert_close(features(family, x, s), jnp.concatenate([features(inner, *part[:2]) for part in parts], axis=1), 1e-14)
-    assert_close(features(family, x, s) @ features(family, y, t).T, family.gram(x, s, y, t), 1e-13)
+    parts = [tuple(jax.device_put(np.asarray(p) @ unit[:, [k]]) for p in (x, s, y, t)) for k in range(2)]
+    of_x, of_y = (np.asarray(features(family, *pair)) for pair in ((x, s), (y, t)))
+    gram = compiled(family.gram)(x, s, y, t)
+    assert_close(gram, sum(np.asarray(compiled(inner.gram)(*part)) for part in parts), 1e-14)
+    assert_close(of_x, np.concatenate([features(inner, *part[:2]) for part in parts], axis=1), 1e-14)
+    assert_close(of_x @ of_y.T, gram, 1e-13)
     assert family.num_features(3) == 4
 
 
@@ -296,7 +302,7 @@ def test_anisotropic_is_its_family_in_other_coordinates():
     def field(point):  # z = x r; the field in x that moves z by u is u / r
         return family.family.basis(point * ratios) / ratios
 
-    expected = jax.vmap(lambda point, score: Langevin()(field, point, score))(x, s)
+    expected = compiled(jax.vmap(lambda point, score: Langevin()(field, point, score)))(x, s)
     assert_close(features(family, x, s), expected, 1e-13)
 
 
@@ -361,7 +367,7 @@ def relative_means(evaluate, d: int, sign: float = 1.0) -> np.ndarray:
         x, weights = rays(y[0])
         (log_p, s), (_, t) = density_and_score(x), density_and_score(y)
         p = np.exp(log_p) * weights
-        g = np.asarray(evaluate(jnp.asarray(x), sign * s, jnp.asarray(y), sign * t))
+        g = np.asarray(evaluate(*map(jax.device_put, (x, sign * np.asarray(s), y, sign * np.asarray(t)))))
         out.append(np.abs(p @ g) / (p @ np.abs(g)))
     return np.stack(out)
 
