@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import warnings
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -117,6 +118,36 @@ def narrow_proposal(rng: Rng, n: int) -> Draws:
     return _one_chain(x, -x, means, (0.5 * (a / 0.6) ** 2 - 0.5 * a**2)[None])
 
 
+def funnel(rng: Rng, n: int) -> Draws:
+    """v ~ N(0, 1.5²) and x | v ~ N(0, eᵛ), by Hamiltonian Monte Carlo."""
+    spread = 1.5
+
+    def slope(y: np.ndarray) -> np.ndarray:
+        v, x = y
+        return np.array([-v / spread**2 - 0.5 + 0.5 * x * x * np.exp(-v), -x * np.exp(-v)])
+
+    def energy(y: np.ndarray, p: np.ndarray) -> float:
+        return y[0] ** 2 / (2 * spread**2) + y[0] / 2 + y[1] ** 2 * np.exp(-y[0]) / 2 + p @ p / 2
+
+    v = spread * rng.normal()
+    y, draws = np.array([v, rng.normal() * np.exp(v / 2)]), np.empty((n, 2))
+    for i in range(n):
+        start = rng.normal(size=2)
+        step, at, p = rng.uniform(0.05, 0.35), y, start
+        with np.errstate(all="ignore"):  # what diverges is refused
+            p = p + step / 2 * slope(at)
+            for k in range(12):
+                at = at + step * p
+                p = p + (step if k < 11 else step / 2) * slope(at)
+            y = at if np.log(rng.random()) < energy(y, start) - energy(at, p) else y
+        draws[i] = y
+    v = draws[:, 0]
+    scores = np.stack([slope(y) for y in draws])
+    return _one_chain(
+        draws, scores, {"v²": (v * v, spread**2), "e^v/4": (np.exp(v / 4), np.exp(spread**2 / 32)), "v": (v, 0.0)}
+    )
+
+
 TARGETS: dict[str, Callable[[Rng, int], Draws]] = {
     "t5, d = 3": partial(student, freedom=5, d=3),
     "t3": partial(student, freedom=3, d=1),
@@ -129,6 +160,7 @@ TARGETS: dict[str, Callable[[Rng, int], Draws]] = {
     "AR(0.9)": partial(autoregression, rho=0.9),
     "AR(-0.9)": partial(autoregression, rho=-0.9),
     "weights, N(0, 0.6²)": narrow_proposal,
+    "funnel": funnel,
 }
 
 
@@ -140,7 +172,9 @@ def draws_of(target: str, n: int, replicate: int, data: Path | None) -> Draws:
     folder = next(path.parent for path in sorted(data.glob(f"data/*/{target}.npz")))
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))[target]
     with np.load(folder / f"{target}.npz") as chains:
-        x, s, f = (np.asarray(chains[key][replicate : replicate + 1], dtype=float) for key in ("x", "score", "f"))
+        count, length = chains["x"].shape[:2]
+        these = [(replicate + j) % count for j in range(n // length)]
+        x, s, f = (np.asarray(chains[key][these], dtype=float) for key in ("x", "score", "f"))
     return Draws(x, s, f, tuple(truth["names"]), np.array(truth["truth"]), np.array(truth["se"]))
 
 
@@ -168,28 +202,69 @@ def record(job: tuple[Path, str, int, int, Path | None]) -> None:
         np.savez_compressed(file, **{name: np.array(entry) for name, entry in kept.items()})
 
 
-def judged(job: tuple[Path, str, int, int, Path | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Deviations in standard errors, errors, plain errors and values less means (q,), by the rule as it is now."""
+class Judged(NamedTuple):
+    """Of one replicate, (q,) each, by the rule as it is now."""
+
+    z: np.ndarray  # deviations in standard errors
+    error: np.ndarray
+    plain_error: np.ndarray
+    off: np.ndarray  # values less means
+    plain_off: np.ndarray
+    named: np.ndarray  # in a warning
+    accused: np.ndarray  # of scores that are not those of the draws: never true here
+
+
+def judged(job: tuple[Path, str, int, int, Path | None]) -> Judged:
     import zerovar as zv
     from zerovar.answers import Answer, plain_answer
     from zerovar.choice.policy import Policy
     from zerovar.choice.stacking import CandidateAnswer, stacked
+    from zerovar.conclusion import Evidence, concluded
+    from zerovar.diagnostics import Cautions
     from zerovar.task import Task
 
     path, target, n, replicate, data = job
     found = draws_of(target, n, replicate, data)
     sample = zv.Sample(found.x, found.s, found.log_weights)
     task = Task.of(sample, found.f.reshape(len(sample), -1))
-    plain = plain_answer(task)
+    stats = plain_answer(task).stats
     with np.load(path) as kept:
         rows = zip(*(kept[key] for key in ("labels", "simple", "values", "influences", "residuals")), strict=True)
-        contenders = [CandidateAnswer(str(a), bool(b), Answer(v, i, plain.stats, residuals=r)) for a, b, v, i, r in rows]
-    plain_error, _ = plain.std_error(task.scale)
-    stack = stacked(task, contenders, Policy()).answer
-    answer = stack.with_tails(plain, plain_error, task.autocorrelation, task.scale)
-    error, _ = answer.std_error(task.scale)
-    off = answer.value - found.means
-    return off / np.hypot(error, found.errors), error, plain_error, off
+        contenders = [CandidateAnswer(str(a), bool(b), Answer(v, i, stats, residuals=r)) for a, b, v, i, r in rows]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        cautions = Cautions()
+        cautions.scores(zv.check(sample))
+        evidence = Evidence.of(task, found.names, np.zeros(len(found.names), dtype=bool))
+        stack = stacked(task, contenders, Policy())
+        answer = concluded(evidence, stack.answer, cautions, family=None, split="in sample", settings={})
+    named = {name for one in said for name in getattr(one.message, "names", ())}
+    off, accused = answer.value - found.means, any(issubclass(one.category, zv.ScoreWarning) for one in said)
+    return Judged(
+        off / np.hypot(answer.std_error, found.errors),
+        answer.std_error,
+        answer.plain_std_error,
+        off,
+        answer.plain_value - found.means,
+        np.array([name in named for name in found.names]),
+        np.full(len(found.names), accused),
+    )
+
+
+HEAD = ("answers", "within 1.96", "rms z", "reported", "realised", "named", "missed", "unsaid", "accused")
+
+
+def row(some: Judged) -> list[str]:
+    """Of arrays (replicate, q). `reported` and `realised` are gains, medians over integrands; `missed` the share that is more
+    than three errors off, and `unsaid` that of them which no warning names."""
+    z = np.abs(some.z)
+    gains = (
+        np.median(np.mean(a**2, axis=0) / np.mean(b**2, axis=0))
+        for a, b in ((some.plain_error, some.error), (some.plain_off, some.off))
+    )
+    numbers = np.mean(z < 1.96), np.sqrt(np.mean(z**2)), *gains
+    shares = np.mean(some.named), np.mean(z > 3), np.mean((z > 3) & ~some.named), np.mean(some.accused)
+    return [str(z.size), *(f"{number:.3g}" for number in numbers), *(f"{share:.0%}" for share in shares)]
 
 
 def main() -> None:
@@ -197,6 +272,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--draws", type=int, default=400, help="of each replicate of the constructed targets")
     parser.add_argument("--replicates", type=int, default=30)
+    parser.add_argument("--chains", type=int, default=1, help="of a posterior, for each replicate")
     parser.add_argument("--data", type=Path, help="a folder with data/*/truth.json; ten chains of each posterior are used")
     parser.add_argument("--only", nargs="+", default=[""], help="targets whose names begin so")
     options = parser.parse_args()
@@ -204,7 +280,7 @@ def main() -> None:
     sizes = {target: (options.draws, options.replicates) for target in TARGETS}
     if options.data is not None:
         for truth in sorted(options.data.glob("data/*/truth.json")):
-            sizes |= dict.fromkeys(json.loads(truth.read_text(encoding="utf-8")), (1000, 10))
+            sizes |= dict.fromkeys(json.loads(truth.read_text(encoding="utf-8")), (1000 * options.chains, 10))
     jobs = {
         target: [(options.folder / f"{target}-{n}-{k}.npz".replace("/", "_"), target, n, k, options.data) for k in range(count)]
         for target, (n, count) in sizes.items()
@@ -215,16 +291,13 @@ def main() -> None:
     with get_context("spawn").Pool() as pool:
         for _ in pool.imap_unordered(record, every):
             pass
-        print(f"{'target':38s} {'answers':>7s} {'within 1.96':>11s} {'rms z':>7s} {'gain reported':>13s} {'realised':>9s}")
+        print(f"{'target':38s}" + "".join(f"{word:>12s}" for word in HEAD))
         for target, some in jobs.items():
-            z, error, plain, off = map(np.array, zip(*pool.map(judged, some), strict=True))
+            found = Judged(*map(np.array, zip(*pool.map(judged, some), strict=True)))
             names = draws_of(target, *some[0][2:]).names if target in TARGETS else ("all",)
             for j, name in enumerate(names):
-                part = slice(None) if len(names) == 1 else slice(j, j + 1)
-                reported, realised = (np.median(np.mean(plain**2, 0)[part] / np.mean(e**2, 0)[part]) for e in (error, off))
-                inside, spread = np.mean(np.abs(z[:, part]) < 1.96), np.sqrt(np.mean(z[:, part] ** 2))
-                label = f"{target}: {name}"
-                print(f"{label:38s} {z[:, part].size:7d} {inside:11.2f} {spread:7.2f} {reported:13.3g} {realised:9.3g}")
+                part = found if len(names) == 1 else Judged(*(each[:, j : j + 1] for each in found))
+                print(f"{target + ': ' + name:38s}" + "".join(f"{cell:>12s}" for cell in row(part)))
 
 
 if __name__ == "__main__":

@@ -15,10 +15,11 @@ from jaxtyping import Float64
 
 from .families import Family
 from .fitting import Method, fitted_to, interrupted
+from .points import Points
 from .solvers import FitStats, Result, default_solver
 from .splits import OutOfFold, RowNumbers, Split, blocks, cross_fit, in_sample
 from .std_errors import INDEPENDENT, Series, influences_on_mean, standard_error
-from .tails import beyond_the_draws
+from .tails import beyond_the_draws, extremes
 from .task import Task
 
 _BLOCK_TIMES = 4  # chains are left out in blocks of this many autocorrelation times
@@ -27,6 +28,7 @@ _NO_BOUND = "scatter over the draws"
 _OWN_BIAS = "the fit's own estimate of its bias"
 _DISCOUNTED = "leave-out residuals of draws that the fit discounts"
 _BEYOND = "the growth of extreme residuals, towards what lies beyond the draws"
+DISTANCE = "half the distance from the plain mean, which is more than both errors explain"
 TAILS = (_DISCOUNTED, _BEYOND)
 
 
@@ -83,15 +85,22 @@ class Answer:
             error = np.maximum(error, bound)
         return error, tuple(reasons)
 
+    def with_distance(self, plain: Answer, apart: Float64[np.ndarray, " q"], most: float) -> Answer:
+        """With a bound where it is more than `most` joint errors `apart` from `plain`, which needs no score and no smoothness,
+        only draws."""
+        half = np.abs(self.value - plain.value) / 2
+        return dataclasses.replace(self, bounds=(*self.bounds, ErrorBound(np.where(apart > most, half, 0.0), DISTANCE)))
+
     def with_tails(
         self,
         plain: Answer,
         plain_error: Float64[np.ndarray, " q"],
         autocorrelation: float,
         scale: Float64[np.ndarray, " q"],
+        points: Points | None = None,
     ) -> Answer:
         """With two more bounds where it is not `plain`: the scatter of residuals if every draw counts alike, and what lies
-        beyond the draws.
+        beyond the draws. `points` are those of `plain`, if they are draws of the target.
 
         A fitted intercept trusts the fit more than the draws in its tails, which get a hundredth of their weight in a mean.
         That is right for a regression's posterior, and wrong by nine standard errors where a tail is exponential.
@@ -102,7 +111,9 @@ class Answer:
         # extreme draws of a slow chain come in clusters that are shorter than its autocorrelation time
         effective = residuals.shape[0] * residuals.shape[1] / np.sqrt(max(autocorrelation, 1.0))
         scatter = np.where(controlled, standard_error(residuals, 0 * scale), 0.0)
-        beyond = np.where(controlled, beyond_the_draws(residuals, plain.influences, effective), 0.0)
+        own = points if points is None or self.rows is None else points.take(self.rows)
+        beyond = beyond_the_draws(extremes(residuals, own), extremes(plain.influences, points), effective)
+        beyond = np.where(controlled, beyond, 0.0)
         within = np.maximum(self.std_error(scale)[0], scatter)
         both = np.where(beyond > _NOTICEABLE * within, np.hypot(within, beyond), 0.0)
         # with the plain error the plain mean would be as good, and it has seen no more of the tails

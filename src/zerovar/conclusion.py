@@ -1,5 +1,7 @@
 """From an answer to an `Estimate`: the same last steps for draws in memory and on disk."""
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 from typing import Any, NamedTuple
@@ -8,15 +10,19 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool
 
-from .answers import TAILS, Answer, ErrorBound
+from .answers import DISTANCE, TAILS, Answer, ErrorBound, plain_answer
 from .choice import Selection
 from .diagnostics import Cautions
 from .families import Family
 from .output import Estimate, Traces
 from .output.record import PerIntegrand
+from .points import Points
 from .sample import Sample
-from .std_errors import covariance, segments_apart
+from .std_errors import covariance, r_hat, segments_apart, some_columns
+from .tails import heaviness
+from .task import Task
 
+_WRONG = 4.5  # joint errors from the plain mean, of which one right answer in 150 000 is
 CONSTANT = "a constant: there is nothing to estimate"
 
 
@@ -28,13 +34,33 @@ class Evidence(NamedTuple):
     low: PerIntegrand  # extremes of the integrands at the draws
     high: PerIntegrand
     events: Bool[np.ndarray, " q"]  # which of the integrands are events
-    tail: PerIntegrand  # Pareto k of the integrands
+    tail: PerIntegrand  # Pareto k of the integrands, less what it may be too large by
     chains: int
     length: int  # draws a chain
     autocorrelation: float
     kish: float  # 1/Σp², the number of draws by their weights alone
     r_hat: tuple[np.ndarray, np.ndarray]  # of the integrands, and of some coordinates
     unit: str = "draw"  # what an influence is of
+    points: Points | None = None  # if they are draws of the target, and not weighted
+
+    @staticmethod
+    def of(task: Task, names: tuple[str, ...], events: Bool[np.ndarray, " q"]) -> Evidence:
+        """Of draws in memory."""
+        sample, values, plain, points = task.sample, task.values, plain_answer(task), task.sample.points()
+        return Evidence(
+            names=names,
+            plain=plain,
+            low=values.min(axis=0),
+            high=values.max(axis=0),
+            events=events,
+            tail=heaviness(plain.influences, points, task.effective, weighted=sample.weights is not None),
+            chains=sample.num_chains,
+            length=len(sample) // sample.num_chains,
+            autocorrelation=task.autocorrelation,
+            kish=float(1 / np.sum(sample.probabilities**2)),
+            r_hat=(r_hat(sample.by_chain(values)), r_hat(sample.by_chain(some_columns(sample.draws)))),
+            points=points if sample.weights is None else None,
+        )
 
     @property
     def scale(self) -> PerIntegrand:
@@ -73,20 +99,23 @@ def concluded(
         cautions.numerics(family, answer.results)
     plain_error, _ = plain.std_error(evidence.scale)
     if evidence.unit == "draw":  # batches of draws on disk have averaged their tails away
-        answer = answer.with_tails(plain, plain_error, evidence.autocorrelation, evidence.scale)
+        answer = answer.with_tails(plain, plain_error, evidence.autocorrelation, evidence.scale, evidence.points)
+    apart = np.abs(answer.value - plain.value) / np.hypot(plain_error, answer.std_error(evidence.scale)[0])
+    answer = answer.with_distance(plain, apart, _WRONG)
     error, reasons = answer.std_error(evidence.scale)
     plain_error, error = (np.where(constant, 0.0, each) for each in (plain_error, error))
     reasons = tuple(CONSTANT if known else reason for known, reason in zip(constant, reasons, strict=True))
     cautions.events(names, evidence.one_sided)
     cautions.size(draws, evidence.autocorrelation, evidence.kish, answer.stats)
-    cautions.integrands(names, evidence.tail, draws)
+    cautions.integrands(names, evidence.tail)
     known = np.array([reason in TAILS for reason in reasons])  # a few draws rule the scatter, and the error says so
     heavy = cautions.tails(names, np.where(known, 0.0, answer.influences), answer.left_out, evidence.unit)
     cautions.segments(names, np.where(known | heavy, 0.0, segments_apart(answer.influences)))
     moving = np.flatnonzero(~constant)
     some = [names[k] for k in moving]
-    cautions.usefulness(some, (plain_error[moving] / error[moving]) ** 2)
-    cautions.agreement(some, np.abs(answer.value - plain.value)[moving] / np.hypot(plain_error, error)[moving])
+    far = np.array([reasons[k] == DISTANCE for k in moving])  # and not for want of use
+    cautions.usefulness(some, np.where(far, 1.0, (plain_error[moving] / error[moving]) ** 2))
+    cautions.agreement(some, apart[moving])
     return Estimate(
         names=names,
         value=answer.value,

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from .adapters import recognised
-from .answers import answer_of, default_split, plain_answer
+from .answers import answer_of, default_split
 from .choice import Automatic, choose
 from .choice.defaults import polynomial
 from .chunked import estimate_chunked, is_chunked
@@ -20,8 +18,6 @@ from .output import Estimate, Traces
 from .sample import Sample
 from .solvers import Solver
 from .splits import Split
-from .std_errors import r_hat, some_columns
-from .tails import pareto_k
 from .task import Task
 
 
@@ -94,20 +90,6 @@ def estimate(
     task = Task.of(sample, array, standardise, seed)
     cautions = Cautions()
     cautions.scores(check(sample))
-    plain = plain_answer(task)
-    evidence = Evidence(
-        names=found,
-        plain=plain,
-        low=array.min(axis=0),
-        high=array.max(axis=0),
-        events=events,
-        tail=pareto_k(plain.influences),
-        chains=sample.num_chains,
-        length=len(sample) // sample.num_chains,
-        autocorrelation=task.autocorrelation,
-        kish=float(1 / np.sum(sample.probabilities**2)),
-        r_hat=(r_hat(sample.by_chain(array)), r_hat(sample.by_chain(some_columns(sample.draws)))),
-    )
     selection = None
     if isinstance(family, Automatic):
         answer, selection = choose(task, found, family)
@@ -117,7 +99,7 @@ def estimate(
         answer = answer_of(task, method, split)
     at = array if answer.rows is None else array[answer.rows]
     return concluded(
-        evidence,
+        Evidence.of(task, found, events),
         answer,
         cautions,
         family=None if isinstance(family, Automatic) else family,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from .points import ChainOrder, Matrix, Points, Vector, renormalised
 
@@ -131,6 +131,12 @@ class Sample:
         draws, scores = (array[rows].reshape(*shape, self.dim) for array in (self.draws, self.scores))
         return Sample(draws, scores, weights, self.names), rows
 
+    def along(self, coordinates: Bool[np.ndarray, " d"]) -> Sample:
+        """With some of the coordinates: by Stein's identity along these, and none along the others."""
+        draws, scores = (self.by_chain(array[:, coordinates]) for array in (self.draws, self.scores))
+        weights = None if self.weights is None else np.log(self.by_chain(self.weights))
+        return Sample(draws, scores, weights, [coordinate(self.names, j) for j in np.flatnonzero(coordinates)])
+
     def by_chain(self, array: np.ndarray) -> np.ndarray:
         """(n, ...) as (chain, draw, ...)."""
         return array.reshape(self.num_chains, -1, *array.shape[1:])
@@ -190,7 +196,7 @@ def _normalised(log_weights: Any, chains: int, n: int) -> Vector | None:
     return weights
 
 
-def coordinate(names: tuple[str, ...] | None, j: int) -> str:
+def coordinate(names: tuple[str, ...] | None, j: int | np.integer) -> str:
     """What the j-th coordinate of the draws is called in messages."""
     return f"coordinate {j}" if names is None else names[j]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from .points import FittingDraws
 from .sample import Sample
@@ -52,6 +52,12 @@ class Task:
     def only(self, columns: np.ndarray) -> Task:
         """With some of the integrands."""
         return dataclasses.replace(self, values=self.values[:, columns])
+
+    def along(self, coordinates: Bool[np.ndarray, " d"]) -> Task:
+        """With some of the coordinates, by which draws must differ where they do by all."""
+        sample = self.sample.along(coordinates)
+        draws = FittingDraws(sample.points(), self.standardise)
+        return dataclasses.replace(self, sample=sample, draws=draws)
 
     def part(self, rows: np.ndarray) -> FittingDraws:
         """Some of the draws, to fit."""

@@ -15,8 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from ..answers import Answer, plain_answer
-from ..errors import NumericalError
+from ..errors import NumericalError, listed
 from ..families import Family
+from ..points import distinct
+from ..sample import coordinate
+from ..tails import heavy_scores
 from ..task import Task
 from .candidates import AsGiven, Candidate, TunedByLikelihood, candidates
 from .policy import Policy
@@ -66,7 +69,11 @@ def tried(task: Task, options: Automatic) -> tuple[list[CandidateAnswer], list[s
     deadline = time.perf_counter() + options.budget
     plain = plain_answer(task)
     contenders, skipped = [CandidateAnswer("no control variate", True, plain)], list[str]()
-    offered = _offered(task, options, deadline) if np.ptp(task.values, axis=0).any() else []
+    vary = bool(np.ptp(task.values, axis=0).any())
+    light, built_in = _light(task, skipped) if vary else None, list[Candidate]()
+    if light is not None:
+        built_in = _built_in(light, options, deadline)
+    offered = built_in + [AsGiven(family.describe(), family, simple=False) for family in options.also if vary]
     for k, candidate in _shown(offered, options.progress):
         if not candidate.simple and time.perf_counter() > deadline:
             skipped.append(f"{candidate.label}: the budget of {options.budget:g} s was spent")
@@ -75,9 +82,10 @@ def tried(task: Task, options: Automatic) -> tuple[list[CandidateAnswer], list[s
         columns = candidate.wanted(gains)
         if not columns.any():
             continue
-        guides = candidate.guides(gains, offered[:k], task.sample.dim, options.policy)
+        on = light if light is not None and k < len(built_in) else task  # the user's families are of all coordinates
+        guides = candidate.guides(gains, offered[:k], on.sample.dim, options.policy)
         try:
-            some = candidate.answer(task.only(np.flatnonzero(columns)), options.policy, guides)
+            some = candidate.answer(on.only(np.flatnonzero(columns)), options.policy, guides)
         except NumericalError as error:
             skipped.append(str(error))
             continue
@@ -85,15 +93,30 @@ def tried(task: Task, options: Automatic) -> tuple[list[CandidateAnswer], list[s
     return contenders, skipped
 
 
-def _offered(task: Task, options: Automatic, deadline: float) -> list[Candidate]:
-    """The built-in candidates; where draws are many, of those that cost n³ only the one that did best on fewer. Then the
-    user's."""
+def _light(task: Task, skipped: list[str]) -> Task | None:
+    """The task along those coordinates whose scores have means, if any: Stein's identity holds along each by itself."""
+    sample = task.sample
+    heavy = heavy_scores(sample.by_chain(sample.scores))
+    if not heavy.any():
+        return task
+    names = listed([coordinate(sample.names, j) for j in np.flatnonzero(heavy)])
+    skipped.append(f"control variates along {names}: their scores have tails so heavy that Stein's identity may fail")
+    light = None if heavy.all() else task.along(~heavy)
+    return light if light is not None and _distinct(light) == _distinct(task) else None
+
+
+def _distinct(task: Task) -> int:
+    return len(distinct(task.sample.draws)[0])
+
+
+def _built_in(task: Task, options: Automatic, deadline: float) -> list[Candidate]:
+    """Where draws are many, of those that cost n³ only the one that did best on fewer."""
     built_in = candidates(task, options.policy)
     if len(task) > options.policy.few_enough:
         tuned = [one for one in built_in if isinstance(one, TunedByLikelihood) and np.isinf(one.below)]
         better = _best(tuned, task, options.policy, deadline)
         built_in = [one for one in built_in if one not in tuned or one in better]
-    return built_in + [AsGiven(family.describe(), family, simple=False) for family in options.also]
+    return built_in
 
 
 def _best(offered: list[TunedByLikelihood], task: Task, policy: Policy, deadline: float) -> list[TunedByLikelihood]:
@@ -116,7 +139,7 @@ def _elsewhere(plain: Answer, some: Answer, columns: np.ndarray) -> Answer:
     """An answer for some integrands, and the plain one for the others."""
     value, influences, residuals = plain.value.copy(), plain.influences.copy(), plain.influences.copy()
     value[columns], influences[:, :, columns], residuals[:, :, columns] = some.value, some.influences, some.in_a_mean
-    return dataclasses.replace(some, value=value, influences=influences, residuals=residuals)
+    return dataclasses.replace(some, value=value, influences=influences, residuals=residuals, bounds=())
 
 
 def _gains(answers: Sequence[Answer]) -> Float64[np.ndarray, " q"]:

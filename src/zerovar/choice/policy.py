@@ -72,7 +72,13 @@ class Policy:
         "joint standard errors from the plain mean beyond which a candidate is not believed",
         "two modes of very different width and few draws: a kernel fits all of them and is wrong about the constant",
     )
+
     suspect: float = _number(3.0, "the same, beyond which the error of the answer is half the distance", "as for far")
+    apart_in_errors: float = _number(
+        2.0,
+        "joint standard errors between the answer and a candidate from which the error is as many times larger",
+        "t₅: 78 to 90 % covered, two real posteriors with exponential tails 70 to 80 and 90 to 93 %; medians of errors stay",
+    )
 
     def explained(self) -> list[tuple[str, Any, str, str]]:
         """(name, value, what it is for, what measurement set it) of each number."""

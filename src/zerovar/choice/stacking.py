@@ -4,6 +4,7 @@ No one family wins everywhere, and errors of good ones partly cancel. The simple
 stack is taken instead of it, so that nothing rich is used without need.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,10 +16,11 @@ from ..std_errors import ROUNDING, Series, batch_sums, relative_uncertainty, sta
 from ..task import Task
 from .policy import Policy
 
+_NEARLY_ALL = 0.999  # of a stack, from which a candidate is the answer
 _SUM_TO_ONE = 1e4  # the weight of that condition among the rows of a least-squares problem
 _CHOSEN = "the best of several was chosen on the same draws: the upper standard error"
 _BIAS = "the candidates' own estimate of their bias"
-_DISTANCE = "half the distance from the plain mean, which is more than both errors explain"
+_DISAGREEMENT = "another candidate is further away than both errors explain"
 
 
 class CandidateAnswer(NamedTuple):
@@ -60,21 +62,43 @@ def stacked(task: Task, contenders: Sequence[CandidateAnswer], policy: Policy) -
         few = "its variance rests on a handful of draws: too few to learn from"
         reasons[j] = few if rare[j] else "nothing helps once autocorrelation is counted"
     value = np.sum(weights * found, axis=0)
-    gap = np.abs(value - plain.value)
-    suspect = gap > policy.suspect * np.hypot(error, errors[0])
-    bounds = _bounds(task, series, weights[0] < 1, error, np.where(suspect, gap / 2, 0.0))
-    return Stack(Answer(value, series, plain.stats, bounds, left_out=True, residuals=in_a_mean), weights, errors, reasons)
+    answer = Answer(
+        value, series, plain.stats, _bounds(task, series, weights[0] < 1, error), left_out=True, residuals=in_a_mean
+    )
+    apart = _disagreement(task, answer, contenders, weights, policy)
+    answer = dataclasses.replace(answer, bounds=(*answer.bounds, ErrorBound(np.minimum(apart, errors[0]), _DISAGREEMENT)))
+    from_plain = np.abs(value - plain.value) / np.hypot(error, errors[0])
+    return Stack(answer.with_distance(plain, from_plain, policy.suspect), weights, errors, reasons)
 
 
-def _bounds(
-    task: Task, series: Series, helped: Bool[np.ndarray, " q"], error: np.ndarray, distance: np.ndarray
-) -> tuple[ErrorBound, ...]:
+def _disagreement(
+    task: Task, answer: Answer, contenders: Sequence[CandidateAnswer], weights: np.ndarray, policy: Policy
+) -> Float64[np.ndarray, " q"]:
+    """The error of the answer as many times larger as another candidate is joint errors away from it, if that is many.
+
+    Fits that extrapolate in different ways differ where few draws are, and no scatter over the draws shows that.
+    """
+    error = _with_bias(answer, task.scale)
+    distance = np.zeros_like(error)
+    for k, (_, _, other) in enumerate(contenders[1:], 1):
+        away = np.abs(other.value - answer.value) / np.hypot(_with_bias(other, task.scale), error)
+        distance = np.where((weights[k] < _NEARLY_ALL) & (weights[0] < 1), np.maximum(distance, away), distance)
+    return np.where(distance > policy.apart_in_errors, distance * error, 0.0)
+
+
+def _with_bias(answer: Answer, scale: np.ndarray) -> Float64[np.ndarray, " q"]:
+    """By scatter, bounds, bias, and scatter if every draw counts alike."""
+    bias = np.abs(answer.influences.mean(axis=(0, 1)))
+    return np.maximum.reduce([answer.std_error(scale)[0], bias, standard_error(answer.in_a_mean, 0 * scale)])
+
+
+def _bounds(task: Task, series: Series, helped: Bool[np.ndarray, " q"], error: np.ndarray) -> tuple[ErrorBound, ...]:
     """The best of several is chosen on the same draws, and an error that a few of them carry is itself uncertain: its upper
     standard error is what is reported."""
     doubt = relative_uncertainty(batch_sums(series, task.autocorrelation))
     upper = np.sqrt(1 + doubt * helped)
     bias = np.abs(series.mean(axis=(0, 1)))
-    return ErrorBound(upper * error, _CHOSEN), ErrorBound(upper * bias, _BIAS), ErrorBound(distance, _DISTANCE)
+    return ErrorBound(upper * error, _CHOSEN), ErrorBound(upper * bias, _BIAS)
 
 
 def _weighed(

@@ -37,7 +37,7 @@ from ..solvers.exact.moments import Solved, solve
 from ..solvers.terms import Term, arranged
 from ..splits import Contiguous, Split, cross_fit
 from ..std_errors import influences_on_mean, standard_error
-from ..tails import pareto_k
+from ..tails import heaviness
 from .arrays import Chunks, Pilot
 from .rows import Function, View
 from .sums import PassPlan, Sums, sums_over
@@ -107,7 +107,8 @@ def estimate_chunked(
     cautions.scores(check(sample))
     plain, r_hat = series.plain.rescaled(centre, unit), series.r_hats(fits.sums)
     of_pilot = influences_on_mean(sample.by_chain(pilot.values), sample.probabilities)[1]
-    extremes = (fits.sums.low, fits.sums.high, pilot.events, pareto_k(of_pilot))
+    tail = heaviness(of_pilot, sample.points(), float(len(sample)), weighted=sample.weights is not None)
+    extremes = (fits.sums.low, fits.sums.high, pilot.events, tail)
     evidence = Evidence(pilot.names, plain, *extremes, chains, length, *series.slowest(fits.sums), r_hat, unit="batch")
     answer = dataclasses.replace(answer.rescaled(centre, unit), stats=answer.stats | told, family=family)
     shape = {"chains": chains, "draws": length, "dimensions": d, "standardise": standardise, "seed": seed}

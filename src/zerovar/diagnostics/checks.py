@@ -20,6 +20,7 @@ from ..errors import listed
 from ..points import Points, Standardisation
 from ..sample import Posterior, Sample, coordinate
 from ..std_errors import autocorrelation_time, some_columns
+from ..tails import heavy_scores
 
 _BATCHES = 30
 _WEIGHTED_BATCHES = 12  # unequal weights leave fewer draws a batch that count, and means further from normal
@@ -28,12 +29,16 @@ _ENOUGH_BATCHES = 8
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """What `check` found. `ok` is the verdict, `diagnosis` the probable cause in words, `details` the entries that failed."""
+    """What `check` found. `ok` is the verdict, `diagnosis` the probable cause in words, `details` the entries that failed.
+
+    `untested` are coordinates whose scores have tails so heavy that their means may not exist, whatever the scores are of.
+    """
 
     ok: bool
     diagnosis: str
     details: tuple[str, ...]
     p_value: float
+    untested: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         verdict = "The scores agree with the draws" if self.ok else "The scores do not agree with the draws"
@@ -42,6 +47,11 @@ class Check:
                 f"{verdict} (smallest p-value {self.p_value:.2g}).",
                 *([self.diagnosis] if self.diagnosis else []),
                 *self.details,
+                *(
+                    [f"Not tested, for the heavy tails of their scores: {listed(list(self.untested))}."]
+                    if self.untested
+                    else []
+                ),
             ]
         )
 
@@ -53,6 +63,16 @@ def check(sample: Sample | Posterior, level: float = 0.001) -> Check:
         raise ValueError(f"sample must be a zv.Sample(draws, scores) or a Posterior; got {type(sample).__name__}")
     if not 0 < level < 1:
         raise ValueError(f"level must lie strictly between 0 and 1; got {level!r}")
+    heavy = heavy_scores(sample.by_chain(sample.scores))
+    if not heavy.any():
+        return _tested(sample, level)
+    untested = tuple(coordinate(sample.names, j) for j in np.flatnonzero(heavy))
+    if heavy.all():
+        return Check(True, "Nothing can be said of these scores.", (), 1.0, untested)
+    return dataclasses.replace(_tested(sample.along(~heavy), level), untested=untested)
+
+
+def _tested(sample: Sample, level: float) -> Check:
     data = _Data.of(sample)
     found, early = _identities(data), _beginning(data)
     smallest = min(1.0, 2 * min(found.adjusted, early))
