@@ -48,11 +48,11 @@ def from_numpyro(
     # NumPyro keeps the arguments of the last run; they are not public, so explicit ones win.
     args = getattr(mcmc, "_args", ()) if args is None else args
     kwargs = getattr(mcmc, "_kwargs", {}) if kwargs is None else dict(kwargs)
-    model = handlers.seed(model, rng_seed=0)  # as NUTS does, for models with random parts of their own
+    unseeded, model = model, handlers.seed(model, rng_seed=0)  # as NUTS does, for models with random parts of their own
     discrete: list[str] = []
 
     def look() -> None:
-        trace = handlers.trace(model).get_trace(*args, **kwargs)
+        trace = handlers.trace(handlers.seed(unseeded, rng_seed=0)).get_trace(*args, **kwargs)  # a key of its own
         hidden = {name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
         discrete.extend(name for name, site in hidden.items() if site["fn"].support.is_discrete)
 

@@ -110,7 +110,7 @@ class PreparedIterativeDual(Prepared):
             first = solve_triangular(self._triangle, np.eye(len(self._triangle))[0], trans=1)
             signs = padded_rows(rng.choice([-1.0, 1.0], (n, 1)), self._size)
             noise = jax.device_put(np.float64(ridge))
-            inverse, left = preconditioner(gram, *map(jax.device_put, (centres, orders)), block, noise)
+            inverse, left = preconditioner(gram, jax.device_put(centres), jax.device_put(orders), block, noise)
             self._system = Bordered(gram, inverse, padded_rows(orthonormal, self._size), noise)
             self._start = _started(self._system, jax.device_put(first), signs)
         self._prepared = self.result

@@ -83,8 +83,8 @@ class PreparedIterativePrimal(Prepared):
             points = padded_points(problem.points.x, problem.points.s, self._root[:, 0], self._size)
             squares = _mean_squares(family, problem.points.x[some], problem.points.s[some], problem.points.probabilities[some])
             whole = np.asarray(squares) + penalty
-            vectors = map(jax.device_put, (np.zeros(len(penalty)), penalty, np.where(whole > 0, whole, 1.0)))
-            system = Normal(family, points, *vectors, tile, mesh)
+            zeros, held_back, diagonal = map(jax.device_put, (0 * penalty, penalty, np.where(whole > 0, whole, 1.0)))
+            system = Normal(family, points, zeros, held_back, diagonal, tile, mesh)
             means = jax.device_put(np.asarray(system.transpose(points.root))[:, 0])
             self._system = eqx.tree_at(lambda found: found.means, system, means)
         self.stats = FitStats("primal by conjugate gradients", len(penalty), counts_terms=True) | {"ridge": problem.ridge}
