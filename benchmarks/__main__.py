@@ -1,4 +1,4 @@
-"""python -m benchmarks [exact | sgd | automatic | adapters | scale | peers | stream | device | all] [--quick]."""
+"""python -m benchmarks [exact | sgd | automatic | calibration | adapters | scale | peers | stream | device | all] [--quick]."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import zerovar as zv
 from zerovar.choice import Policy
 
-from . import adapters, automatic, device, exact, growth, peers, scale, sgd, stream
+from . import adapters, automatic, calibration, device, exact, growth, peers, scale, sgd, stream
 from .harness import Row, print_table, show, show_slopes, write
 
 
@@ -62,6 +62,16 @@ def run_automatic(quick: bool, data: Path | None, policy: Policy) -> dict[str, A
     results["times"] = automatic.times(quick)
     show("The one call against an n × n eigendecomposition", results["times"], "floor")
     return results
+
+
+def run_calibration(quick: bool, data: Path | None, out: Path) -> dict[str, Any]:
+    """Standard errors against known means; what the candidates answer is kept, and a run that is stopped goes on."""
+    if quick:
+        return {"calibration": calibration.run(out / "calibration", 60, 1, only=("t3",))}
+    return {
+        f"{n} draws": calibration.run(out / "calibration", n, count, n // 500 or 1, data)
+        for n, count in ((400, 100), (2000, 40))
+    }
 
 
 def run_sgd(quick: bool) -> dict[str, Any]:
@@ -240,7 +250,7 @@ def main() -> None:
     parser.add_argument(
         "what",
         nargs="?",
-        choices=("exact", "sgd", "automatic", "adapters", "scale", "peers", "stream", "device", "all"),
+        choices=("exact", "sgd", "automatic", "calibration", "adapters", "scale", "peers", "stream", "device", "all"),
         default="all",
         help="default: %(default)s",
     )
@@ -262,6 +272,7 @@ def main() -> None:
         return run_automatic(quick, options.data, policy)
 
     runs = {"exact": run_exact, "sgd": run_sgd, "automatic": run_choice, "adapters": run_adapters, "scale": run_scale}
+    runs |= {"calibration": lambda quick: run_calibration(quick, options.data, options.out)}
     runs |= {"peers": lambda quick: run_peers(quick, options.out), "stream": run_stream, "device": run_device}
     for name, run in runs.items():
         if options.what in (name, "all"):

@@ -1,6 +1,6 @@
 """Are the errors of the default call right where tails are long? Known means, and rules tried on kept answers.
 
-python -m benchmarks.calibration FOLDER [--draws 400] [--replicates 30] [--data ../shared] [--only t5 pdb]
+python -m benchmarks.calibration FOLDER [--draws 400] [--replicates 30] [--data ../shared/data] [--only t5 pdb]
 
 Candidates take nearly all the time, and rules for errors none. So what the candidates answer is kept in FOLDER, one file a
 replicate, and a run that is stopped goes on where it was. The table is then made by the rule that is in the code now.
@@ -13,7 +13,7 @@ import json
 import os
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -169,7 +169,7 @@ def draws_of(target: str, n: int, replicate: int, data: Path | None) -> Draws:
     if target in TARGETS:
         return TARGETS[target](np.random.default_rng([zlib.crc32(target.encode()), n, replicate]), n)
     assert data is not None
-    folder = next(path.parent for path in sorted(data.glob(f"data/*/{target}.npz")))
+    folder = next(path.parent for path in sorted(data.glob(f"*/{target}.npz")))
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))[target]
     with np.load(folder / f"{target}.npz") as chains:
         count, length = chains["x"].shape[:2]
@@ -267,27 +267,22 @@ def row(some: Judged) -> list[str]:
     return [str(z.size), *(f"{number:.3g}" for number in numbers), *(f"{share:.0%}" for share in shares)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--draws", type=int, default=400, help="of each replicate of the constructed targets")
-    parser.add_argument("--replicates", type=int, default=30)
-    parser.add_argument("--chains", type=int, default=1, help="of a posterior, for each replicate")
-    parser.add_argument("--data", type=Path, help="a folder with data/*/truth.json; ten chains of each posterior are used")
-    parser.add_argument("--only", nargs="+", default=[""], help="targets whose names begin so")
-    options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    sizes = {target: (options.draws, options.replicates) for target in TARGETS}
-    if options.data is not None:
-        for truth in sorted(options.data.glob("data/*/truth.json")):
-            sizes |= dict.fromkeys(json.loads(truth.read_text(encoding="utf-8")), (1000 * options.chains, 10))
+def run(
+    folder: Path, draws: int, replicates: int, chains: int = 1, data: Path | None = None, only: Sequence[str] = ("",)
+) -> dict[str, list[str]]:
+    """Print the table and return its rows: constructed targets of so many draws, so many chains of the posteriors in `data`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = {target: (draws, replicates) for target in TARGETS}
+    for truth in sorted(data.glob("*/truth.json")) if data is not None else ():
+        sizes |= dict.fromkeys(json.loads(truth.read_text(encoding="utf-8")), (1000 * chains, 10))
     jobs = {
-        target: [(options.folder / f"{target}-{n}-{k}.npz".replace("/", "_"), target, n, k, options.data) for k in range(count)]
+        target: [(folder / f"{target}-{n}-{k}.npz".replace("/", "_"), target, n, k, data) for k in range(count)]
         for target, (n, count) in sizes.items()
-        if target.startswith(tuple(options.only))
+        if target.startswith(tuple(only))
     }
     every = sorted((job for some in jobs.values() for job in some), key=lambda job: job[3])
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    rows = {}
     with get_context("spawn").Pool() as pool:
         for _ in pool.imap_unordered(record, every):
             pass
@@ -296,8 +291,21 @@ def main() -> None:
             found = Judged(*map(np.array, zip(*pool.map(judged, some), strict=True)))
             names = draws_of(target, *some[0][2:]).names if target in TARGETS else ("all",)
             for j, name in enumerate(names):
-                part = found if len(names) == 1 else Judged(*(each[:, j : j + 1] for each in found))
-                print(f"{target + ': ' + name:38s}" + "".join(f"{cell:>12s}" for cell in row(part)))
+                label, part = f"{target}: {name}", Judged(*(each[:, j : j + 1] for each in found))
+                rows[label] = row(found if len(names) == 1 else part)
+                print(f"{label:38s}" + "".join(f"{cell:>12s}" for cell in rows[label]))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--draws", type=int, default=400, help="of each replicate of the constructed targets")
+    parser.add_argument("--replicates", type=int, default=30)
+    parser.add_argument("--chains", type=int, default=1, help="of a posterior, for each replicate")
+    parser.add_argument("--data", type=Path, help="a folder with */truth.json; ten chains of each posterior are used")
+    parser.add_argument("--only", nargs="+", default=[""], help="targets whose names begin so")
+    run(**vars(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ python -m benchmarks.hierarchies FOLDER [--chains 20] [--draws 1000]
 
 Groups have effects θ ~ N(μ, τ²), and τ has positive density at zero. The score of a centred effect is then about ε/τ, whose
 mean does not exist. NUTS moves in the non-centred form z = (θ − μ)/τ; draws are mapped, and scores are those of the centred
-log density. Means are those of a run a few hundred times as long. FOLDER/data/hierarchies gets a file of chains for each model
+log density. Means are those of a run a few hundred times as long. FOLDER/hierarchies gets a file of chains for each model
 and truth.json.
 """
 
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=200, help="draws behind the means, in chains")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    folder = options.folder / "data" / "hierarchies"
+    folder = options.folder / "hierarchies"
     folder.mkdir(parents=True, exist_ok=True)
     length = options.draws * (1 + options.times // options.chains)
     with get_context("spawn").Pool() as pool:

@@ -461,6 +461,7 @@ REPEATED = [
     ("docs/choosing.md", "After the budget of # s", [zv.Automatic().budget]),
     ("docs/choosing.md", "further than # joint standard errors", [POLICY.far]),
     ("docs/choosing.md", "An answer further than # from it", [POLICY.suspect]),
+    ("docs/choosing.md", "more than # joint errors from the answer", [POLICY.apart_in_errors]),
     (
         "docs/choosing.md",
         "several draws a term: # at the least, # for a slow chain",
