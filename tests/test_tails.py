@@ -88,6 +88,14 @@ def test_scores_tell_the_shape_of_a_tail(case):
     assert np.isnan(growth_by_scores(deviations, wrong)[0])
 
 
+def test_few_draws_whose_median_is_an_extreme_have_no_shape():
+    """Of 41 draws the 21st largest is the median, at no distance from itself."""
+    x = np.random.default_rng(0).normal(size=41)
+    points = Points(x[:, None], -x[:, None], np.full(41, 1 / 41))
+    above = x - np.median(x) + 1  # all that count are on the longer side
+    assert np.isnan(growth_by_scores(np.where(x < np.median(x), 0.0, above)[None, :, None], points)[0])
+
+
 def hierarchy(rng, n, spread=None):
     """log τ and centred effects θ ~ N(0, τ²), with τ half-normal, so that E 1/τ is infinite, or log τ ~ N(0, spread²)."""
     tau = np.abs(rng.normal(size=n)) if spread is None else np.exp(spread * rng.normal(size=n))

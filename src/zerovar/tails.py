@@ -70,7 +70,7 @@ def _growth(deviations: np.ndarray, points: Points, centre: np.ndarray) -> float
     order = np.arange(len(rows)) - _EXTREMES
     agreement = order @ rank / (order @ order)  # Spearman's correlation of size with distance, by coordinate
     j = int(agreement.argmax())
-    if agreement[j] < _ORDERED:
+    if agreement[j] < _ORDERED or not np.abs(away[:, j]).min() > 0:  # few draws, and the median is among the outermost
         return np.nan
     log_a = np.log(np.abs(away[:, j]))
     ga = -points.s[rows, j] * away[:, j]

@@ -101,12 +101,8 @@ def _light(task: Task, skipped: list[str]) -> Task | None:
         return task
     names = listed([coordinate(sample.names, j) for j in np.flatnonzero(heavy)])
     skipped.append(f"control variates along {names}: their scores have tails so heavy that Stein's identity may fail")
-    light = None if heavy.all() else task.along(~heavy)
-    return light if light is not None and _distinct(light) == _distinct(task) else None
-
-
-def _distinct(task: Task) -> int:
-    return len(distinct(task.sample.draws)[0])
+    told_apart = not heavy.all() and len(distinct(sample.draws[:, ~heavy])[0]) == len(task.draws.distinct)
+    return task.along(~heavy) if told_apart else None
 
 
 def _built_in(task: Task, options: Automatic, deadline: float) -> list[Candidate]:
