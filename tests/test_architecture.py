@@ -24,7 +24,7 @@ ORDER = {
     "solvers/training": "schedules windows batch_order whitening coordinates loop batch_schedule driver trainer dual solver",
     "tuning": "criteria descent grid tuned",
     "diagnostics": "checks cautions",
-    "choice": "policy defaults candidates selection stacking automatic",
+    "choice": "policy defaults candidates race selection stacking automatic",
     "output": "formatting record plots report estimates frames",
     "chunked": "arrays rows sums windows estimate",
     "adapters": "base chunks log_density arviz blackjax numpyro pymc stan recognition files",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
 from ..families import Family, LinearFamily
@@ -23,7 +23,7 @@ from ..objectives import LeastSquares, Ridge
 from ..points import FittingDraws, Points
 from ..solvers.algebra.threads import one_thread
 from ..solvers.algebra.tiles import feature_matrix, gram_matrix, gram_slopes
-from .criteria import Differentiable, Square, SteinGp, Values
+from .criteria import Differentiable, MarginalLikelihood, Square, SteinGp, Values
 
 _EPS = np.finfo(np.float64).eps
 _FARTHEST = np.log(30.0)  # how far a scale may move from where it starts
@@ -132,6 +132,20 @@ class Descent:
         strength = level * mean_diagonal(penalised, self.points) / size
         return Tuned(family, LeastSquares(Ridge(strength)), end.loss, used + end.evaluations)
 
+    def learnable(self) -> Bool[np.ndarray, " q"]:
+        """The integrands of which the family explains something where it stands: a likelihood that is best with a ridge as
+        large as the Gram takes them for noise. All of them, if there are no others."""
+        position = np.concatenate([[0.0], self._flat()[0]])
+        gram = gram_matrix(penalised_part(self._at(position[1:])), self.points.x, self.points.s)
+        losses = np.full((len(_FIRST_RIDGES), self.values.shape[1]), _FAILED)
+        varying = np.ptp(self.values, axis=0) > 0
+        for i, ridge in enumerate(_FIRST_RIDGES):
+            gp = SteinGp.of(gram.copy(), self._noise(gram, ridge), self.border, self.values[:, varying])
+            if gp is not None:
+                losses[i, varying] = MarginalLikelihood().losses(gp)
+        found = varying & (losses.argmin(axis=0) < len(_FIRST_RIDGES) - 1)
+        return found if found.any() else varying
+
     def _first_ridge(self, position: np.ndarray, values: Values, criterion: Differentiable) -> float:
         """The best of a few: a family that interpolates does not feel a small ridge, so that no descent would leave it."""
         gram = gram_matrix(penalised_part(self._at(position[1:])), self.points.x, self.points.s)
@@ -153,12 +167,14 @@ class Descent:
 
     def _evaluated(self, gram: Square, ridge: float, values: Values, criterion: Differentiable) -> tuple[float, Square | None]:
         """The loss and its derivative in A, in the memory of the Gram; None where A cannot be factorised."""
-        noise = (ridge + floor(self.draws)) * gram.diagonal().mean() * self._noise_shape
-        gp = SteinGp.of(gram, noise, self.border, values)
+        gp = SteinGp.of(gram, self._noise(gram, ridge), self.border, values)
         if gp is None:
             return _FAILED, None
         loss, slope = criterion.measure(gp, self.points.probabilities)
         return (loss, slope) if np.isfinite(loss) else (_FAILED, None)
+
+    def _noise(self, gram: Square, ridge: float) -> Float64[np.ndarray, " m"]:
+        return (ridge + floor(self.draws)) * gram.diagonal().mean() * self._noise_shape
 
     @property
     def _noise_shape(self) -> Float64[np.ndarray, " m"]:
