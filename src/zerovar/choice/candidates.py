@@ -126,12 +126,13 @@ def rivals(d: int, policy: Policy) -> list[Rival]:
     cubic = Polynomial(3, weight=policy.degree_weights)
     scale = max(3.0, np.sqrt(d))
     slow = Kernel(kernels.InverseMultiquadric(scale), weight=scale**2 / d)
-    found = [Rival("Polynomial(3) + anisotropic IMQ", Sum((cubic, Anisotropic(slow))))]
+    found = [
+        Rival("Polynomial(3) + anisotropic IMQ", Sum((cubic, Anisotropic(slow)))),
+        Rival("anisotropic Polynomial(3) + IMQ", Anisotropic(Sum((cubic, slow)), mixing=True)),
+    ]
     if policy.thorough or d <= policy.kinks:
         smooth = Kernel(kernels.Gaussian(scale), 2, weight=(scale**2 / d) ** 2)
         found.append(Rival("Polynomial(3) + Gaussian", Sum((cubic, smooth))))
-    if policy.thorough or d > policy.kinks:
-        found.append(Rival("anisotropic Polynomial(3) + IMQ", Anisotropic(Sum((cubic, slow)), mixing=True)))
     if d <= policy.kinks:
         found.append(Rival("Polynomial(3) + Matérn", Sum((cubic, Kernel(kernels.Matern(2.5, 1.0)))), below=policy.smooth))
     elif d <= policy.separate:

@@ -61,8 +61,8 @@ class Policy:
     polishing_steps: int = _number(8, "evaluations of that", "4 lose a seventh of the gain, none a third")
     thorough: bool = _number(
         False,
-        "whether functions that are smoother than in few dimensions, or of mixed coordinates, are tuned in all",
-        "nine posteriors in more than three dimensions gain nothing by the former; one in 26 gains 25 times by the latter",
+        "whether smoother functions, which are tuned in few dimensions, are tuned in all",
+        "nine posteriors in more than three dimensions gain nothing by them",
     )
     dense: int = _number(5000, "draws up to which a kernel is fitted to all of them: memory and time")
     thinned: int = _number(4000, "draws that fit a kernel where there are more")
