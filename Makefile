@@ -7,6 +7,9 @@ STAMP := $(VENV)/.ready
 # pip would compile every module of every package, which takes longer than all else; Python compiles those that are imported
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
+# What Python compiles it keeps, whatever the shell says: else each of a hundred processes of the tests takes seconds to import
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: setup demo test whole lint docs pictures extras fuzz bench paper clean
 
 setup: $(STAMP)
