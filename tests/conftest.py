@@ -23,8 +23,11 @@ SURFACE = {
         "output",
         "tuning.tuned",
     ),
-    *(f"families.{name}" for name in ("anisotropic", "kernel", "network", "polynomial", "ridge_functions")),
-    *(f"solvers.{name}" for name in ("exact.centres", "exact.solver", "iterative.solver")),
+    *(
+        f"families.{name}"
+        for name in ("anisotropic", "kernel", "network", "polynomial", "ridge_functions", "sparse_polynomial")
+    ),
+    *(f"solvers.{name}" for name in ("exact.centres", "exact.solver", "iterative.solver", "screening.solver")),
     *(f"solvers.training.{name}" for name in ("schedules", "solver")),
 }
 
