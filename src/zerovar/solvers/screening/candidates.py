@@ -8,6 +8,7 @@ derivatives of P. So the sums of a residual r times all children of some parents
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -56,19 +57,31 @@ class Candidates:
         found /= self._pair_norms
         return self._shortest(found, [(j,) for j in range(self.dim)])
 
-    def pairs_with(self, some: list[int], residual: Residual) -> list[Product]:
-        """The same for pairs with one of some coordinates."""
-        r = self._counted(residual)
-        found = (self._x[some] * r) @ self._s.T + (self._s[some] * r) @ self._x.T
-        return self._shortest(np.abs(found) / self._pair_norms[some], [(j,) for j in some])
+    def pairs_with(self, some: list[list[int]], residuals: list[Residual]) -> list[list[Product]]:
+        """The same for pairs with one of some coordinates, for several residuals at once."""
+        every, r = np.concatenate(some), self._repeated(some, residuals)
+        found = (self._x[every] * r) @ self._s.T + (self._s[every] * r) @ self._x.T
+        return self._each(np.abs(found) / self._pair_norms[every], [[(j,) for j in own] for own in some])
 
-    def children(self, parents: list[Product], residual: Residual) -> list[Product]:
-        """Those children of some terms that correlate most with the residual."""
-        (u, v), r = self._made(parents), self._counted(residual)
-        if new := [k for k, parent in enumerate(parents) if parent not in self._norms]:
-            self._norms |= zip([parents[k] for k in new], self._norms_of(u[new], v[new]), strict=True)
-        found = np.abs((v * r) @ self._x.T + (u * r) @ self._s.T)
-        return self._shortest(found / np.stack([self._norms[parent] for parent in parents]), parents)
+    def children(self, parents: list[list[Product]], residuals: list[Residual]) -> list[list[Product]]:
+        """Those children of some terms that correlate most with a residual, for several residuals at once."""
+        every = [parent for own in parents for parent in own]
+        (u, v), r = self._made(every), self._repeated(parents, residuals)
+        if new := {parent: k for k, parent in enumerate(every) if parent not in self._norms}:
+            rows = [*new.values()]
+            self._norms |= zip(new, self._norms_of(u[rows], v[rows]), strict=True)
+        u *= r
+        v *= r
+        found = np.abs(v @ self._x.T + u @ self._s.T)
+        return self._each(found / np.stack([self._norms[parent] for parent in every]), parents)
+
+    def _each(self, found: np.ndarray, parents: list[list[Product]]) -> list[list[Product]]:
+        ends = np.cumsum([len(own) for own in parents])
+        return [self._shortest(part, own) for part, own in zip(np.split(found, ends[:-1]), parents, strict=True)]
+
+    def _repeated(self, some: list[Any], residuals: list[Residual]) -> np.ndarray:
+        """Each residual as often as there are entries for it."""
+        return np.repeat([self._counted(residual) for residual in residuals], [len(own) for own in some], axis=0)
 
     def _shortest(self, found: np.ndarray, parents: list[Product]) -> list[Product]:
         """The best of all children of these, each once; a pair may be there as a child of both."""

@@ -24,6 +24,7 @@ from .candidates import Candidates, Product
 _ROWS = 512  # of draws that terms are evaluated at together
 _PARENTS = 16  # of each kind whose children a later round looks at
 _TOGETHER = 32  # integrands that are fitted at once
+_EXPLORING = 2e10  # multiplications that the search among all pairs may take; other integrands then share what it found
 _DRAWS_PER_PRODUCT = 20
 _EXACT = 1e-20  # the share of an integrand's variance below which nothing is left to explain
 
@@ -119,16 +120,23 @@ class PreparedScreening(Prepared):
         means = self._root**2 @ values
         f = self._root[:, None] * (values - means)
         chosen: dict[int, _Chosen] = {}
-        groups = -(-f.shape[1] // _TOGETHER)
-        hubs: list[int] | None = None
-        for first in range(groups):  # integrands far apart, so that the first of them stand for all
-            some = np.arange(first, f.shape[1], groups)
-            found = self._group(f[:, some], hubs)
-            chosen |= zip(some.tolist(), found, strict=True)
-            if hubs is None:
-                often = collections.Counter(j for one in found for term in one.taken for j in term)
-                hubs = [j for j, _ in often.most_common(_PARENTS // 2)]
+        first, *others = self._groups(f.shape[1])
+        found = self._group(f[:, first], None)
+        often = collections.Counter(k for one in found for term in one.taken for k in term)
+        hubs = [k for k, _ in often.most_common(_PARENTS // 2)]
+        chosen |= zip(first.tolist(), found, strict=True)
+        for some in others:
+            chosen |= zip(some.tolist(), self._group(f[:, some], hubs), strict=True)
         return self._solution([chosen[j] for j in range(f.shape[1])], means)
+
+    def _groups(self, q: int) -> list[np.ndarray]:
+        """Integrands that are fitted together. The first of them are as many as all pairs are affordable for, and far apart,
+        so that they stand for the others."""
+        n, d = len(self._root), self._candidates.dim
+        explorers = int(np.clip(_EXPLORING / (n * d**2), 2, _TOGETHER))
+        first = np.unique(np.linspace(0, q - 1, min(explorers, q)).round().astype(int))
+        rest = np.setdiff1d(np.arange(q), first)
+        return [first, *np.array_split(rest, -(-len(rest) // _TOGETHER))] if len(rest) else [first]
 
     def _group(self, f: Values, hubs: list[int] | None) -> list[_Chosen]:
         """Rounds of screening and refitting. Without `hubs` the first looks at all pairs, with them at those with one of these,
@@ -136,14 +144,16 @@ class PreparedScreening(Prepared):
         fit, q = GroupFit(self._bases, self._features, f), f.shape[1]
         taken: list[list[Product]] = [[] for _ in range(q)]
         seen = [[] if hubs is None else self._strongest(fit.theta[j], hubs) for j in range(q)]
-        going = [j for j in range(q) if f[:, j].any()]
+        going = list(range(q))
         for _ in range(self._solver.rounds):
-            new: dict[int, list[Product]] = {}
-            for j in going:
-                if fit.residual[:, j] @ fit.residual[:, j] > _EXACT * (f[:, j] @ f[:, j]) and len(taken[j]) < self._most:
-                    offered, count = self._offered(fit, j, taken[j], seen[j])
-                    seen[j] = seen[j] or _members(offered)
-                    new[j] = self._standing_out(offered, fit.residual[:, j], count)[: self._most - len(taken[j])]
+            left, total = (np.sum(array**2, axis=0) for array in (fit.residual, f))
+            going = [j for j in going if left[j] > _EXACT * total[j] and len(taken[j]) < self._most]
+            residuals = {j: fit.residual[:, j] / self._root for j in going}
+            offered = self._offered(fit, residuals, taken, seen)
+            new = {}
+            for j, (terms, count) in offered.items():
+                seen[j] = seen[j] or _members(terms)
+                new[j] = self._standing_out(terms, residuals[j], count)[: self._most - len(taken[j])]
             going = [j for j, terms in new.items() if terms]
             if not going:
                 break
@@ -158,23 +168,34 @@ class PreparedScreening(Prepared):
         each = varying.reshape(-1, self._candidates.dim).max(axis=0) if len(theta) else np.zeros(0)
         return list(dict.fromkeys([*hubs, *np.argsort(-each, kind="stable")[: _PARENTS // 2].tolist()]))
 
-    def _offered(self, fit: GroupFit, j: int, taken: list[Product], seen: list[int]) -> tuple[list[Product], int]:
-        """Terms on the short lists, and of how many they are the best; `seen` are coordinates to look at pairs with."""
-        d, degree, size = self._candidates.dim, self._family.degree, fit.base[j].size
-        residual = fit.residual[:, j] / self._root
-        offered: list[Product] = [] if size else [(k,) for k in range(d)]
-        count = len(offered)
+    def _offered(
+        self, fit: GroupFit, residuals: dict[int, np.ndarray], taken: list[list[Product]], seen: list[list[int]]
+    ) -> dict[int, tuple[list[Product], int]]:
+        """For each of these integrands terms on the short lists, and of how many they are the best; `seen` are coordinates to
+        look at pairs with, all if there are none."""
+        d, degree = self._candidates.dim, self._family.degree
+        found: dict[int, list[Product]] = {j: [] if fit.base[j].size else [(k,) for k in range(d)] for j in residuals}
+        counts = {j: len(terms) for j, terms in found.items()}
         if degree >= 2:
-            some = list(dict.fromkeys([*_members(taken), *seen]))[:_PARENTS]
-            offered += self._candidates.pairs_with(some, residual) if seen else self._candidates.pairs(residual)
-            count += d * (d + 1) // 2
-        parents = [term for term in taken if 2 <= len(term) < degree]
-        parents += [(k, k) for k in _members(taken) if degree >= 3]
-        if parents := list(dict.fromkeys(parents))[:_PARENTS]:
-            offered += self._candidates.children(parents, residual)
-            count += len(parents) * d
-        known = set(taken)
-        return [term for term in dict.fromkeys(offered) if term not in known and not self._in_base(term, size)], count
+            some = {j: list(dict.fromkeys([*_members(taken[j]), *seen[j]]))[:_PARENTS] for j in residuals if seen[j]}
+            for j in residuals.keys() - some.keys():
+                found[j] += self._candidates.pairs(residuals[j])
+            if some:
+                short = self._candidates.pairs_with([*some.values()], [residuals[j] for j in some])
+                for j, terms in zip(some, short, strict=True):
+                    found[j] += terms
+            counts = {j: count + d * (d + 1) // 2 for j, count in counts.items()}
+        parents = {j: _parents(taken[j], degree) for j in residuals if _parents(taken[j], degree)}
+        if parents:
+            short = self._candidates.children([*parents.values()], [residuals[j] for j in parents])
+            for j, terms in zip(parents, short, strict=True):
+                found[j] += terms
+                counts[j] += len(parents[j]) * d
+        for j, terms in found.items():
+            found[j] = [
+                term for term in dict.fromkeys(terms) if term not in taken[j] and not self._in_base(term, fit.base[j].size)
+            ]
+        return {j: (terms, counts[j]) for j, terms in found.items()}
 
     def _in_base(self, term: Product, size: int) -> bool:
         """Whether a base of this size has it: linear terms are the first, squares the next."""
@@ -184,7 +205,7 @@ class PreparedScreening(Prepared):
         """Those whose correlation with the residual is more than the largest of `count` that chance would give."""
         if not offered:
             return []
-        sizes = self._candidates.significance(offered, residual / self._root)
+        sizes = self._candidates.significance(offered, residual)
         order = np.argsort(-sizes, kind="stable")[: self._solver.at_a_time]
         return [offered[k] for k in order if sizes[k] > math.sqrt(2 * math.log(max(count, 2)))]
 
@@ -229,6 +250,12 @@ class _Chosen(NamedTuple):
     theta: np.ndarray
     taken: list[Product]
     products: np.ndarray
+
+
+def _parents(taken: list[Product], degree: int) -> list[Product]:
+    """Terms whose children are looked at: those taken, and squares of their coordinates."""
+    found = [term for term in taken if 2 <= len(term) < degree] + [(k, k) for k in _members(taken) if degree >= 3]
+    return list(dict.fromkeys(found))[:_PARENTS]
 
 
 def _members(terms: list[Product]) -> list[int]:
