@@ -12,7 +12,20 @@ from jaxtyping import config, install_import_hook
 # messages under test are our own.
 SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 SURFACE = {
-    *("", "__main__", "cli", "estimation", "fitting", "integrands", "kernels", "objectives", "sample", "splits", "summaries"),
+    *(
+        "",
+        "__main__",
+        "cli",
+        "coordinates",
+        "estimation",
+        "fitting",
+        "integrands",
+        "kernels",
+        "objectives",
+        "sample",
+        "splits",
+        "summaries",
+    ),
     *(
         "adapters",
         "chunked.arrays",

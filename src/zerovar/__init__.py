@@ -11,6 +11,7 @@ from .adapters import (
     from_pymc,
 )
 from .choice import Automatic, Selection
+from .coordinates import Coordinates, Coupling
 from .diagnostics import Check, check
 from .errors import NumericalError, NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning
 from .estimation import estimate
@@ -49,6 +50,8 @@ __all__ = [
     "Automatic",
     "BasisFamily",
     "Check",
+    "Coordinates",
+    "Coupling",
     "CrossValidation",
     "DualSGD",
     "Estimate",
