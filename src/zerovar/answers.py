@@ -151,8 +151,8 @@ def _in_sample(task: Task, method: Method) -> Answer:
     """
     if method.family.sees_values:
         raise ValueError(
-            f"{method.family.describe()} chooses directions by the integrands at all fitting draws, so that in_sample() has no "
-            "honest standard error for it. Use split=cross_fit() or holdout()"
+            f"{method.family.describe()} chooses directions or terms by the integrands at all fitting draws, so that "
+            "in_sample() has no honest standard error for it. Use split=cross_fit() or holdout()"
         )
     fitted = fitted_to(task.draws, task.values, method, task.seed, task.sample)
     slow = task.autocorrelation >= INDEPENDENT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -149,6 +149,7 @@ class Posterior:
     draws, scores: (chain, draw, d), both on the unconstrained scale, the Jacobian of the transformation in the log density.
     values: name → (chain, draw), the quantities of interest on their natural scale; None for the draws themselves.
     names: of the d coordinates of the draws, for messages. log_weights: unnormalised log importance weights, (chain, draw).
+    coordinates: name → `Coordinates` in which the same draws may do better: `posterior.coordinates[name](posterior)`.
     Arrays are NumPy's, or Dask's where they stay on disk.
     """
 
@@ -157,6 +158,7 @@ class Posterior:
     values: Any
     names: tuple[str, ...] | None = None
     log_weights: Any = None
+    coordinates: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         weighted = "" if self.log_weights is None else ", weighted"

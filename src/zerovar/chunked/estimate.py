@@ -32,7 +32,7 @@ from ..fitting import interrupted, must_have_solved
 from ..objectives import LeastSquares, Objective, Ridge, Variance
 from ..output import Estimate
 from ..points import FittingDraws, Points
-from ..solvers import SGD, Exact, FitStats, Result, Solver
+from ..solvers import SGD, Exact, FitStats, Result, Screening, Solver
 from ..solvers.exact.moments import Solved, solve
 from ..solvers.terms import Term, arranged
 from ..splits import Contiguous, Split, cross_fit
@@ -72,7 +72,8 @@ def estimate_chunked(
     asked = (family, objective, solver, split)
     objective = LeastSquares() if objective is None else objective
     split = cross_fit() if split is None else _checked_split(split)
-    if solver is None:
+    screening = solver if isinstance(solver, Screening) else Screening() if solver is None else None
+    if solver is None or isinstance(solver, Screening):
         solver = SGD() if isinstance(family, Family) and not isinstance(family, LinearFamily) else Exact()
     solver = _checked_solver(solver, objective)
     chunks = Chunks.of(draws, scores, values, log_weights)
@@ -93,7 +94,10 @@ def estimate_chunked(
     function = None if chunks.function is None else Function(uuid.uuid4().hex, chunks.function)
     view = View(standardisation, function, list(chunks.value_blocks), centre, unit, pilot.log_weight, parts)
     edges = _batches(parts, chains)
-    work = _Work(chunks, view, edges, fitting, pilot, points, family.resolve(points.x, pilot.values), objective, seed)
+    resolved = family.resolve(points.x, pilot.values)
+    if screening is not None and resolved.chooses_terms:
+        resolved = screening.chosen(resolved, objective, points, (pilot.values - centre) / unit)
+    work = _Work(chunks, view, edges, fitting, pilot, points, resolved, objective, seed)
     prepared = time.perf_counter()
 
     fits = _trained(work, solver) if isinstance(solver, SGD) else _solved(work, solver)
