@@ -7,7 +7,7 @@ that left the draw, or its block of the chain, out; the answers are then stacked
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -17,8 +17,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from ..answers import Answer, plain_answer
 from ..errors import NumericalError, listed
 from ..families import Family
-from ..points import distinct
-from ..sample import coordinate
+from ..points import FittingDraws, distinct
+from ..sample import Sample, coordinate
 from ..tails import heavy_scores
 from ..task import Task
 from .candidates import AsGiven, candidates
@@ -28,6 +28,7 @@ from .selection import Selection
 from .stacking import CandidateAnswer, stacked
 
 _POLICY = Policy()
+Forms = Mapping[str, Callable[[Sample], Sample]]  # by name, the same draws in other coordinates
 EFFORTS = ("low", "normal", "high")
 
 
@@ -56,10 +57,10 @@ class Automatic:
         object.__setattr__(self, "also", also)
 
 
-def choose(task: Task, names: tuple[str, ...], options: Automatic) -> tuple[Answer, Selection]:
-    """The stacked answer, and how it came about."""
+def choose(task: Task, names: tuple[str, ...], options: Automatic, others: Forms | None = None) -> tuple[Answer, Selection]:
+    """The stacked answer, and how it came about; `others` are coordinates, by name, in which the draws may do better."""
     started = time.perf_counter()
-    contenders, skipped = tried(task, options)
+    contenders, skipped = tried(task, options, others)
     stack = stacked(task, contenders, options.policy)
     stats = contenders[0].answer.stats | {"form": "stack", "seconds": time.perf_counter() - started}
     labels = tuple(one.label for one in contenders)
@@ -67,35 +68,67 @@ def choose(task: Task, names: tuple[str, ...], options: Automatic) -> tuple[Answ
     return dataclasses.replace(stack.answer, stats=stats), selection
 
 
-def tried(task: Task, options: Automatic) -> tuple[list[CandidateAnswer], list[str]]:
+def tried(task: Task, options: Automatic, others: Forms | None = None) -> tuple[list[CandidateAnswer], list[str]]:
     """The answer of every candidate, the plain one first; and what was not tried, with the reason."""
     policy = options.policy.harder() if options.effort == "high" else options.policy
     plain = plain_answer(task)
     contenders, skipped = [CandidateAnswer("no control variate", True, plain)], list[str]()
     if not np.ptp(task.values, axis=0).any():
         return contenders, skipped
-    light = _light(task, skipped)
     low = options.effort == "low"
-    offered = [] if light is None else [(candidate, light) for candidate in candidates(light, policy)]
-    if low:
-        skipped += [f"{candidate.label}: not at low effort" for candidate, _ in offered if not candidate.simple]
-        offered = [pair for pair in offered if pair[0].simple]
-    # the user's families are of all coordinates
-    offered += [(AsGiven(family.describe(), family, simple=False), task) for family in options.also]
+    best = plain  # by each integrand's error so far
+    front, before = None, mean_squares(plain)
     with _shown(options.progress) as say:
-        for candidate, on in offered:
+        for name, form in _forms(task, others, skipped):
+            squares = mean_squares(plain)
+            for candidate in candidates(form, policy):
+                label = candidate.label + name
+                if low and not candidate.simple:
+                    skipped.append(f"{label}: not at low effort")
+                    continue
+                say(label)
+                columns = candidate.wanted(form, best, policy)
+                if not columns.any():
+                    skipped.append(f"{label}: nothing left for it to explain")
+                    continue
+                try:
+                    some = candidate.answer(form.only(np.flatnonzero(columns)), policy)
+                except NumericalError as error:
+                    skipped.append(str(error))
+                    continue
+                answer = _elsewhere(plain, some, columns)
+                contenders.append(CandidateAnswer(label, candidate.simple, answer if not columns.all() else some))
+                best = _better(best, answer)
+                squares = np.minimum(squares, mean_squares(answer))
+            if front is None or np.log(squares / before).mean() < 0:  # kernels are tuned where polynomials do best
+                front, before = (form, name), squares
+        for family in options.also:  # of all coordinates
+            candidate = AsGiven(family.describe(), family, simple=False)
             say(candidate.label)
-            try:
-                contenders.append(CandidateAnswer(candidate.label, candidate.simple, candidate.answer(on, policy)))
-            except NumericalError as error:
-                skipped.append(str(error))
-        if light is not None and low:
+            contenders.append(CandidateAnswer(candidate.label, False, candidate.answer(task, policy)))
+        if front is not None and low:
             skipped.append("tuned kernels: not at low effort")
-        elif light is not None:
-            squares = np.stack([mean_squares(one.answer) for one in contenders])
-            for label, some, columns in raced(light, squares[0], squares.min(axis=0), policy, say, skipped):
-                contenders.append(CandidateAnswer(label, False, _elsewhere(plain, some, columns)))
+        elif front is not None:
+            form, name = front
+            for label, some, columns in raced(form, mean_squares(plain), mean_squares(best), policy, say, skipped):
+                contenders.append(CandidateAnswer(label + name, False, _elsewhere(plain, some, columns)))
     return contenders, skipped
+
+
+def _forms(task: Task, others: Forms | None, skipped: list[str]) -> Iterator[tuple[str, Task]]:
+    """The task in its own coordinates and in others, without those whose scores have no mean; and what labels say of it."""
+    light = _light(task, skipped)
+    if light is not None:
+        yield "", light
+    for name, mapped in (others or {}).items():
+        try:
+            sample = mapped(task.sample)
+        except ValueError as error:
+            skipped.append(f"{name} coordinates: {error}")
+            continue
+        light = _light(dataclasses.replace(task, sample=sample, draws=FittingDraws(sample.points(), task.standardise)), skipped)
+        if light is not None:
+            yield f", {name}", light
 
 
 def _light(task: Task, skipped: list[str]) -> Task | None:
@@ -108,6 +141,15 @@ def _light(task: Task, skipped: list[str]) -> Task | None:
     skipped.append(f"control variates along {names}: their scores have tails so heavy that Stein's identity may fail")
     told_apart = not heavy.all() and len(distinct(sample.draws[:, ~heavy])[0]) == len(task.draws.distinct)
     return task.along(~heavy) if told_apart else None
+
+
+def _better(one: Answer, other: Answer) -> Answer:
+    """For each integrand the answer of less error."""
+    ahead = mean_squares(other) < mean_squares(one)
+    influences, residuals = (
+        np.where(ahead, b, a) for a, b in ((one.influences, other.influences), (one.in_a_mean, other.in_a_mean))
+    )
+    return dataclasses.replace(one, value=np.where(ahead, other.value, one.value), influences=influences, residuals=residuals)
 
 
 def _elsewhere(plain: Answer, some: Answer, columns: np.ndarray) -> Answer:

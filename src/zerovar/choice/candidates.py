@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool
 
 from .. import kernels
 from ..answers import Answer, answer_of, default_split, plain_answer
-from ..families import Anisotropic, Family, Kernel, LinearFamily, Polynomial, RidgeFunctions, Sum
+from ..families import Anisotropic, Family, Kernel, LinearFamily, Polynomial, RidgeFunctions, SparsePolynomial, Sum
 from ..fitting import Method
 from ..objectives import Objective, SpectralVariance
 from ..splits import OutOfFold, cross_fit
@@ -26,6 +27,10 @@ class Candidate(ABC):
 
     label: str
     simple: bool = False
+
+    def wanted(self, task: Task, best: Answer, policy: Policy) -> Bool[np.ndarray, " q"]:
+        """The integrands that it may help, where `best` is the answer of least error so far."""
+        return np.ones(task.values.shape[1], dtype=bool)
 
     @abstractmethod
     def answer(self, task: Task, policy: Policy) -> Answer:
@@ -55,6 +60,21 @@ class Directional(Candidate):
 
     label: str
     family: Family
+    degree: int
+
+    def wanted(self, task, best, policy):
+        """Those of which powers of the direction of steepest growth explain a part of what is left, by few terms each."""
+        x, s = task.draws.standardisation(mixing=True)(task.sample.draws, task.sample.scores)
+        left = best.in_a_mean.reshape(len(task), -1)
+        left = left - left.mean(axis=0)
+        directions = x.T @ (task.values - task.values.mean(axis=0))
+        directions /= np.maximum(np.linalg.norm(directions, axis=0), np.finfo(float).tiny)
+        t, score = x @ directions, s @ directions
+        powers = [k * (k - 1) * t ** (k - 2) + k * t ** (k - 1) * score for k in range(2, self.degree + 1)]
+        columns = np.stack([np.ones_like(t), *powers], axis=2).transpose(1, 0, 2)  # (q, n, terms)
+        bases = np.linalg.qr(columns)[0]
+        explained = np.sum(np.einsum("qnk,nq->qk", bases, left) ** 2, axis=1)
+        return explained > (1 - policy.bent) * np.sum(left**2, axis=0)
 
     def answer(self, task, policy):
         draws = min(int(len(task) / task.autocorrelation), policy.pilot)
@@ -114,10 +134,14 @@ def candidates(task: Task, policy: Policy) -> list[Candidate]:
     if task.autocorrelation >= policy.spectral_time and len(task) >= policy.spectral_length * task.sample.num_chains:
         low = [candidate for candidate in found if isinstance(candidate, AsGiven)][:2]
         found += [AsGiven(f"{one.label}, spectral variance", one.family, SpectralVariance()) for one in low]
-    if a_term * Polynomial(3).num_features(d) > task.effective and a_term * policy.at_a_time < task.effective:
+    if a_term * Polynomial(3).num_features(d) <= task.effective:
+        return found
+    # linear terms with a ridge where draws are few, so that there is no cliff between few and enough
+    found.append(AsGiven("SparsePolynomial(3)", SparsePolynomial(3)))
+    if a_term * policy.at_a_time < task.effective:
         degree = 4 if task.effective >= policy.quartic else 3
         bends = RidgeFunctions(Polynomial(degree, weight=(0.0, *(degree - 1) * (np.inf,))))
-        found.append(Directional(f"Polynomial(1) + RidgeFunctions(Polynomial({degree}))", Polynomial(1) + bends))
+        found.append(Directional(f"Polynomial(1) + RidgeFunctions(Polynomial({degree}))", Polynomial(1) + bends, degree))
     return found
 
 

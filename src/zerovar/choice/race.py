@@ -63,8 +63,11 @@ def raced(
     if task.effective < enough:
         skipped.append(f"tuned kernels: they need {enough} effective draws, and these are worth {task.effective:.0f}")
         return
+    if task.sample.dim > policy.kernel_dimensions:
+        skipped.append(f"tuned kernels: not in more than {policy.kernel_dimensions} dimensions")
+        return
     track = task if len(task) <= policy.few_enough else task.thinned(policy.pilot)[0]
-    runners = list[_Runner]()
+    runners, closed = list[_Runner](), best
     for rival in rivals(task.sample.dim, policy):
         columns = plain < np.minimum(rival.below, policy.done) * best
         if not columns.any():
@@ -83,7 +86,9 @@ def raced(
             say(f"{runner.rival.label}, on more draws")
             _polish(runner, track, policy)
     if track is not task:
-        runners = [_on_all(runner, task, say, policy) for runner in _winners(runners)]
+        won = [dataclasses.replace(one, columns=one.columns & (one.squares < closed)) for one in _winners(runners)]
+        skipped += [f"{one.rival.label} on all draws: no better on {len(track)}" for one in won if not one.columns.any()]
+        runners = [_on_all(runner, task, say, policy) for runner in won if runner.columns.any()]
     for runner in runners:
         yield runner.rival.label, runner.answer, runner.columns
 
