@@ -53,6 +53,19 @@ MAPS = {
 }
 
 
+def test_the_choice_tries_other_coordinates():
+    """In the shipped draws, of little data, the non-centred form wins; a map that fails is listed with its reason."""
+    whole = shipped(500)
+    draws, scores = whole.by_chain(whole.draws), whole.by_chain(whole.scores)
+    broken = zv.Coordinates(lambda x: jnp.log(x))
+    posterior = zv.Posterior(draws, scores, {"mu": draws[..., 0]}, coordinates={"centred": CENTRED, "broken": broken})
+    selection = zv.estimate(posterior, family=zv.Automatic("low")).selection
+    centred = np.array([label.endswith(", centred") for label in selection.candidates])
+    errors = selection.std_errors[:, 0]
+    assert errors[~centred].min() < 0.7 * errors[centred].min()
+    assert any(text.startswith("broken coordinates") for text in selection.skipped)
+
+
 @pytest.mark.parametrize("name", MAPS)
 def test_scores_are_those_of_the_transformed_log_density(name):
     x = np.random.default_rng(0).normal(size=(20, 3))
