@@ -23,7 +23,7 @@ ORDER = {
     "solvers/iterative": "products preconditioner conjugate shortest_residual stopping_rule primal dual solver",
     "solvers/training": "schedules windows batch_order whitening coordinates loop batch_schedule driver trainer dual solver",
     "tuning": "criteria descent grid tuned",
-    "diagnostics": "checks cautions",
+    "diagnostics": "identities layout outliers checks cautions",
     "choice": "policy defaults candidates selection stacking automatic",
     "output": "formatting record plots report estimates frames",
     "chunked": "arrays rows sums windows estimate",
