@@ -16,7 +16,7 @@ from ..errors import listed
 from ..sample import Posterior, Sample, coordinate
 from ..std_errors import autocorrelation_time, some_columns
 from ..tails import heavy_scores, heavy_weights, weights_shape
-from .identities import ENOUGH_BATCHES, Identities, Series, beginning, bent, by_chain, identities
+from .identities import ENOUGH_BATCHES, Identities, ScoredChains, beginning, bent, by_chain, identities
 from .layout import mislaid, without_resampling
 from .outliers import burn_in, outlying_scores
 
@@ -51,17 +51,14 @@ class Check:
     @property
     def verified(self) -> str:
         """How precisely, in words; nothing where scores were not tested."""
-        return "" if np.isnan(self.precision) else f"to {self.precision:.{0 if self.precision >= 0.01 else 1}%}"
+        return "" if np.isnan(self.precision) else f"to {100 * self.precision:.{0 if self.precision >= 0.01 else 1}f} %"
 
     def __str__(self) -> str:
-        how = (
-            f", verified {self.verified} in every coordinate that was tested"
-            if self.untested
-            else f", {self.verified} in every coordinate"
-        )
+        how = f", {self.verified} in every coordinate" if self.ok and self.verified else ""
+        how += " that was tested" if how and self.untested else ""
         return "\n".join(
             [
-                f"{self.finding}{how if self.ok and self.verified else ''} (smallest p-value {self.p_value:.2g}).",
+                f"{self.finding}{how} (smallest p-value {self.p_value:.2g}).",
                 *([self.diagnosis] if self.diagnosis else []),
                 *self.details,
                 *(
@@ -125,7 +122,7 @@ def _of_scores(sample: Sample, level: float) -> Check:
 
 
 def _tested(sample: Sample, level: float) -> Check:
-    series = Series.of(sample)
+    series = ScoredChains.of(sample)
     found, chains, early = identities(series), by_chain(series), beginning(series)
     smallest = min(1.0, 2 * found.adjusted, _SHARED * chains.min(), _SHARED * early)
     if smallest >= level:
@@ -148,11 +145,11 @@ def _tested(sample: Sample, level: float) -> Check:
     )
 
 
-def _diagnosis(sample: Sample, series: Series, found: Identities, early: float, level: float) -> str:
+def _diagnosis(sample: Sample, series: ScoredChains, found: Identities, early: float, level: float) -> str:
     """The most probable cause, from the most specific test to the least."""
     off, scaled = found.failing(level / 2)
 
-    def passes(other: Series) -> bool:
+    def passes(other: ScoredChains) -> bool:
         return 2 * identities(other).adjusted >= level
 
     if found.trace > 0 and passes(series.scaled(-1.0)):
@@ -191,7 +188,7 @@ def _diagnosis(sample: Sample, series: Series, found: Identities, early: float, 
 
 def _mends(sample: Sample, factor: np.ndarray, level: float) -> bool:
     """Whether scores divided by `factor` (d,) pass. Those of a constrained parameter may, by the linear identities alone."""
-    mended = Series.of(sample.with_scores(sample.scores / factor))
+    mended = ScoredChains.of(sample.with_scores(sample.scores / factor))
     return 2 * identities(mended).adjusted >= level and bent(mended, factor != 1) >= _BENT
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ..points import Points, Standardisation
+from ..points import DRAWS_PER_DIMENSION, Points, Standardisation
 from ..sample import Sample
 from ..std_errors import autocorrelation_time, some_columns
 
@@ -24,11 +24,11 @@ _TIMES = 5  # autocorrelation times in a batch, so that batch means are nearly i
 ENOUGH_BATCHES = 8
 _MIXED_BELOW = 300  # dimensions up to which all d² products are tested; beyond, that takes longer than all the rest
 
-Batches = Float64[np.ndarray, "b d"]
+BatchMeans = Float64[np.ndarray, "b d"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Series:
+class ScoredChains:
     """Draws about their mean and scores, raw (x, s) and standardised (z, t), all (chain, draw, d); weights n·p (chain, draw)
     where draws do not count alike; the longest autocorrelation time, and the length of batches."""
 
@@ -41,7 +41,7 @@ class Series:
     batch: int
 
     @staticmethod
-    def of(sample: Sample) -> Series:
+    def of(sample: Sample) -> ScoredChains:
         points, shape = sample.points(), sample.by_chain
         z, t = _standardised(sample, points)
         draws = len(sample) // sample.num_chains
@@ -55,7 +55,7 @@ class Series:
         batch = max(len(sample) // most, _SHORTEST, int(np.ceil(_TIMES * slowest)))
         batch = max(min(batch, draws, max(len(sample) // 4, 1)), 1)  # never fewer than four, if the chains are that long
         weights = None if sample.weights is None else shape(len(sample) * points.probabilities)
-        return Series(
+        return ScoredChains(
             shape(points.x - points.probabilities @ points.x), shape(points.s), shape(z), shape(t), weights, slowest, batch
         )
 
@@ -67,13 +67,13 @@ class Series:
     def num_batches(self) -> int:
         return self.num_chains * (self.x.shape[1] // self.batch)
 
-    def part(self, chains: np.ndarray | slice = slice(None), start: int = 0) -> Series:
+    def part(self, chains: np.ndarray | slice = slice(None), start: int = 0) -> ScoredChains:
         """Some of the chains, from a draw on."""
         x, s, z, t = (array[chains, start:] for array in (self.x, self.s, self.z, self.t))
         weights = None if self.weights is None else self.weights[chains, start:]
         return dataclasses.replace(self, x=x, s=s, z=z, t=t, weights=weights, batch=min(self.batch, x.shape[1]))
 
-    def scaled(self, factor: float) -> Series:
+    def scaled(self, factor: float) -> ScoredChains:
         """If the scores were these divided by `factor`."""
         return dataclasses.replace(self, s=self.s / factor, t=self.t / factor)
 
@@ -85,8 +85,10 @@ def _standardised(sample: Sample, points: Points) -> tuple[np.ndarray, np.ndarra
     more than a fraction of √n. There every other tenth of a chain is standardised by the tenths between them: long enough to be
     nearly independent, and short enough that a chain which is stuck for a while moves in both.
     """
-    if 16 * sample.dim**2 < len(sample):
-        return Standardisation.of(points)(points.x, points.s)
+    if len(sample) >= DRAWS_PER_DIMENSION * sample.dim:
+        whole = Standardisation.of(points)  # refuses draws without a density, however they are standardised
+        if 16 * sample.dim**2 < len(sample):
+            return whole(points.x, points.s)
     draws = len(sample) // sample.num_chains
     odd = np.tile(min(10, draws) * np.arange(draws) // draws % 2 == 1, sample.num_chains)
     z, t = np.empty_like(points.x), np.empty_like(points.s)
@@ -130,7 +132,7 @@ class Identities(NamedTuple):
         return self.mean_p < limit, np.minimum(self.raw_p, self.scale_p) < limit
 
 
-def identities(series: Series, mixed: bool = True) -> Identities:
+def identities(series: ScoredChains, mixed: bool = True) -> Identities:
     """Of all chains together; `mixed=False` leaves products of different coordinates out."""
     products = series.z * series.t + 1
     mean, raw, turned = (_Mean.of(array, series) for array in (series.s, series.x * series.s + 1, series.t))
@@ -154,12 +156,12 @@ def identities(series: Series, mixed: bool = True) -> Identities:
 class _Mean(NamedTuple):
     """What should have mean zero: its means over batches (b, d), and the least and the largest that one draw adds (d,)."""
 
-    batches: Batches
+    batches: BatchMeans
     low: np.ndarray
     high: np.ndarray
 
     @staticmethod
-    def of(array: Float64[np.ndarray, "chain draw d"], series: Series) -> _Mean:
+    def of(array: Float64[np.ndarray, "chain draw d"], series: ScoredChains) -> _Mean:
         if series.weights is not None:
             array = array * series.weights[:, :, None]
         cut = _cut(array, series.batch)
@@ -208,7 +210,7 @@ def _cut(array: np.ndarray, length: int) -> np.ndarray:
     return array[:, draws - count * length :].reshape(chains * count, length, *rest)
 
 
-def _mixed(series: Series) -> float:
+def _mixed(series: ScoredChains) -> float:
     """The smallest p-value of E[z_i t_j] = 0, i ≠ j, times the number of these: two sums of d² numbers, whatever n is."""
     z, t = _cut(series.z, series.batch), _cut(series.t, series.batch)
     weights = None if series.weights is None else _cut(series.weights, series.batch)
@@ -234,7 +236,7 @@ def tails(statistic: np.ndarray, freedom: int) -> np.ndarray:
     return 2 * stdtr(freedom, -statistic)
 
 
-def by_chain(series: Series) -> Float64[np.ndarray, " chain"]:
+def by_chain(series: ScoredChains) -> Float64[np.ndarray, " chain"]:
     """The smallest adjusted p-value of each chain by itself. Together, one wrong chain widens the scatter and hides in it."""
     if series.num_chains == 1 or series.x.shape[1] < ENOUGH_BATCHES * series.batch:
         return np.ones(series.num_chains)
@@ -242,7 +244,7 @@ def by_chain(series: Series) -> Float64[np.ndarray, " chain"]:
     return np.minimum(1.0, series.num_chains * np.array(found))
 
 
-def beginning(series: Series) -> float:
+def beginning(series: ScoredChains) -> float:
     """The smallest adjusted p-value that the first quarter of the chains meets the identities.
 
     Its batches are held against the scatter of the later ones: their own scatter grows with a drift and would hide it. Draws
@@ -263,7 +265,7 @@ def beginning(series: Series) -> float:
     return smallest
 
 
-def bent(series: Series, coordinates: np.ndarray) -> float:
+def bent(series: ScoredChains, coordinates: np.ndarray) -> float:
     """The smallest adjusted p-value that E[z² t] = −2 E[z] in these coordinates, of scores that pass the linear identities.
 
     Derivatives with respect to a constrained parameter can pass those, but for a factor, and not this one.

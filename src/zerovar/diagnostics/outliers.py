@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.special import gammaln
 
 from ..points import distinct
 from ..sample import Sample
@@ -25,6 +24,8 @@ _SHORTEST = 40  # draws of a chain that has a beginning
 
 def burn_in(sample: Sample, autocorrelation: float) -> tuple[float, int]:
     """The p-value that the first draws of the chains are like those after the first tenth, and the coordinate that tells."""
+    from scipy.special import gammaln  # imported when used, as others are that take long
+
     draws = len(sample) // sample.num_chains
     if draws < _SHORTEST:
         return 1.0, 0
