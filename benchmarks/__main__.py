@@ -1,4 +1,4 @@
-"""python -m benchmarks [exact | sgd | automatic | calibration | checks | adapters | scale | peers | stream | device] [--quick]."""
+"""python -m benchmarks [NAME] [--quick]: one of those below, or all of them."""
 
 from __future__ import annotations
 

@@ -66,9 +66,9 @@ def _where(columns: Matrix, asked: Bool[np.ndarray, " k"], rounded: Callable[[An
 
 
 def _shortened(column: np.ndarray, digits: int) -> np.ndarray:
-    """Rounded to so many significant digits, as text has them."""
+    """Rounded to so many significant digits, as text has them; itself where that is so but for the last bits."""
     exponent = np.floor(np.log10(np.where(column == 0, 1.0, np.abs(column))))
     power = digits - 1 - exponent
-    # a division by an exact power of ten is correctly rounded, as the reading of text is
     up, down = 10.0 ** np.clip(power, 0, 300), 10.0 ** np.clip(-power, 0, 300)
-    return np.rint(column / down * up) * down / up
+    short = np.rint(column / down * up) * down / up
+    return np.where(np.abs(short - column) <= 4 * np.finfo(float).eps * np.abs(column), column, short)
