@@ -251,8 +251,8 @@ def beginning(series: ScoredChains) -> float:
     with importance weights most often have no beginning.
     """
     draws = series.x.shape[1]
-    count = draws // 4 // series.batch
-    if not count or series.weights is not None:
+    count, skipped = draws // 4 // series.batch, draws % series.batch
+    if not count or series.num_batches < 2 * ENOUGH_BATCHES or series.weights is not None:
         return 1.0
     smallest = 1.0
     for array in (series.t, series.z * series.t + 1):
@@ -260,7 +260,8 @@ def beginning(series: ScoredChains) -> float:
         first = np.arange(len(batches)) % (draws // series.batch) < count  # of each chain
         late = batches[~first]
         error = late.std(axis=0, ddof=1) / np.sqrt(first.sum())
-        p = tails(np.abs(batches[first].mean(axis=0)) / np.maximum(error, np.finfo(float).tiny), len(late) - 1)
+        early = _Mean.of(array[:, skipped : skipped + count * series.batch], series).doubtless
+        p = tails(early / np.maximum(error, np.finfo(float).tiny), len(late) - 1)
         smallest = min(smallest, 2 * p.size * float(p.min()))
     return smallest
 

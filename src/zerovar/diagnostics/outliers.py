@@ -15,7 +15,10 @@ from jaxtyping import Float64
 from ..points import distinct
 from ..sample import Sample
 
-_TAIL = 20  # draws that tell how a tail grows
+_TAIL = 20  # draws that tell how a tail grows, where the first draws of some chains are looked at
+_LONG_TAIL = (
+    50  # and where many gaps in many coordinates are: with 20, two centred hierarchies in a hundred had outlying scores
+)
 _MOST = 20  # draws that may be called outlying, and no more than one in a hundred
 _APART = 3.0  # times the next: what is nearer harms no fit
 _LEAST_GROWTH = 0.05
@@ -33,7 +36,7 @@ def burn_in(sample: Sample, autocorrelation: float) -> tuple[float, int]:
     rest = x[:, draws // 10 :].reshape(-1, sample.dim)
     centre = np.median(rest, axis=0)
     top = _largest(np.abs(rest - centre), _TAIL)
-    growth = _growth(top, autocorrelation)
+    growth = _growth(top, _TAIL, autocorrelation)
     ratio = np.abs(x[:, 0] - centre) / np.where(top[0] > 0, top[0], np.inf)
     chance = max(autocorrelation, 1.0) / len(rest)
     logs = np.where(ratio > 1, np.log(chance) - np.log(np.maximum(ratio, 1)) / growth, 0.0)
@@ -63,12 +66,12 @@ def outlying_scores(sample: Sample, autocorrelation: float, level: float) -> Out
     most = min(_MOST, len(first) // 100)
     if most < 1:
         return None
-    top = _largest(size, most + _TAIL)  # (most + _TAIL + 1, d), falling
+    top = _largest(size, most + _LONG_TAIL)
     count = np.arange(1, most + 1)
     logs, apart = np.zeros((most, sample.dim)), np.zeros((most, sample.dim))
     for i in count:
         apart[i - 1] = np.log(top[i - 1] / np.maximum(top[i], np.finfo(float).tiny))
-        logs[i - 1] = -max(i / autocorrelation, 1.0) * apart[i - 1] / _growth(top[i:], autocorrelation)
+        logs[i - 1] = -max(i / autocorrelation, 1.0) * apart[i - 1] / _growth(top[i:], _LONG_TAIL, autocorrelation)
     smallest = np.where(apart > np.log(_APART), logs, 0.0)
     p = np.exp(smallest) * smallest.size
     if p.min() >= level:
@@ -87,9 +90,9 @@ def _largest(size: Float64[np.ndarray, "n d"], count: int) -> Float64[np.ndarray
     return -np.sort(np.partition(-size, count, axis=0)[: count + 1], axis=0)
 
 
-def _growth(falling: Float64[np.ndarray, "m d"], autocorrelation: float) -> Float64[np.ndarray, " d"]:
+def _growth(falling: Float64[np.ndarray, "m d"], tail: int, autocorrelation: float) -> Float64[np.ndarray, " d"]:
     """Hill's estimate from the first of them, and two of its standard errors more. Extremes of slow chains come in clusters."""
-    count = min(_TAIL, len(falling) - 1)
+    count = min(tail, len(falling) - 1)
     logs = np.log(np.maximum(falling[: count + 1], np.finfo(float).tiny))
     growth = np.mean(logs[:-1] - logs[-1], axis=0)
     return np.maximum(growth, _LEAST_GROWTH) * (1 + 2 * np.sqrt(np.sqrt(max(autocorrelation, 1.0)) / count))
