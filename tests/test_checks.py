@@ -11,7 +11,6 @@ import zerovar as zv
 from benchmarks.checks import EVENT_CASES, RIGHT, WRONG, checked, cost, events
 from zerovar.std_errors import autocorrelation_time, effective_size
 
-
 HARDEST = (
     "AR(0.9), d = 5",
     "AR(-0.9), d = 3, 400 draws",
