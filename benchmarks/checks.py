@@ -267,7 +267,12 @@ WRONG: dict[str, tuple[Maker, tuple[str, ...]]] = {
 
 
 def alarms(replicates: int, data: Path | None = None, only: str = "") -> list[Alarms]:
-    makers = {case: (maker, replicates) for case, maker in RIGHT.items() if only in case}
+    many = ("d = 100", "d = 300")  # take longer
+    makers = {
+        case: (maker, -(-replicates // 4) if case.endswith(many) else replicates)
+        for case, maker in RIGHT.items()
+        if only in case
+    }
     for file in sorted([*(data / "posteriors").glob("*.npz"), *(data / "tails").glob("*.npz")]) if data else []:
         makers[file.stem] = (four_of(file), min(replicates, 20))
     rows = []
