@@ -18,8 +18,8 @@ from ..points import DRAWS_PER_DIMENSION, Points, Standardisation
 from ..sample import Sample
 from ..std_errors import autocorrelation_time, some_columns
 
-_MOST_BATCHES, _SHORTEST = 100, 20  # draws in a batch, from which its mean is nearly normal
-_WEIGHTED_BATCHES = 30  # unequal weights leave fewer draws a batch that count
+_MOST_BATCHES, _SHORTEST = 100, 20  # draws in a batch, from which its mean is nearly normal; fewer if there are few
+_FEW_BATCHES = 30  # also with weights: unequal ones leave fewer draws a batch that count
 _TIMES = 5  # autocorrelation times in a batch, so that batch means are nearly independent
 ENOUGH_BATCHES = 8
 _MIXED_BELOW = 300  # dimensions up to which all d² products are tested; beyond, that takes longer than all the rest
@@ -51,8 +51,11 @@ class ScoredChains:
         products = some_z * some_t
         products -= products.mean(axis=1, keepdims=True)
         slowest = max(autocorrelation_time(np.concatenate([some_z, some_t, products], axis=2)), 1.0)
-        most = _MOST_BATCHES if sample.weights is None else _WEIGHTED_BATCHES
-        batch = max(len(sample) // most, _SHORTEST, int(np.ceil(_TIMES * slowest)))
+        if sample.weights is None:
+            batch = max(len(sample) // _MOST_BATCHES, min(_SHORTEST, len(sample) // _FEW_BATCHES))
+        else:
+            batch = max(len(sample) // _FEW_BATCHES, _SHORTEST)
+        batch = max(batch, int(np.ceil(_TIMES * slowest)))
         batch = max(min(batch, draws, max(len(sample) // 4, 1)), 1)  # never fewer than four, if the chains are that long
         weights = None if sample.weights is None else shape(len(sample) * points.probabilities)
         return ScoredChains(
