@@ -1,4 +1,4 @@
-"""python -m benchmarks [exact | sgd | automatic | calibration | adapters | scale | peers | stream | device | all] [--quick]."""
+"""python -m benchmarks [NAME] [--quick]: one of those below, or all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import zerovar as zv
 from zerovar.choice import Policy
 
-from . import adapters, automatic, calibration, device, exact, growth, peers, scale, sgd, stream
+from . import adapters, automatic, calibration, checks, device, exact, growth, peers, scale, sgd, stream
 from .harness import Row, print_table, show, show_slopes, write
 
 
@@ -71,6 +71,44 @@ def run_calibration(quick: bool, data: Path | None, out: Path) -> dict[str, Any]
     return {
         f"{n} draws": calibration.run(out / "calibration", n, count, n // 500 or 1, data)
         for n, count in ((400, 100), (2000, 40))
+    }
+
+
+def run_checks(quick: bool, data: Path | None) -> dict[str, Any]:
+    """False alarms, mistakes found and named, events that no draw shows, and what a check costs."""
+    few = "d = 1" if quick else ""
+    right = checks.alarms(2 if quick else 200, None if quick else data, few)
+    print_table(
+        "check on right samples",
+        ("sample", "samples", "false alarms", "the first"),
+        [(row.case, row.samples, f"{row.share:.1%}", row.said) for row in right],
+    )
+    wrong = checks.mistakes(2 if quick else 100, "twice" if quick else "")
+    print_table(
+        "check on mistakes, 4 × 1000 draws",
+        ("mistake", "samples", "found", "named rightly"),
+        [(row.case, row.samples, f"{row.found / row.samples:.0%}", f"{row.named / row.samples:.0%}") for row in wrong],
+    )
+    cases = dict(list(checks.EVENT_CASES.items())[:1]) if quick else checks.EVENT_CASES
+    seen = checks.events(2 if quick else 200, cases)
+    print_table(
+        "P(x₀ > c) within 1.96 errors",
+        ("draws", "samples", "never seen", "covered if never seen", "covered"),
+        [
+            (
+                row.case,
+                row.samples,
+                row.unseen,
+                f"{row.covered_unseen / row.unseen:.0%}" if row.unseen else "",
+                f"{row.covered / row.samples:.0%}",
+            )
+            for row in seen
+        ],
+    )
+    cost = checks.cost(*((50, 100) if quick else (1000, 1000)))
+    print(f"One check, d = {cost['d']}, {cost['draws']} draws: {cost['seconds']:.2f} s, {cost['gigabytes']:.2f} GB")
+    return {name: [row._asdict() for row in rows] for name, rows in (("right", right), ("wrong", wrong), ("events", seen))} | {
+        "cost": cost
     }
 
 
@@ -250,7 +288,7 @@ def main() -> None:
     parser.add_argument(
         "what",
         nargs="?",
-        choices=("exact", "sgd", "automatic", "calibration", "adapters", "scale", "peers", "stream", "device", "all"),
+        choices=("exact", "sgd", "automatic", "calibration", "checks", "adapters", "scale", "peers", "stream", "device", "all"),
         default="all",
         help="default: %(default)s",
     )
@@ -273,6 +311,7 @@ def main() -> None:
 
     runs = {"exact": run_exact, "sgd": run_sgd, "automatic": run_choice, "adapters": run_adapters, "scale": run_scale}
     runs |= {"calibration": lambda quick: run_calibration(quick, options.data, options.out)}
+    runs |= {"checks": lambda quick: run_checks(quick, options.data)}
     runs |= {"peers": lambda quick: run_peers(quick, options.out), "stream": run_stream, "device": run_device}
     for name, run in runs.items():
         if options.what in (name, "all"):

@@ -14,8 +14,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and `__init__` from all of them.
 ORDER = {
     "": """errors io hyper points sample integrands coordinates operators kernels families objectives solvers fitting splits
-        std_errors tails task answers tuning diagnostics choice output conclusion chunked adapters estimation summaries cli
-        __main__""",
+        std_errors tails precision task answers tuning diagnostics choice output conclusion chunked adapters estimation
+        summaries cli __main__""",
     "io": "atomic archive",
     "families": "base polynomial kernel network anisotropic ridge_functions sparse_polynomial",
     "solvers": "algebra terms stats base exact iterative training screening default",
@@ -25,7 +25,7 @@ ORDER = {
     "solvers/training": "schedules windows batch_order whitening coordinates loop batch_schedule driver trainer dual solver",
     "solvers/screening": "base_fits candidates solver",
     "tuning": "criteria descent grid tuned",
-    "diagnostics": "checks cautions",
+    "diagnostics": "identities layout outliers checks cautions",
     "choice": "policy defaults candidates race selection stacking automatic",
     "output": "formatting record plots report estimates frames",
     "chunked": "arrays rows sums windows estimate",

@@ -89,7 +89,8 @@ def estimate(
         raise ValueError(f"split must be in_sample(), holdout(fraction) or cross_fit(k); got {split!r}")
     task = Task.of(sample, array, standardise, seed)
     cautions = Cautions()
-    cautions.scores(check(sample))
+    verdict = check(sample)
+    cautions.scores(verdict)
     selection = None
     if isinstance(family, Automatic):
         answer, selection = choose(task, found, family, others)
@@ -99,7 +100,7 @@ def estimate(
         answer = answer_of(task, method, split)
     at = array if answer.rows is None else array[answer.rows]
     return concluded(
-        Evidence.of(task, found, events),
+        Evidence.of(task, found, events, verdict.verified),
         answer,
         cautions,
         family=None if isinstance(family, Automatic) else family,

@@ -137,6 +137,17 @@ class Sample:
         weights = None if self.weights is None else np.log(self.by_chain(self.weights))
         return Sample(draws, scores, weights, [coordinate(self.names, j) for j in np.flatnonzero(coordinates)])
 
+    def chains(self, some: Bool[np.ndarray, " chain"]) -> Sample:
+        """Some of the chains."""
+        draws, scores = (self.by_chain(array)[some] for array in (self.draws, self.scores))
+        weights = None if self.weights is None else np.log(self.by_chain(self.weights)[some])
+        return Sample(draws, scores, weights, self.names)
+
+    def with_scores(self, scores: Matrix) -> Sample:
+        """The same draws with other scores."""
+        draws, scores = self.by_chain(self.draws), self.by_chain(scores)
+        return Sample(draws, scores, None if self.weights is None else np.log(self.by_chain(self.weights)), self.names)
+
     def by_chain(self, array: np.ndarray) -> np.ndarray:
         """(n, ...) as (chain, draw, ...)."""
         return array.reshape(self.num_chains, -1, *array.shape[1:])

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ..answers import Answer
+from ..answers import Answer, rounded_input
 from ..choice import Automatic
 from ..choice.defaults import streamed_polynomial
 from ..conclusion import Evidence, concluded, settings
@@ -108,12 +108,24 @@ def estimate_chunked(
     told |= {"chunks": math.prod(chunks.draws.numblocks), "batches": chains * (len(edges) - 1)}
     told |= {"pilot_seconds": prepared - started, "seconds": time.perf_counter() - started}
     cautions = Cautions()
-    cautions.scores(check(sample))
+    verdict = check(sample)
+    cautions.scores(verdict)
     plain, r_hat = series.plain.rescaled(centre, unit), series.r_hats(fits.sums)
     of_pilot = influences_on_mean(sample.by_chain(pilot.values), sample.probabilities)[1]
     tail = heaviness(of_pilot, sample.points(), float(len(sample)), weighted=sample.weights is not None)
     extremes = (fits.sums.low, fits.sums.high, pilot.events, tail)
-    evidence = Evidence(pilot.names, plain, *extremes, chains, length, *series.slowest(fits.sums), r_hat, unit="batch")
+    evidence = Evidence(
+        pilot.names,
+        plain,
+        *extremes,
+        chains,
+        length,
+        *series.slowest(fits.sums),
+        r_hat,
+        unit="batch",
+        digits=rounded_input(sample, pilot.values, len(chunks)),
+        verified=verdict.verified,
+    )
     answer = dataclasses.replace(answer.rescaled(centre, unit), stats=answer.stats | told, family=family)
     shape = {"chains": chains, "draws": length, "dimensions": d, "standardise": standardise, "seed": seed}
     record = settings(sample, pilot.values, *asked) | shape
