@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
 import zerovar as zv
 from zerovar.choice import Policy
 
-from . import adapters, automatic, calibration, checks, device, exact, growth, peers, scale, sgd, stream
+from . import adapters, automatic, calibration, checks, device, dimensions, exact, growth, peers, scale, sgd, stream
 from .harness import Row, print_table, show, show_slopes, write
 
 
@@ -110,6 +111,28 @@ def run_checks(quick: bool, data: Path | None) -> dict[str, Any]:
     return {name: [row._asdict() for row in rows] for name, rows in (("right", right), ("wrong", wrong), ("events", seen))} | {
         "cost": cost
     }
+
+
+def run_dimensions(quick: bool) -> dict[str, Any]:
+    """Hundreds and thousands of parameters."""
+    found = list(dimensions.rows(quick))
+    print_table(
+        "Hierarchies and regressions of many parameters: gains by the reported errors, and how often 1.96 of them cover",
+        ("case", "chains", "median gain", "μ", "τ", "σ", "± 1.96 covers", "seconds", "peak memory (GB)"),
+        [
+            (
+                row.case,
+                row.chains,
+                f"{row.median:.3g}",
+                *("" if math.isnan(gain) else f"{gain:.3g}" for gain in (row.mu, row.tau, row.sigma)),
+                "" if row.covered is None else f"{row.covered:.1%}",
+                f"{row.seconds:.1f}",
+                f"{row.gigabytes:.2f}" if row.gigabytes else "",
+            )
+            for row in found
+        ],
+    )
+    return {"dimensions": [row._asdict() for row in found]}
 
 
 def run_sgd(quick: bool) -> dict[str, Any]:
@@ -288,7 +311,20 @@ def main() -> None:
     parser.add_argument(
         "what",
         nargs="?",
-        choices=("exact", "sgd", "automatic", "calibration", "checks", "adapters", "scale", "peers", "stream", "device", "all"),
+        choices=(
+            "exact",
+            "sgd",
+            "automatic",
+            "calibration",
+            "checks",
+            "dimensions",
+            "adapters",
+            "scale",
+            "peers",
+            "stream",
+            "device",
+            "all",
+        ),
         default="all",
         help="default: %(default)s",
     )
@@ -312,6 +348,7 @@ def main() -> None:
     runs = {"exact": run_exact, "sgd": run_sgd, "automatic": run_choice, "adapters": run_adapters, "scale": run_scale}
     runs |= {"calibration": lambda quick: run_calibration(quick, options.data, options.out)}
     runs |= {"checks": lambda quick: run_checks(quick, options.data)}
+    runs |= {"dimensions": run_dimensions}
     runs |= {"peers": lambda quick: run_peers(quick, options.out), "stream": run_stream, "device": run_device}
     for name, run in runs.items():
         if options.what in (name, "all"):

@@ -17,6 +17,8 @@ from ...families.sparse_polynomial import monomial_images, rows_of, with_constan
 
 Product = tuple[int, ...]  # its coordinates, in increasing order
 _SHORT = 16  # candidates of a kind whose images are made
+_STRETCH = 16  # draws of a chain whose sum counts as one, or fewer, for there to be so many stretches
+_STRETCHES = 200
 _ROUNDING = 1e-6  # of a norm in single precision
 
 Residual = Float64[np.ndarray, " n"]
@@ -42,12 +44,14 @@ class Candidates:
         return scale[:, None] * images
 
     def significance(self, terms: list[Product], residual: Residual) -> np.ndarray:
-        """How far the sum of residual times image is from zero, for each term, in units of its own standard error: that knows
-        of tails, and of unequal scatter."""
+        """How far the sum of residual times image is from zero, for each term, in units of its own standard error: by sums over
+        short stretches of the chain, it knows of tails, of unequal scatter, and of draws that follow each other."""
         _, images = self._made(terms)
         images -= (images @ self._p.astype(np.float32))[:, None]
         images *= self._counted(residual)
-        return np.abs(images.sum(axis=1)) / np.sqrt(np.maximum(np.sum(images**2, axis=1), _ROUNDING))
+        length = int(np.clip(images.shape[1] // _STRETCHES, 1, _STRETCH))
+        parts = np.add.reduceat(images, np.arange(0, images.shape[1], length), axis=1)
+        return np.abs(parts.sum(axis=1)) / np.sqrt(np.maximum(np.sum(parts**2, axis=1), _ROUNDING))
 
     def pairs(self, residual: Residual) -> list[Product]:
         """Those products of two coordinates, squares among them, that correlate most with the residual; O(n d²)."""

@@ -15,6 +15,7 @@ from ...families import Family, TermFamily
 from ...families.sparse_polynomial import monomial_images, named, rows_of, with_constant
 from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
 from ...points import Points
+from ..algebra.memory import room
 from ..base import Prepared, Solution, Solver, Values, check_integers, only_its_own_ridge
 from ..stats import FitStats
 from ..terms import Term
@@ -26,6 +27,7 @@ _PARENTS = 16  # of each kind whose children a later round looks at
 _TOGETHER = 32  # integrands that are fitted at once
 _EXPLORING = 2e10  # multiplications that the search among all pairs may take; other integrands then share what it found
 _DRAWS_PER_PRODUCT = 20
+_BYTES = 100.0  # that a fit holds for each coordinate of a draw: features, and copies to rank by
 _EXACT = 1e-20  # the share of an integrand's variance below which nothing is left to explain
 
 
@@ -55,6 +57,12 @@ class Screening(Solver):
             raise ValueError(
                 "Screening minimises LeastSquares or Variance with a Ridge or no penalty, and a free intercept; got "
                 f"{got}{'' if np.isinf(objective.intercept_variance) else ' with an intercept_variance'}"
+            )
+        needed = _BYTES * points.x.size
+        if needed > room():
+            raise ValueError(
+                f"Screening needs about {needed / 1e9:.0f} GB for {len(points)} draws in d = {points.dim}, more than there is. "
+                "Give fewer draws, or chunked ones, whose terms are chosen on a few"
             )
         ridge = objective.strength(Ridge, points.probabilities) if objective.total(Ridge) else None
         return PreparedScreening(self, family, points, ridge)
