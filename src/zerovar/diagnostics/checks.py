@@ -27,7 +27,8 @@ _LAYOUT = "The chains are not as they should be"
 _WEIGHTS = "The importance weights have a heavy tail"
 _BURN_IN = "burn-in was probably not removed. Drop the warm-up draws."
 _BENT = 0.01  # p-value below which scores are not only scaled
-_SHARED = 4  # parts of the level: half to the identities, a quarter each to chains and to their beginning
+_SHARED = 4  # parts of the level: half to the identities, a quarter to single chains, and a little to their beginning, which
+_EARLY = 20  # rests on few batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _of_scores(sample: Sample, level: float) -> Check:
 def _tested(sample: Sample, level: float) -> Check:
     series = ScoredChains.of(sample)
     found, chains, early = identities(series), by_chain(series), beginning(series)
-    smallest = min(1.0, 2 * found.adjusted, _SHARED * chains.min(), _SHARED * early)
+    smallest = min(1.0, 2 * found.adjusted, _SHARED * chains.min(), _EARLY * early)
     if smallest >= level:
         few = "There are too few effective draws to tell much." if series.num_batches < ENOUGH_BATCHES else ""
         return Check(True, few, (), smallest, precision=2 * float(found.scale_error.max()))
@@ -154,7 +155,7 @@ def _diagnosis(sample: Sample, series: ScoredChains, found: Identities, early: f
 
     if found.trace > 0 and passes(series.scaled(-1.0)):
         return "The sign is flipped: these are gradients of the negative log density (a potential energy). Pass −scores."
-    if _SHARED * early < level and passes(series.part(start=series.x.shape[1] // 4)):
+    if _EARLY * early < level and passes(series.part(start=series.x.shape[1] // 4)):
         return f"Only the beginning of the chains disagrees: {_BURN_IN}"
     if abs(found.trace) < max(4 * found.trace_error, 0.1):
         return (
