@@ -102,10 +102,12 @@ class Rival:
     family: LinearFamily
     below: float = np.inf
 
-    def descent(self, few: Task, whole: Task, steps: int, start: np.ndarray | None = None) -> Descended:
-        """Tuned on a few of the draws, in the coordinates in which it will be fitted to all of them; not for noise."""
+    def descent(self, few: Task, whole: Task, steps: int, before: Descended | None = None) -> Descended:
+        """Tuned on a few of the draws, in the coordinates in which it will be fitted to all of them; not for noise. It goes on
+        from a descent `before` for the same integrands."""
         descent = Descent.on(self.family, few.draws, few.values, whole.draws)
-        return Descended(descent, descent.run(np.flatnonzero(descent.learnable()), MarginalLikelihood(), steps, start))
+        columns, start = descent.by_likelihood() if before is None else (before.columns, before.end.position)
+        return Descended(descent, descent.run(columns, MarginalLikelihood(), steps, start), columns)
 
     def answer(self, task: Task, found: Descended, policy: Policy) -> Answer:
         """Its value, and influences at all draws, with the hyper-parameters of a descent."""
@@ -116,10 +118,11 @@ class Rival:
 
 
 class Descended(NamedTuple):
-    """A descent, and where it ended."""
+    """A descent, where it ended, and for which of its integrands it was."""
 
     descent: Descent
     end: DescentEnd
+    columns: np.ndarray  # the integrands that it is for
 
 
 def candidates(task: Task, policy: Policy) -> list[Candidate]:

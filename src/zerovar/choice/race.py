@@ -29,6 +29,7 @@ class _Runner:
 
     rival: Rival
     columns: Chosen
+    guides: Chosen  # those of them that it is tuned for
     found: Descended
     answer: Answer
 
@@ -105,7 +106,7 @@ def _started(rival: Rival, track: Task, columns: Chosen, guides: Chosen, policy:
     """Tuned on a few hundred draws far enough apart to count as independent, and fitted."""
     few = int(np.clip(len(track) / track.autocorrelation, policy.tuning_fewest, policy.tuning_draws))
     found = rival.descent(track.thinned(few)[0].only(guides), track, policy.tuning_steps)
-    return _Runner(rival, columns, found, rival.answer(track.only(columns), found, policy))
+    return _Runner(rival, columns, guides, found, rival.answer(track.only(columns), found, policy))
 
 
 def _polish(runner: _Runner, track: Task, policy: Policy) -> None:
@@ -113,8 +114,7 @@ def _polish(runner: _Runner, track: Task, policy: Policy) -> None:
     tails (gp_regr has a fifth of the gain where it decides)."""
     more = track.thinned(policy.polished)[0]
     if len(more) > policy.tuning_draws:
-        start = runner.found.end.position
-        runner.found = runner.rival.descent(more.only(runner.columns), track, policy.polishing_steps, start)
+        runner.found = runner.rival.descent(more.only(runner.guides), track, policy.polishing_steps, runner.found)
         runner.answer = runner.rival.answer(track.only(runner.columns), runner.found, policy)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 
 from ..errors import NumericalError
 from ..families import Family, LinearFamily
@@ -28,7 +28,7 @@ from .criteria import Differentiable, MarginalLikelihood, Square, SteinGp, Value
 _EPS = np.finfo(np.float64).eps
 _FARTHEST = np.log(30.0)  # how far a scale may move from where it starts
 _FARTHEST_WEIGHT = 25.0
-_SMALL = 700
+_SMALL = 1200  # draws up to which LAPACK has one thread
 _FIRST_RIDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)
 _LEAST_RIDGE, _MOST_RIDGE = np.log(1e-15), np.log(10.0)
 _SETTLED = 1e-5  # change of the loss, a logarithm, at which a descent stops
@@ -111,8 +111,7 @@ class Descent:
             return value, slope
 
         options = {"maxiter": evaluations, "maxfun": evaluations, "ftol": _SETTLED}
-        # BLAS and XLA take turns, and idle threads of one get in the way of the other: on small matrices one is twice as fast
-        with one_thread() if len(self.points) <= _SMALL else nullcontext():
+        with self._threads():
             if start is None:
                 position[0] = np.log(self._first_ridge(position, values, criterion))
             done = minimize(
@@ -132,19 +131,30 @@ class Descent:
         strength = level * mean_diagonal(penalised, self.points) / size
         return Tuned(family, LeastSquares(Ridge(strength)), end.loss, used + end.evaluations)
 
-    def learnable(self) -> Bool[np.ndarray, " q"]:
-        """The integrands of which the family explains something where it stands: a likelihood that is best with a ridge as
-        large as the Gram takes them for noise. All of them, if there are no others."""
-        position = np.concatenate([[0.0], self._flat()[0]])
-        gram = gram_matrix(penalised_part(self._at(position[1:])), self.points.x, self.points.s)
-        losses = np.full((len(_FIRST_RIDGES), self.values.shape[1]), _FAILED)
-        varying = np.ptp(self.values, axis=0) > 0
-        for i, ridge in enumerate(_FIRST_RIDGES):
-            gp = SteinGp.of(gram.copy(), self._noise(gram, ridge), self.border, self.values[:, varying])
-            if gp is not None:
-                losses[i, varying] = MarginalLikelihood().losses(gp)
-        found = varying & (losses.argmin(axis=0) < len(_FIRST_RIDGES) - 1)
-        return found if found.any() else varying
+    def by_likelihood(self) -> tuple[np.ndarray, np.ndarray]:
+        """The integrands of which the family explains something where it stands, and a position with the best ridge for them.
+
+        A likelihood that is best with a ridge as large as the Gram takes an integrand for noise. If it does so with all, all
+        are taken.
+        """
+        flat = self._flat()[0]
+        gram = gram_matrix(penalised_part(self._at(flat)), self.points.x, self.points.s)
+        varying = np.flatnonzero(np.ptp(self.values, axis=0) > 0)
+        losses = np.full((len(_FIRST_RIDGES), len(varying)), _FAILED)
+        with self._threads():
+            for i, ridge in enumerate(_FIRST_RIDGES):
+                gp = SteinGp.of(gram.copy(), self._noise(gram, ridge), self.border, self.values[:, varying])
+                if gp is not None:
+                    losses[i] = MarginalLikelihood().losses(gp)
+        found = losses.argmin(axis=0) < len(_FIRST_RIDGES) - 1
+        found = found if found.any() else np.ones_like(found)
+        ridge = _FIRST_RIDGES[int(losses[:, found].mean(axis=1).argmin())]
+        return varying[found], np.concatenate([[np.log(ridge)], flat])
+
+    def _threads(self) -> AbstractContextManager[Any]:
+        """BLAS and XLA take turns, and idle threads of one get in the way of the other: on small matrices one is twice as
+        fast, and on a machine that is busy with other work many times."""
+        return one_thread() if len(self.points) <= _SMALL else nullcontext()
 
     def _first_ridge(self, position: np.ndarray, values: Values, criterion: Differentiable) -> float:
         """The best of a few: a family that interpolates does not feel a small ridge, so that no descent would leave it."""
