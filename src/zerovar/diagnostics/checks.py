@@ -161,19 +161,23 @@ class _Found(NamedTuple):
 
 def _identities(data: _Data) -> _Found:
     d = data.x.shape[-1]
-    raw_mean, raw_product = _batch_means(data.x, data.s, data.weights, data.batch)
-    std_mean, std_product = _batch_means(data.z, data.t, data.weights, data.batch)
     eye = np.eye(d)
-    mean_p = _p_values(raw_mean)
-    product_p = _p_values(raw_product + eye)
-    others = (_p_values(std_mean), _p_values(std_product + eye))
-    traces = np.trace(std_product, axis1=1, axis2=2) / d
+    # one array (b, d, d) at a time, in place: in d = 2000 each has more than a gigabyte
+    raw_mean, products = _batch_means(data.x, data.s, data.weights, data.batch)
+    diagonal = np.diagonal(products, axis1=1, axis2=2).mean(axis=0)
+    products += eye
+    mean_p, product_p = _p_values(raw_mean), _p_values(products)
+    del products
+    std_mean, products = _batch_means(data.z, data.t, data.weights, data.batch)
+    traces = np.trace(products, axis1=1, axis2=2) / d
+    products += eye
+    every = [mean_p, product_p, _p_values(std_mean), _p_values(products)]
+    del products
     trace_p = _p_values(traces[:, None] + 1.0)
-    every = [mean_p, product_p, *others]
     return _Found(
         raw_mean.mean(axis=0),
         mean_p,
-        np.diagonal(raw_product.mean(axis=0)),
+        diagonal,
         np.diagonal(product_p),
         float(traces.mean()),
         float(traces.std(ddof=1) / np.sqrt(len(traces))),
@@ -189,7 +193,9 @@ def _batch_means(x: np.ndarray, s: np.ndarray, weights: np.ndarray, length: int)
     count = draws // length
     skip = draws - count * length  # a remainder at the start, where a chain is least to be trusted anyway
     x, s = (array[:, skip:].reshape(chains * count, length, d) for array in (x, s * weights[..., None]))
-    return s.mean(axis=1), np.matmul(x.transpose(0, 2, 1), s) / length
+    products = np.matmul(x.transpose(0, 2, 1), s)
+    products /= length
+    return s.mean(axis=1), products
 
 
 def _p_values(batches: Float64[np.ndarray, "b ..."]) -> np.ndarray:
