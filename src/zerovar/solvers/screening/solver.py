@@ -121,7 +121,7 @@ class PreparedScreening(Prepared):
         self._bases = base_fits(self._features, self._sizes, ridge)
         most = n // _DRAWS_PER_PRODUCT
         self._most = most if family.terms is None else min(family.terms, most)
-        self.stats = FitStats("screened", 0, counts_terms=True)
+        self.stats = FitStats("screened", 0)  # not to be held against the draws: how many terms these allow was weighed
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         only_its_own_ridge(ridge)
