@@ -68,9 +68,9 @@ def raced(
         skipped.append(f"tuned kernels: not in more than {policy.kernel_dimensions} dimensions")
         return
     track = task if len(task) <= policy.few_enough else task.thinned(policy.pilot)[0]
-    runners, closed = list[_Runner](), best
+    runners, closed, varying = list[_Runner](), best, np.ptp(track.values, axis=0) > 0
     for rival in rivals(task.sample.dim, policy):
-        columns = plain < np.minimum(rival.below, policy.done) * best
+        columns = varying & (plain < np.minimum(rival.below, policy.done) * best)
         if not columns.any():
             continue
         say(rival.label)

@@ -140,6 +140,8 @@ class Descent:
         flat = self._flat()[0]
         gram = gram_matrix(penalised_part(self._at(flat)), self.points.x, self.points.s)
         varying = np.flatnonzero(np.ptp(self.values, axis=0) > 0)
+        if not len(varying):
+            return varying, np.concatenate([[np.log(_FIRST_RIDGES[0])], flat])
         losses = np.full((len(_FIRST_RIDGES), len(varying)), _FAILED)
         with self._threads():
             for i, ridge in enumerate(_FIRST_RIDGES):
