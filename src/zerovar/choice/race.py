@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float64
 
 from ..answers import Answer
 from ..errors import NumericalError
+from ..solvers.algebra.threads import on_threads, one_thread
 from ..std_errors import INDEPENDENT
 from ..task import Task
 from .candidates import Descended, Rival, rivals
@@ -69,23 +70,27 @@ def raced(
         return
     track = task if len(task) <= policy.few_enough else task.thinned(policy.pilot)[0]
     runners, closed, varying = list[_Runner](), best, np.ptp(track.values, axis=0) > 0
-    for rival in rivals(task.sample.dim, policy):
-        columns = varying & (plain < np.minimum(rival.below, policy.done) * best)
-        if not columns.any():
-            continue
-        say(rival.label)
-        try:
-            runner = _started(rival, track, columns, _guides(columns, plain / best, bool(runners), task, policy), policy)
-        except NumericalError as error:
-            skipped.append(str(error))
-            continue
-        runners.append(runner)
-        best = np.minimum(best, runner.squares)
+    for wave in _waves(rivals(task.sample.dim, policy), task.sample.dim, policy):
+        wanted = [(rival, varying & (plain < np.minimum(rival.below, policy.done) * best)) for rival in wave]
+        starting = [
+            (rival, columns, _guides(columns, plain / best, bool(runners), task, policy))
+            for rival, columns in wanted
+            if columns.any()
+        ]
+        say(" and ".join(rival.label for rival, *_ in starting))
+        with one_thread():
+            tuned = on_threads(lambda rival, _, guides: _tuned(rival, track, guides, policy), starting)
+        for (rival, columns, guides), found in zip(starting, tuned, strict=True):
+            if isinstance(found, NumericalError):
+                skipped.append(str(found))
+                continue
+            runners.append(_Runner(rival, columns, guides, found, rival.answer(track.only(columns), found, policy)))
+            best = np.minimum(best, runners[-1].squares)
     if not slow:
         front = _in_front(runners)[: policy.in_front]
-        for runner in [one for one in front if one.place < front[0].place + np.log(policy.close)]:
-            say(f"{runner.rival.label}, on more draws")
-            _polish(runner, track, policy)
+        going = [one for one in front if one.place < front[0].place + np.log(policy.close)]
+        say(f"{' and '.join(runner.rival.label for runner in going)}, on more draws")
+        _polish(going, track, policy)
     if track is not task:
         won = [dataclasses.replace(one, columns=one.columns & (one.squares < closed)) for one in _winners(runners)]
         skipped += [f"{one.rival.label} on all draws: no better on {len(track)}" for one in won if not one.columns.any()]
@@ -102,20 +107,37 @@ def _guides(columns: Chosen, gains: Float64[np.ndarray, " q"], later: bool, task
     return found if found.any() else columns
 
 
-def _started(rival: Rival, track: Task, columns: Chosen, guides: Chosen, policy: Policy) -> _Runner:
-    """Tuned on a few hundred draws far enough apart to count as independent, and fitted."""
+def _waves(offered: list[Rival], d: int, policy: Policy) -> list[list[Rival]]:
+    """Rivals that are tuned side by side. In few dimensions one after the other, each guided by those before it."""
+    if d <= policy.kinks:
+        return [[rival] for rival in offered]
+    general = [rival for rival in offered if np.isinf(rival.below)]
+    return [general, [rival for rival in offered if rival not in general]]
+
+
+def _tuned(rival: Rival, track: Task, guides: Chosen, policy: Policy) -> Descended | NumericalError:
+    """On a few hundred draws far enough apart to count as independent; or why not."""
     few = int(np.clip(len(track) / track.autocorrelation, policy.tuning_fewest, policy.tuning_draws))
-    found = rival.descent(track.thinned(few)[0].only(guides), track, policy.tuning_steps)
-    return _Runner(rival, columns, guides, found, rival.answer(track.only(columns), found, policy))
+    try:
+        return rival.descent(track.thinned(few)[0].only(guides), track, policy.tuning_steps)
+    except NumericalError as error:
+        return error
 
 
-def _polish(runner: _Runner, track: Task, policy: Policy) -> None:
+def _polish(runners: list[_Runner], track: Task, policy: Policy) -> None:
     """Some steps on more draws. By likelihood, whatever the answer's own error then is: that rests on the few draws in the
     tails (gp_regr has a fifth of the gain where it decides)."""
     more = track.thinned(policy.polished)[0]
-    if len(more) > policy.tuning_draws:
-        runner.found = runner.rival.descent(more.only(runner.guides), track, policy.polishing_steps, runner.found)
-        runner.answer = runner.rival.answer(track.only(runner.columns), runner.found, policy)
+    if len(more) <= policy.tuning_draws:
+        return
+
+    def further(runner: _Runner) -> Descended:
+        return runner.rival.descent(more.only(runner.guides), track, policy.polishing_steps, runner.found)
+
+    with one_thread():
+        found = on_threads(further, [(runner,) for runner in runners])
+    for runner, descended in zip(runners, found, strict=True):
+        runner.found, runner.answer = descended, runner.rival.answer(track.only(runner.columns), descended, policy)
 
 
 def _in_front(runners: list[_Runner]) -> list[_Runner]:

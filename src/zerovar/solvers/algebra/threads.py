@@ -2,6 +2,7 @@
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -22,16 +23,27 @@ _controller = functools.cache(ThreadpoolController)  # looking for the libraries
 
 
 def on_threads(work: Callable[..., _T], jobs: Iterable[tuple[Any, ...]]) -> list[_T]:
-    """`work(*job)` in double precision for each job, in order; a thread a core: XLA runs a small program on one."""
+    """`work(*job)` in double precision for each job, in order; a thread a core: XLA runs a small program on one. What is called
+    on such a thread goes on there, one after the other."""
 
     def one(job: tuple[Any, ...]) -> _T:
         with jax.enable_x64(True):  # a thread has settings of its own
             return work(*job)
 
+    def apart(job: tuple[Any, ...]) -> _T:
+        _here.apart = True
+        try:
+            return one(job)
+        finally:
+            _here.apart = False
+
     jobs = list(jobs)
-    if len(jobs) < 2 or jax.default_backend() != "cpu":
+    if len(jobs) < 2 or jax.default_backend() != "cpu" or getattr(_here, "apart", False):
         return [one(job) for job in jobs]
-    return list(_threads().map(one, jobs))
+    return list(_threads().map(apart, jobs))
+
+
+_here = threading.local()
 
 
 @functools.cache
