@@ -21,7 +21,7 @@ from ..points import FittingDraws, distinct
 from ..sample import Sample, coordinate
 from ..tails import heavy_scores
 from ..task import Task
-from .candidates import AsGiven, candidates
+from .candidates import AsGiven, Candidate, candidates
 from .policy import Policy
 from .race import mean_squares, raced
 from .selection import Selection
@@ -70,49 +70,69 @@ def choose(task: Task, names: tuple[str, ...], options: Automatic, others: Forms
 
 def tried(task: Task, options: Automatic, others: Forms | None = None) -> tuple[list[CandidateAnswer], list[str]]:
     """The answer of every candidate, the plain one first; and what was not tried, with the reason."""
-    policy = options.policy.harder() if options.effort == "high" else options.policy
+    policy, low = options.policy.harder() if options.effort == "high" else options.policy, options.effort == "low"
     plain = plain_answer(task)
-    contenders, skipped = [CandidateAnswer("no control variate", True, plain)], list[str]()
+    trial = _Trial([CandidateAnswer("no control variate", True, plain)], [], plain, policy)
     if not np.ptp(task.values, axis=0).any():
-        return contenders, skipped
-    low = options.effort == "low"
-    best = plain  # by each integrand's error so far
-    front, before = None, mean_squares(plain)
-    with _shown(options.progress) as say:
-        for name, form in _forms(task, others, skipped):
-            squares = mean_squares(plain)
+        return trial.contenders, trial.skipped
+    with _shown(options.progress) as trial.say:
+        forms = list[tuple[float, str, Task]]()
+        for name, form in _forms(task, others, trial.skipped):
+            first = len(trial.contenders)
             for candidate in candidates(form, policy):
-                label = candidate.label + name
                 if low and not candidate.simple:
-                    skipped.append(f"{label}: not at low effort")
-                    continue
-                say(label)
-                columns = candidate.wanted(form, best, policy)
-                if not columns.any():
-                    skipped.append(f"{label}: nothing left for it to explain")
-                    continue
-                try:
-                    some = candidate.answer(form.only(np.flatnonzero(columns)), policy)
-                except NumericalError as error:
-                    skipped.append(str(error))
-                    continue
-                answer = _elsewhere(plain, some, columns)
-                contenders.append(CandidateAnswer(label, candidate.simple, answer if not columns.all() else some))
-                best = _better(best, answer)
-                squares = np.minimum(squares, mean_squares(answer))
-            if front is None or np.log(squares / before).mean() < 0:  # kernels are tuned where polynomials do best
-                front, before = (form, name), squares
-        for family in options.also:  # of all coordinates
-            candidate = AsGiven(family.describe(), family, simple=False)
-            say(candidate.label)
-            contenders.append(CandidateAnswer(candidate.label, False, candidate.answer(task, policy)))
-        if front is not None and low:
-            skipped.append("tuned kernels: not at low effort")
-        elif front is not None:
-            form, name = front
-            for label, some, columns in raced(form, mean_squares(plain), mean_squares(best), policy, say, skipped):
-                contenders.append(CandidateAnswer(label + name, False, _elsewhere(plain, some, columns)))
-    return contenders, skipped
+                    trial.skipped.append(f"{candidate.label}{name}: not at low effort")
+                else:
+                    trial.attempt(candidate, form, name)
+            forms.append((_place([trial.contenders[0], *trial.contenders[first:]]), name, form))
+        for family in options.also:
+            trial.attempt(AsGiven(family.describe(), family, simple=False), task)
+        if forms and low:
+            trial.skipped.append("tuned kernels: not at low effort")
+        elif forms:  # in the coordinates in which the others did best
+            _, name, form = min(forms, key=lambda entry: entry[0])
+            for label, some, columns in raced(
+                form, mean_squares(plain), mean_squares(trial.best), policy, trial.say, trial.skipped
+            ):
+                trial.add(label + name, False, some, columns)
+    return trial.contenders, trial.skipped
+
+
+@dataclasses.dataclass(eq=False)
+class _Trial:
+    """What was tried, and what was not and why, as the choice goes on."""
+
+    contenders: list[CandidateAnswer]
+    skipped: list[str]
+    best: Answer  # of each integrand, by its error so far
+    policy: Policy
+    say: Callable[[str], None] = print
+
+    def attempt(self, candidate: Candidate, on: Task, name: str = "") -> None:
+        """A candidate in the coordinates of `on`, for the integrands that it may help."""
+        label = candidate.label + name
+        columns = candidate.wanted(on, self.best, self.policy)
+        if not columns.any():
+            self.skipped.append(f"{label}: nothing left for it to explain")
+            return
+        self.say(label)
+        try:
+            some = candidate.answer(on.only(np.flatnonzero(columns)), self.policy)
+        except NumericalError as error:
+            self.skipped.append(str(error))
+            return
+        self.add(label, candidate.simple, some, columns)
+
+    def add(self, label: str, simple: bool, some: Answer, columns: np.ndarray) -> None:
+        """An answer for some of the integrands."""
+        answer = some if columns.all() else _elsewhere(self.contenders[0].answer, some, columns)
+        self.contenders.append(CandidateAnswer(label, simple, answer))
+        self.best = _better(self.best, answer)
+
+
+def _place(contenders: Sequence[CandidateAnswer]) -> float:
+    """The mean logarithm of the smallest squares among them: less is better."""
+    return float(np.log(np.min([mean_squares(one.answer) for one in contenders], axis=0)).mean())
 
 
 def _forms(task: Task, others: Forms | None, skipped: list[str]) -> Iterator[tuple[str, Task]]:
