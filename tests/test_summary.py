@@ -7,9 +7,12 @@ import warnings
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import digamma, polygamma
 
 import zerovar as zv
 from zerovar.errors import said_once
+from zerovar.estimation import Session
+from zerovar.tuning import Descent
 
 RNG = np.random.default_rng(0)
 SHAPE = np.array([2.0, 5.0, 20.0])
@@ -63,6 +66,31 @@ def test_controlled_columns_are_right():
     assert abs(row["cv_mean"] - stats.gamma(2).sf(2)) < 5 * row["cv_mcse_mean"]
     assert np.isnan([row["cv_sd"], row["eti89_lb"]]).all()
     assert table.attrs["notes"] == ["Intervals are plain quantiles of the draws: control variates help means, not quantiles."]
+
+
+@pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
+def test_squares_begin_where_the_tuning_for_means_ended(monkeypatch):
+    spent = []
+
+    def counted(self, *arguments):
+        end = run(self, *arguments)
+        spent[-1] += end.evaluations
+        return end
+
+    run = Descent.run
+    monkeypatch.setattr(Descent, "run", counted)
+    values = DRAWS[:, :100].reshape(400, 3)
+    squares = (values - digamma(SHAPE)) ** 2
+    session = Session.of(DRAWS[:, :100], SCORES[:, :100], None, None, None)
+    answers = []
+    for one, integrands in ((session, values), (session, squares), (Session(session.sample, session.verdict, None), squares)):
+        spent.append(0)
+        answers.append(one.estimate(integrands))
+    first, again, fresh = spent
+    assert again < 0.5 * fresh <= first
+    z = (answers[1].value - polygamma(1, SHAPE)) / answers[1].std_error
+    assert np.all(np.abs(z) < 5)
+    assert np.median(answers[1].gain / answers[2].gain) > 0.5
 
 
 def test_errors_of_deviations_are_calibrated():

@@ -1,15 +1,16 @@
 """estimate(): the one call."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from .adapters import recognised
 from .answers import answer_of, default_split
-from .choice import Automatic, choose
+from .choice import Automatic, Forms, Known, choose
 from .choice.defaults import polynomial
 from .chunked import estimate_chunked, is_chunked
 from .conclusion import Evidence, concluded, settings
-from .diagnostics import Cautions, check
+from .diagnostics import Cautions, Check, check
 from .families import Family
 from .fitting import Method, check_call
 from .integrands import as_values
@@ -59,9 +60,9 @@ def estimate(
 
     Problems with the draws, scores or fit are warned of (`ZerovarWarning`) and kept in `estimate.warnings`.
     """
-    check_call(standardise, seed)
     draws, scores, values, log_weights, coordinates, others = _taken_apart(draws, scores, values, log_weights)
     if any(map(is_chunked, (draws, scores, values, log_weights))):
+        check_call(standardise, seed)
         return estimate_chunked(
             draws,
             scores,
@@ -76,39 +77,70 @@ def estimate(
             seed=seed,
             coordinates=coordinates,
         )
-    sample = Sample(draws, scores, log_weights, coordinates)
-    if values is None:
-        values = {f"x{j}": column for j, column in enumerate(sample.draws.T)}
-    array, found, events = as_values(values, sample, names)
-    spelled_out = not (objective is None and solver is None and split is None)
-    if family is None:
-        family = polynomial(len(sample), sample.dim) if spelled_out else Automatic()
-    if isinstance(family, Automatic) and spelled_out:
-        raise ValueError("Automatic chooses objective, solver and split itself; leave them out, or give a family")
-    if not (split is None or isinstance(split, Split)):
-        raise ValueError(f"split must be in_sample(), holdout(fraction) or cross_fit(k); got {split!r}")
-    task = Task.of(sample, array, standardise, seed)
-    cautions = Cautions()
-    verdict = check(sample)
-    cautions.scores(verdict)
-    selection = None
-    if isinstance(family, Automatic):
-        answer, selection = choose(task, found, family, others)
-    else:
-        method = Method(family, objective, solver)
-        split = default_split(task, method) if split is None else split
-        answer = answer_of(task, method, split)
-    at = array if answer.rows is None else array[answer.rows]
-    return concluded(
-        Evidence.of(task, found, events, verdict.verified),
-        answer,
-        cautions,
-        family=None if isinstance(family, Automatic) else family,
-        split="in sample" if split is None else split.describe(),
-        settings=settings(sample, array, family, objective, solver, split) | {"standardise": standardise, "seed": seed},
-        selection=selection,
-        traces=Traces(at.reshape(answer.influences.shape), answer.influences),
-    )
+    session = Session.of(draws, scores, log_weights, coordinates, others)
+    return session.estimate(values, names, family, objective, solver, split, standardise, seed)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Session:
+    """A sample in memory, checked once, and what tuning for some integrands has taught for others."""
+
+    sample: Sample
+    verdict: Check
+    others: Forms | None
+    learned: dict[str, Known] = dataclasses.field(default_factory=dict)
+
+    @staticmethod
+    def of(draws: Any, scores: Any, log_weights: Any, coordinates: Any, others: Forms | None) -> "Session":
+        """`coordinates` names those of the draws; `others` are those in which the draws may do better."""
+        sample = Sample(draws, scores, log_weights, coordinates)
+        return Session(sample, check(sample), others)
+
+    def estimate(
+        self,
+        values: Any,
+        names: Sequence[str] | None = None,
+        family: Family | Automatic | None = None,
+        objective: Objective | None = None,
+        solver: Solver | None = None,
+        split: Split | None = None,
+        standardise: bool = True,
+        seed: int = 0,
+    ) -> Estimate:
+        """As the function does, with what was learned before."""
+        check_call(standardise, seed)
+        sample = self.sample
+        if values is None:
+            values = {f"x{j}": column for j, column in enumerate(sample.draws.T)}
+        array, found, events = as_values(values, sample, names)
+        spelled_out = not (objective is None and solver is None and split is None)
+        if family is None:
+            family = polynomial(len(sample), sample.dim) if spelled_out else Automatic()
+        if isinstance(family, Automatic) and spelled_out:
+            raise ValueError("Automatic chooses objective, solver and split itself; leave them out, or give a family")
+        if not (split is None or isinstance(split, Split)):
+            raise ValueError(f"split must be in_sample(), holdout(fraction) or cross_fit(k); got {split!r}")
+        task = Task.of(sample, array, standardise, seed)
+        cautions = Cautions()
+        cautions.scores(self.verdict)
+        selection = None
+        if isinstance(family, Automatic):
+            answer, selection = choose(task, found, family, self.others, self.learned)
+        else:
+            method = Method(family, objective, solver)
+            split = default_split(task, method) if split is None else split
+            answer = answer_of(task, method, split)
+        at = array if answer.rows is None else array[answer.rows]
+        return concluded(
+            Evidence.of(task, found, events, self.verdict.verified),
+            answer,
+            cautions,
+            family=None if isinstance(family, Automatic) else family,
+            split="in sample" if split is None else split.describe(),
+            settings=settings(sample, array, family, objective, solver, split) | {"standardise": standardise, "seed": seed},
+            selection=selection,
+            traces=Traces(at.reshape(answer.influences.shape), answer.influences),
+        )
 
 
 def _taken_apart(draws: Any, scores: Any, values: Any, log_weights: Any) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from .adapters.chunks import loaded
 from .choice import Automatic
 from .chunked import is_chunked
 from .errors import SampleWarning, ZerovarWarning, listed, missing, said_once, warn
-from .estimation import estimate
+from .estimation import Session
 from .families import Family
 from .output.formatting import plus_minus, worth
 from .output.record import gain_of
@@ -209,16 +209,18 @@ def _controlled(
     """Means of f, then of (f − mean)², whose square root is the deviation.
 
     Squares are taken about the controlled mean: there the derivative of Var f = E[(f − c)²] − (E f − c)² in E f vanishes, so
-    that by the delta method the error of the variance is that of E[(f − c)²]. In a call of their own, squares and indicators
-    cannot spoil the control variates of the means.
+    that by the delta method the error of the variance is that of E[(f − c)²]. They come second, so that squares and indicators
+    cannot spoil the control variates of the means, and begin with what was tuned for those.
     """
     q = len(values)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        answer = estimate(posterior, values=values, family=family, seed=seed)
+        weights, names = posterior.log_weights, posterior.names
+        session = Session.of(posterior.draws, posterior.scores, weights, names, posterior.coordinates)
+        answer = session.estimate(values, family=family, seed=seed)
         means = zip(values.items(), answer.value, strict=True)
         squares = {f"variance of {name}": (array - mean) ** 2 for (name, array), mean in means}
-        second = estimate(posterior, values=squares | chances, family=family, seed=seed)
+        second = session.estimate(squares | chances, family=family, seed=seed)
     for one in said_once(warning.message for warning in caught if isinstance(warning.message, ZerovarWarning)):
         warn(one.template, type(one), one.names)
     variance, error = second.value[:q], second.std_error[:q]

@@ -23,7 +23,7 @@ from ..tails import heavy_scores
 from ..task import Task
 from .candidates import AsGiven, Candidate, candidates
 from .policy import Policy
-from .race import mean_squares, raced
+from .race import Known, mean_squares, raced
 from .selection import Selection
 from .stacking import CandidateAnswer, stacked
 
@@ -57,10 +57,19 @@ class Automatic:
         object.__setattr__(self, "also", also)
 
 
-def choose(task: Task, names: tuple[str, ...], options: Automatic, others: Forms | None = None) -> tuple[Answer, Selection]:
-    """The stacked answer, and how it came about; `others` are coordinates, by name, in which the draws may do better."""
+def choose(
+    task: Task,
+    names: tuple[str, ...],
+    options: Automatic,
+    others: Forms | None = None,
+    learned: dict[str, Known] | None = None,
+) -> tuple[Answer, Selection]:
+    """The stacked answer, and how it came about; `others` are coordinates, by name, in which the draws may do better.
+
+    `learned` is where tuning ended, in each of the coordinates: what is there is begun from, what is not is added.
+    """
     started = time.perf_counter()
-    contenders, skipped = tried(task, options, others)
+    contenders, skipped = tried(task, options, others, learned)
     stack = stacked(task, contenders, options.policy)
     stats = contenders[0].answer.stats | {"form": "stack", "seconds": time.perf_counter() - started}
     labels = tuple(one.label for one in contenders)
@@ -68,7 +77,9 @@ def choose(task: Task, names: tuple[str, ...], options: Automatic, others: Forms
     return dataclasses.replace(stack.answer, stats=stats), selection
 
 
-def tried(task: Task, options: Automatic, others: Forms | None = None) -> tuple[list[CandidateAnswer], list[str]]:
+def tried(
+    task: Task, options: Automatic, others: Forms | None = None, learned: dict[str, Known] | None = None
+) -> tuple[list[CandidateAnswer], list[str]]:
     """The answer of every candidate, the plain one first; and what was not tried, with the reason."""
     policy, low = options.policy.harder() if options.effort == "high" else options.policy, options.effort == "low"
     plain = plain_answer(task)
@@ -91,9 +102,9 @@ def tried(task: Task, options: Automatic, others: Forms | None = None) -> tuple[
             trial.skipped.append("tuned kernels: not at low effort")
         elif forms:  # in the coordinates in which the others did best
             _, name, form = min(forms, key=lambda entry: entry[0])
-            for label, some, columns in raced(
-                form, mean_squares(plain), mean_squares(trial.best), policy, trial.say, trial.skipped
-            ):
+            known = {} if learned is None else learned.setdefault(name, {})
+            before, best = mean_squares(plain), mean_squares(trial.best)
+            for label, some, columns in raced(form, before, best, policy, trial.say, trial.skipped, known):
                 trial.add(label + name, False, some, columns)
     return trial.contenders, trial.skipped
 
@@ -110,10 +121,8 @@ class _Trial:
 
     def attempt(self, candidate: Candidate, on: Task, name: str = "") -> None:
         """A candidate in the coordinates of `on`, for the integrands that it may help."""
-        label = candidate.label + name
-        columns = candidate.wanted(on, self.best, self.policy)
+        label, columns = candidate.label + name, candidate.wanted(on, self.best, self.policy)
         if not columns.any():
-            self.skipped.append(f"{label}: nothing left for it to explain")
             return
         self.say(label)
         try:

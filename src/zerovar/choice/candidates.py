@@ -102,12 +102,18 @@ class Rival:
     family: LinearFamily
     below: float = np.inf
 
-    def descent(self, few: Task, whole: Task, steps: int, before: Descended | None = None) -> Descended:
-        """Tuned on a few of the draws, in the coordinates in which it will be fitted to all of them; not for noise. It goes on
-        from a descent `before` for the same integrands."""
+    def descent(self, few: Task, whole: Task, steps: int, start: np.ndarray | None = None) -> Descended:
+        """Tuned on a few of the draws, in the coordinates in which it will be fitted to all of them; not for noise. It begins
+        where a descent for other integrands ended, if that is known."""
         descent = Descent.on(self.family, few.draws, few.values, whole.draws)
-        columns, start = descent.by_likelihood() if before is None else (before.columns, before.end.position)
+        columns, start = descent.by_likelihood(start)
         return Descended(descent, descent.run(columns, MarginalLikelihood(), steps, start), columns)
+
+    def further(self, few: Task, whole: Task, steps: int, before: Descended) -> Descended:
+        """A descent for the same integrands that goes on, on other draws."""
+        descent = Descent.on(self.family, few.draws, few.values, whole.draws)
+        end = descent.run(before.columns, MarginalLikelihood(), steps, before.end.position)
+        return Descended(descent, end, before.columns)
 
     def answer(self, task: Task, found: Descended, policy: Policy) -> Answer:
         """Its value, and influences at all draws, with the hyper-parameters of a descent."""

@@ -56,6 +56,11 @@ class Policy:
     tuning_draws: int = _number(400, "draws that hyper-parameters are tuned on")
     tuning_fewest: int = _number(100, "and at least that many of a slow chain")
     tuning_steps: int = _number(20, "evaluations of that descent", "40 gain nothing on eleven posteriors, 10 lose a third")
+    renewed_steps: int = _number(
+        6,
+        "the same, from where a descent for other integrands of these draws ended",
+        "squares after means on five posteriors: 1 loses up to three quarters, more draws or steps gain nothing",
+    )
     in_front: int = _number(2, "most tuned families that go on with more draws, the best first", "one: gp_regr has a quarter")
     close: float = _number(4.0, "variances from the best up to which the others go on with it")
     polished: int = _number(1000, "draws that they go on with")

@@ -22,6 +22,7 @@ from .policy import Policy
 
 Chosen = Bool[np.ndarray, " q"]
 Squares = Float64[np.ndarray, " q"]
+Known = dict[str, Float64[np.ndarray, " h"]]  # by rival, where a descent for other integrands ended
 
 
 @dataclasses.dataclass(eq=False)
@@ -53,12 +54,12 @@ def mean_squares(answer: Answer) -> Squares:
 
 
 def raced(
-    task: Task, plain: Squares, best: Squares, policy: Policy, say: Callable[[str], None], skipped: list[str]
+    task: Task, plain: Squares, best: Squares, policy: Policy, say: Callable[[str], None], skipped: list[str], known: Known
 ) -> Iterator[tuple[str, Answer, Chosen]]:
     """Name, answer and integrands of each rival that was worth a fit to the draws.
 
     `plain` and `best` (q,) are mean squared influences without a control variate and with the best so far; `say` is told what
-    runs, and `skipped` what did not and why.
+    runs, and `skipped` what did not and why. `known` has what other integrands on these draws have taught, and is taught more.
     """
     slow = task.autocorrelation >= INDEPENDENT
     enough = policy.slow_fewest if slow else policy.fewest
@@ -70,7 +71,7 @@ def raced(
         return
     track = task if len(task) <= policy.few_enough else task.thinned(policy.pilot)[0]
     runners, closed, varying = list[_Runner](), best, np.ptp(track.values, axis=0) > 0
-    for wave in _waves(rivals(task.sample.dim, policy), task.sample.dim, policy):
+    for wave in _waves(_offered(task.sample.dim, policy, known), task.sample.dim, policy):
         wanted = [(rival, varying & (plain < np.minimum(rival.below, policy.done) * best)) for rival in wave]
         starting = [
             (rival, columns, _guides(columns, plain / best, bool(runners), task, policy))
@@ -79,18 +80,20 @@ def raced(
         ]
         say(" and ".join(rival.label for rival, *_ in starting))
         with one_thread():
-            tuned = on_threads(lambda rival, _, guides: _tuned(rival, track, guides, policy), starting)
+            tuned = on_threads(lambda rival, _, guides: _tuned(rival, track, guides, policy, known.get(rival.label)), starting)
         for (rival, columns, guides), found in zip(starting, tuned, strict=True):
             if isinstance(found, NumericalError):
                 skipped.append(str(found))
                 continue
             runners.append(_Runner(rival, columns, guides, found, rival.answer(track.only(columns), found, policy)))
             best = np.minimum(best, runners[-1].squares)
-    if not slow:
+    if not slow and not known:
         front = _in_front(runners)[: policy.in_front]
         going = [one for one in front if one.place < front[0].place + np.log(policy.close)]
         say(f"{' and '.join(runner.rival.label for runner in going)}, on more draws")
         _polish(going, track, policy)
+    for runner in _in_front(runners):
+        known.setdefault(runner.rival.label, runner.found.end.position)
     if track is not task:
         won = [dataclasses.replace(one, columns=one.columns & (one.squares < closed)) for one in _winners(runners)]
         skipped += [f"{one.rival.label} on all draws: no better on {len(track)}" for one in won if not one.columns.any()]
@@ -107,6 +110,12 @@ def _guides(columns: Chosen, gains: Float64[np.ndarray, " q"], later: bool, task
     return found if found.any() else columns
 
 
+def _offered(d: int, policy: Policy, known: Known) -> list[Rival]:
+    """Those that ran for all other integrands, where that is known, and in few dimensions what suits kinks; else all."""
+    offered = rivals(d, policy)
+    return [one for one in offered if not known or one.label in known or (np.isfinite(one.below) and d <= policy.kinks)]
+
+
 def _waves(offered: list[Rival], d: int, policy: Policy) -> list[list[Rival]]:
     """Rivals that are tuned side by side. In few dimensions one after the other, each guided by those before it."""
     if d <= policy.kinks:
@@ -115,11 +124,12 @@ def _waves(offered: list[Rival], d: int, policy: Policy) -> list[list[Rival]]:
     return [general, [rival for rival in offered if rival not in general]]
 
 
-def _tuned(rival: Rival, track: Task, guides: Chosen, policy: Policy) -> Descended | NumericalError:
+def _tuned(rival: Rival, track: Task, guides: Chosen, policy: Policy, start: np.ndarray | None) -> Descended | NumericalError:
     """On a few hundred draws far enough apart to count as independent; or why not."""
     few = int(np.clip(len(track) / track.autocorrelation, policy.tuning_fewest, policy.tuning_draws))
     try:
-        return rival.descent(track.thinned(few)[0].only(guides), track, policy.tuning_steps)
+        steps = policy.tuning_steps if start is None else policy.renewed_steps
+        return rival.descent(track.thinned(few)[0].only(guides), track, steps, start)
     except NumericalError as error:
         return error
 
@@ -132,7 +142,7 @@ def _polish(runners: list[_Runner], track: Task, policy: Policy) -> None:
         return
 
     def further(runner: _Runner) -> Descended:
-        return runner.rival.descent(more.only(runner.guides), track, policy.polishing_steps, runner.found)
+        return runner.rival.further(more.only(runner.guides), track, policy.polishing_steps, runner.found)
 
     with one_thread():
         found = on_threads(further, [(runner,) for runner in runners])

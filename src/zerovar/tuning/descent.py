@@ -131,13 +131,14 @@ class Descent:
         strength = level * mean_diagonal(penalised, self.points) / size
         return Tuned(family, LeastSquares(Ridge(strength)), end.loss, used + end.evaluations)
 
-    def by_likelihood(self) -> tuple[np.ndarray, np.ndarray]:
-        """The integrands of which the family explains something where it stands, and a position with the best ridge for them.
+    def by_likelihood(self, start: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The integrands of which the family explains something at `start`, or where it stands, and that position with the
+        best ridge for them.
 
         A likelihood that is best with a ridge as large as the Gram takes an integrand for noise. If it does so with all, all
         are taken.
         """
-        flat = self._flat()[0]
+        flat = self._flat()[0] if start is None else start[1:]
         gram = gram_matrix(penalised_part(self._at(flat)), self.points.x, self.points.s)
         varying = np.flatnonzero(np.ptp(self.values, axis=0) > 0)
         if not len(varying):
