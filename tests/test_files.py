@@ -4,16 +4,21 @@ import io
 import json
 import os
 import stat
+import subprocess
+import sys
 import threading
 import zipfile
+from pathlib import Path
 
+import jax
+import jaxlib
 import numpy as np
 import pytest
 from problems import gaussian, quadratic
 from tables import FAMILIES
 
 import zerovar as zv
-from zerovar.io import archive, atomic
+from zerovar.io import archive, atomic, programs
 from zerovar.output import report
 
 X, S = gaussian(200, 2)
@@ -221,3 +226,40 @@ def test_tables(tmp_path):
     assert dataset["covariance"].shape == (2, 2)
     answer.plot(tmp_path / "forest.png")
     assert (tmp_path / "forest.png").stat().st_size > 5000
+
+
+_KEPT = """
+import sys, jax, zerovar as zv
+folder = zv.keep_compiled(sys.argv[1])
+assert zv.keep_compiled() == folder
+print(folder, float(jax.jit(lambda x: jax.numpy.linalg.eigh(x)[0].sum())(jax.numpy.eye(5))))
+"""
+
+
+def test_compiled_programs_are_kept_and_bad_ones_made_anew(tmp_path):
+    def run():
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+        command = [sys.executable, "-c", _KEPT, str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment | {"JAX_PLATFORMS": "cpu"}, check=True)
+        folder, answer = done.stdout.split()
+        assert float(answer) == 5.0
+        return Path(folder)
+
+    folder = run()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    kept = {path.name: path.read_bytes() for path in folder.glob("*-cache")}
+    assert kept
+    for name in kept:
+        (folder / name).write_bytes(b"not a program")
+    assert run() == folder
+
+
+def test_programs_of_others_are_not_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(jax.config, "update", lambda *_: pytest.fail("the setting of JAX was changed"))
+    monkeypatch.setattr(programs, "_given", lambda: None)
+    monkeypatch.setattr(programs, "_processor", lambda: "any")
+    folder = tmp_path / f"jax-{jax.__version__}-{jaxlib.__version__}-{jax.default_backend()}-any"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(PermissionError, match="chmod 700"):
+        zv.keep_compiled(tmp_path)

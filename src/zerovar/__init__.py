@@ -29,6 +29,7 @@ from .families import (
 )
 from .fitting import Fitted, fit
 from .io.archive import load
+from .io.programs import keep_compiled
 from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance, Variance
 from .operators import Langevin, ScalarLangevin
 from .output import Estimate, plots
@@ -101,6 +102,7 @@ __all__ = [
     "from_pymc",
     "holdout",
     "in_sample",
+    "keep_compiled",
     "kernels",
     "load",
     "plots",

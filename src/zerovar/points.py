@@ -7,8 +7,8 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float64, Int
-from scipy.linalg import lapack
 
 from .io.archive import storable
 
@@ -163,7 +163,7 @@ class Standardisation:
             amount = _shrinkage(unit, p, correlation)
             correlation = (1 - amount) * correlation + amount * np.eye(d)
             kind = f"shrunk by {amount:.2g}"
-        factor, info = lapack.dpotrf(correlation, lower=1, clean=1)
+        factor, info = scipy.linalg.lapack.dpotrf(correlation, lower=1, clean=1)
         if info or np.diagonal(factor).min() ** 2 < 100 * d * np.finfo(float).eps:
             if (few := len(distinct(points.x)[0])) <= d:
                 raise ValueError(
@@ -178,7 +178,7 @@ class Standardisation:
         return Standardisation(mean, scale[:, None] * factor, kind)
 
     def __call__(self, draws: Matrix, scores: Matrix) -> tuple[Matrix, Matrix]:
-        inverse = lapack.dtrtri(self.factor, lower=1)[0]
+        inverse = scipy.linalg.lapack.dtrtri(self.factor, lower=1)[0]
         return (draws - self.mean) @ inverse.T, scores @ self.factor
 
     def points(self, raw: Points) -> Points:

@@ -16,8 +16,8 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float64
-from scipy.linalg import cho_solve, lapack, solve_triangular
 
 from ..solvers.base import Values
 
@@ -36,18 +36,18 @@ class SteinGp(NamedTuple):
     @staticmethod
     def of(gram: Square, noise: Float64[np.ndarray, " m"], border: np.ndarray, values: Values) -> SteinGp | None:
         gram[np.diag_indices_from(gram)] += noise
-        factor, failed = lapack.dpotrf(gram.T, lower=1, clean=0)
+        factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, clean=0)
         if failed:
             return None
-        inverse, _ = lapack.dpotri(factor, lower=1)
+        inverse, _ = scipy.linalg.lapack.dpotri(factor, lower=1)
         _mirror(inverse)
-        solved = lapack.dpotrs(factor, border, lower=1)[0]
-        schur, failed = lapack.dpotrf(border.T @ solved, lower=1, clean=1)
+        solved = scipy.linalg.lapack.dpotrs(factor, border, lower=1)[0]
+        schur, failed = scipy.linalg.lapack.dpotrf(border.T @ solved, lower=1, clean=1)
         if failed:
             return None
-        half = solve_triangular(schur, solved.T, lower=True, check_finite=False)
-        a = lapack.dpotrs(factor, values, lower=1)[0]  # not Q @ values, which loses what the condition of A takes
-        a -= solved @ cho_solve((schur, True), border.T @ a, check_finite=False)
+        half = scipy.linalg.solve_triangular(schur, solved.T, lower=True, check_finite=False)
+        a = scipy.linalg.lapack.dpotrs(factor, values, lower=1)[0]  # not Q @ values, which loses what the condition of A takes
+        a -= solved @ scipy.linalg.cho_solve((schur, True), border.T @ a, check_finite=False)
         log_determinant = 2 * (np.log(factor.diagonal()).sum() + np.log(schur.diagonal()).sum())
         return SteinGp(inverse - half.T @ half, a, values, float(log_determinant), border.shape[1])
 

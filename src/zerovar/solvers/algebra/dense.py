@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import lapack, qr
+import scipy
 
 _EPS = np.finfo(np.float64).eps
 Groups = Sequence[np.ndarray]  # of row numbers
@@ -13,19 +13,19 @@ Groups = Sequence[np.ndarray]  # of row numbers
 def economic_qr(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
     """Q, R of columns brought to unit length first, and whether they are independent to rounding."""
     lengths = np.linalg.norm(columns, axis=0)
-    orthonormal, triangle = qr(columns / lengths, mode="economic", check_finite=False)
+    orthonormal, triangle = scipy.linalg.qr(columns / lengths, mode="economic", check_finite=False)
     independent = np.abs(triangle.diagonal()).min() > len(columns) * _EPS
     return orthonormal, triangle * lengths, bool(independent)
 
 
 def pivoted_cholesky(matrix: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
     """R and pivots of a Cholesky factorisation with complete pivoting, stopped where the rest is below the tolerance."""
-    factor, pivots, rank, _ = lapack.dpstrf(np.asfortranarray(matrix), tol=tolerance, lower=0)
+    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(np.asfortranarray(matrix), tol=tolerance, lower=0)
     return np.triu(factor[:rank, :rank]), pivots[:rank] - 1
 
 
 def triangular_inverse(triangle: np.ndarray) -> np.ndarray:
-    return lapack.dtrtri(triangle, lower=0)[0]
+    return scipy.linalg.lapack.dtrtri(triangle, lower=0)[0]
 
 
 def solve_group(block: np.ndarray, right: np.ndarray, otherwise: np.ndarray, smallest: float = 0.0) -> np.ndarray:
@@ -34,10 +34,10 @@ def solve_group(block: np.ndarray, right: np.ndarray, otherwise: np.ndarray, sma
     It is singular when the remaining draws do not determine the fit. Nothing can then be predicted for the group, and its
     residuals are those without a control variate, the honest large ones.
     """
-    factor, info = lapack.dpotrf(block, lower=1)
+    factor, info = scipy.linalg.lapack.dpotrf(block, lower=1)
     if info or factor.diagonal().min() ** 2 < smallest:
         return otherwise
-    return lapack.dpotrs(factor, right, lower=1)[0]
+    return scipy.linalg.lapack.dpotrs(factor, right, lower=1)[0]
 
 
 def packed(groups: Groups, most: int) -> Iterator[tuple[np.ndarray, list[slice]]]:

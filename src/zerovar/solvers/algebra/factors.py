@@ -16,8 +16,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Float64, Int
-from scipy.linalg import blas, lapack
 
 from ...families import LinearFamily
 from ...points import Matrix, Vector
@@ -92,16 +92,16 @@ class OnHost(Factor):
             self._restore()
         self._untouched = False
         np.fill_diagonal(self._array, self._diagonal + ridge)
-        _, info = lapack.dpotrf(self._array, lower=1, overwrite_a=1, clean=0)
+        _, info = scipy.linalg.lapack.dpotrf(self._array, lower=1, overwrite_a=1, clean=0)
         pivots = self._array.diagonal()
         self.rcond = float((pivots.min() / pivots.max()) ** 2) if info == 0 else 0.0
         return info == 0
 
     def solve(self, right):
         if self._inverted:
-            half = blas.dtrmm(1.0, self._array, right, lower=1)
-            return blas.dtrmm(1.0, self._array, half, lower=1, trans_a=1)
-        return lapack.dpotrs(self._array, right, lower=1)[0]
+            half = scipy.linalg.blas.dtrmm(1.0, self._array, right, lower=1)
+            return scipy.linalg.blas.dtrmm(1.0, self._array, half, lower=1, trans_a=1)
+        return scipy.linalg.lapack.dpotrs(self._array, right, lower=1)[0]
 
     def inverse_diagonal(self):
         self._invert()
@@ -126,7 +126,7 @@ class OnHost(Factor):
     def _invert(self) -> None:
         """Replace the factor by its inverse, from which every block of A⁻¹ is one product."""
         if not self._inverted:
-            lapack.dtrtri(self._array, lower=1, overwrite_c=1)
+            scipy.linalg.lapack.dtrtri(self._array, lower=1, overwrite_c=1)
             self._inverted = True
 
     def _inverse_columns(self, columns: Int[np.ndarray, " k"]) -> np.ndarray:

@@ -7,8 +7,8 @@ Q_II⁻¹ a_I, in closed form.
 """
 
 import numpy as np
+import scipy
 from jaxtyping import Float64
-from scipy.linalg import cho_solve, solve_triangular
 
 from ..algebra.dense import Groups, economic_qr, solve_group
 from ..algebra.factors import factor_of
@@ -60,15 +60,15 @@ class PreparedDual(Prepared):
             return self.intercept_variance * self._dual_coefficients(np.ones((len(self.border), 1)))[0][:, 0]
         # c = e₀ᵀR⁻¹S⁻¹QᵀA⁻¹f with border = QR and S = QᵀA⁻¹Q
         assert self._border_solved is not None, "known once something was solved"
-        first = solve_triangular(self._triangle, np.eye(self.border.shape[1])[0], trans=1)
-        return self._border_solved @ cho_solve((self._schur, True), first)
+        first = scipy.linalg.solve_triangular(self._triangle, np.eye(self.border.shape[1])[0], trans=1)
+        return self._border_solved @ scipy.linalg.cho_solve((self._schur, True), first)
 
     def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
         only_its_own_ridge(ridge)
         a, _ = self._dual_coefficients(values)
         half = np.zeros((len(a), 0))
         if self._border_solved is not None:
-            half = solve_triangular(self._schur, self._border_solved.T, lower=True).T
+            half = scipy.linalg.solve_triangular(self._schur, self._border_solved.T, lower=True).T
         if groups is None:
             return a / (self._factor.inverse_diagonal() - np.sum(half**2, axis=1))[:, None]
         out, plain = np.empty_like(a), values - self.probabilities @ values
@@ -82,9 +82,9 @@ class PreparedDual(Prepared):
         # What the border explains is taken out first: exact, whatever the condition of A
         first = self._orthonormal.T @ values
         a = self._solved_with_border(values - self._orthonormal @ first)
-        second = cho_solve((self._schur, True), self._orthonormal.T @ a)
+        second = scipy.linalg.cho_solve((self._schur, True), self._orthonormal.T @ a)
         a -= self._border_solved @ second
-        return a, solve_triangular(self._triangle, first + second)
+        return a, scipy.linalg.solve_triangular(self._triangle, first + second)
 
     def _solved_with_border(self, right: Values) -> Values:
         """A⁻¹ right; the first time, A⁻¹ of the border along with it."""

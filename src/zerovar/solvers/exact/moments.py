@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Float64
-from scipy.linalg import eigh, lapack
 
 from ...points import Matrix, RowNumbers, Vector
 from ..algebra.factors import HostVectors
@@ -103,11 +103,11 @@ def whitening(gram: Float64[np.ndarray, "p p"]) -> Whitening:
     diagonal = gram.diagonal()
     scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
     unit = gram * np.outer(scale, scale)
-    factor, info = lapack.dpotrf(unit, lower=1, clean=1)
+    factor, info = scipy.linalg.lapack.dpotrf(unit, lower=1, clean=1)
     rcond = float(factor.diagonal().min() ** 2) if info == 0 else 0.0
     if rcond >= _SMALLEST_PIVOT:
-        return Whitening(scale[:, None] * lapack.dtrtri(factor, lower=1)[0].T, rcond, False)
-    values, vectors = eigh(unit, check_finite=False)
+        return Whitening(scale[:, None] * scipy.linalg.lapack.dtrtri(factor, lower=1)[0].T, rcond, False)
+    values, vectors = scipy.linalg.eigh(unit, check_finite=False)
     kept = values > _SMALLEST_EIGENVALUE * values[-1]
     basis = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
     return Whitening(basis, float(values[kept][0] / values[-1]), True)

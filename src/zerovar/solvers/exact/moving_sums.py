@@ -11,8 +11,8 @@ integrands have been replaced by their moving sums.
 import math
 
 import numpy as np
+import scipy
 from jaxtyping import Float64, Int
-from scipy.linalg import lstsq
 
 from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
 from ..stats import FitStats
@@ -45,7 +45,7 @@ class PreparedMovingSums(Prepared):
         only_its_own_ridge(ridge)
         f, mean = self._data.values(values)
         right = np.concatenate([self._summed(f), np.zeros((self._p, f.shape[1]))])
-        theta, _, rank, _ = lstsq(self._columns / self._scale, right, cond=_RANK_TOLERANCE, check_finite=False)
+        theta, _, rank, _ = scipy.linalg.lstsq(self._columns / self._scale, right, cond=_RANK_TOLERANCE, check_finite=False)
         self.stats = self.stats | {"rank": int(rank)}
         self.result = Result.RANK_DEFICIENT if rank < self._p else Result.OK
         return self._data.solution(theta / self._scale[:, None], mean)

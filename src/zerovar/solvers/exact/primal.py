@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Float64
-from scipy.linalg import blas, lapack, qr, solve_triangular
 
 from ..algebra.dense import Groups, solve_group
 from ..algebra.tiles import feature_matrix
@@ -57,8 +57,8 @@ class CentredFeatures:
 
     def gram(self) -> Float64[np.ndarray, "p p"]:
         """ΦᵀΦ, in the lower triangle."""
-        gram = blas.dsyrk(self._scale**2, self.raw.T, trans=1, lower=1)  # raw.T is Fortran-ordered: no copy
-        return blas.dsyr(-1.0, self._means, a=gram, lower=1, overwrite_a=1)
+        gram = scipy.linalg.blas.dsyrk(self._scale**2, self.raw.T, trans=1, lower=1)  # raw.T is Fortran-ordered: no copy
+        return scipy.linalg.blas.dsyr(-1.0, self._means, a=gram, lower=1, overwrite_a=1)
 
     def project(self, f: Values) -> Float64[np.ndarray, "p q"]:
         """Φᵀf for centred f."""
@@ -98,7 +98,7 @@ class PreparedPrimal(Prepared):
         gram *= self._scale[:, None]
         gram *= self._scale
         np.fill_diagonal(gram, np.where(diagonal > 0, 1.0, 0.0))
-        self._factor, info = lapack.dpotrf(gram, lower=1, overwrite_a=1, clean=0)
+        self._factor, info = scipy.linalg.lapack.dpotrf(gram, lower=1, overwrite_a=1, clean=0)
         self._rcond = float(self._factor.diagonal().min() ** 2) if info == 0 else 0.0
         self.result, p = Result.OK, len(diagonal)
         self.stats = FitStats("primal", p, counts_terms=True) | {"rank": p, "ridge": problem.ridge, "rcond": self._rcond}
@@ -113,7 +113,7 @@ class PreparedPrimal(Prepared):
         if self._complete is not None:
             right, lower, order = self._complete
             theta = np.empty((len(order), f.shape[1]))
-            theta[order] = right @ solve_triangular(lower, self._whiten() @ f, trans=1)
+            theta[order] = right @ scipy.linalg.solve_triangular(lower, self._whiten() @ f, trans=1)
             return self._data.solution(self._scale[:, None] * theta, mean)
         theta = self._normal(self._data.project(f))
         if self._rcond < _REFINE_BELOW:
@@ -130,7 +130,7 @@ class PreparedPrimal(Prepared):
         else:
             right, lower, order = self._complete
             target = (self._scale * self._data.intercept_direction)[order]
-            through = self._whiten().T @ solve_triangular(lower, right.T @ target)
+            through = self._whiten().T @ scipy.linalg.solve_triangular(lower, right.T @ target)
         return root * (root * self._data.free_intercept + through)
 
     def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
@@ -143,13 +143,13 @@ class PreparedPrimal(Prepared):
         return left_out(v, residuals, f, groups) / self._data.root[:, None]
 
     def _normal(self, right: np.ndarray) -> np.ndarray:
-        return self._scale[:, None] * lapack.dpotrs(self._factor, self._scale[:, None] * right, lower=1)[0]
+        return self._scale[:, None] * scipy.linalg.lapack.dpotrs(self._factor, self._scale[:, None] * right, lower=1)[0]
 
     def _whiten(self) -> np.ndarray:
         """L⁻¹SΦ (rank, m), S the scaling: inner products of its columns are the hat matrix, but for the intercept's."""
         if self._whitened is None:
             scaled = self._data.centred(self._scale).T  # Fortran order, solved in place from the right
-            self._whitened = blas.dtrsm(1.0, self._factor, scaled, side=1, lower=1, trans_a=1, overwrite_b=1).T
+            self._whitened = scipy.linalg.blas.dtrsm(1.0, self._factor, scaled, side=1, lower=1, trans_a=1, overwrite_b=1).T
         return self._whitened
 
     def _factorise_by_qr(self) -> None:
@@ -157,14 +157,14 @@ class PreparedPrimal(Prepared):
         columns = self._data.centred(self._scale).T
         if self._data.penalty.any():
             columns = np.concatenate([columns, np.diag(np.sqrt(self._data.penalty) * self._scale)])
-        orthonormal, triangle, order = qr(columns, mode="economic", pivoting=True, check_finite=False)
+        orthonormal, triangle, order = scipy.linalg.qr(columns, mode="economic", pivoting=True, check_finite=False)
         size = np.abs(triangle.diagonal())
         rank = int(np.sum(size > _RANK_TOLERANCE * size[0]))
         if rank < len(self._scale):
             self.result = Result.RANK_DEFICIENT
         self.stats |= {"form": "primal by QR", "rank": rank, "rcond": float((size[rank - 1] / size[0]) ** 2)}
         self._whitened = np.ascontiguousarray(orthonormal[: len(self._data.root), :rank].T)
-        self._complete = (*qr(triangle[:rank].T, mode="economic", check_finite=False), order)
+        self._complete = (*scipy.linalg.qr(triangle[:rank].T, mode="economic", check_finite=False), order)
 
 
 def left_out(v: Float64[np.ndarray, "r m"], residuals: Values, plain: Values, groups: Sequence[Any] | None) -> Values:

@@ -1,8 +1,8 @@
 """The dual by one eigendecomposition, which serves every ridge and every integrand."""
 
 import numpy as np
+import scipy
 from jaxtyping import Float64
-from scipy.linalg import eigh, solve_triangular
 
 from ..algebra.dense import Groups, economic_qr, solve_group
 from ..algebra.tiles import gram_matrix
@@ -42,7 +42,7 @@ class PreparedSpectral(Prepared):
             cross = self._border_gram @ self._orthonormal.T
             gram -= cross + cross.T
             gram += self._orthonormal @ (inner - shift * np.eye(count)) @ self._orthonormal.T
-        eigenvalues, vectors = eigh(gram, overwrite_a=True, check_finite=False)
+        eigenvalues, vectors = scipy.linalg.eigh(gram, overwrite_a=True, check_finite=False)
         self._eigenvalues, self._vectors = np.maximum(eigenvalues[count:], 0.0), vectors[:, count:]
         # in the weighted problem the rounding of the largest eigenvalue bounds what a ridge can resolve
         self.floor = 10 * len(gram) * _EPS * self._eigenvalues.mean()
@@ -61,7 +61,7 @@ class PreparedSpectral(Prepared):
         if np.isfinite(self.intercept_variance):
             inside = self._vectors.T @ self._root
             return self.intercept_variance * (self._root * (self._vectors @ (inverse[:, None] * inside)))[:, 0]
-        first = solve_triangular(self._triangle, np.eye(self.border.shape[1])[0], trans=1)
+        first = scipy.linalg.solve_triangular(self._triangle, np.eye(self.border.shape[1])[0], trans=1)
         through = self._vectors @ (inverse * (self._vectors.T @ (self._border_gram @ first)))
         return self._root[:, 0] * (self._orthonormal @ first - through)
 
@@ -83,4 +83,6 @@ class PreparedSpectral(Prepared):
         weighted = self._vectors @ (self._vectors.T @ values / (self._eigenvalues + self._ridge(ridge))[:, None])
         if not self.border.shape[1]:
             return weighted, np.zeros((0, values.shape[1]))
-        return weighted, solve_triangular(self._triangle, self._orthonormal.T @ values - self._border_gram.T @ weighted)
+        return weighted, scipy.linalg.solve_triangular(
+            self._triangle, self._orthonormal.T @ values - self._border_gram.T @ weighted
+        )

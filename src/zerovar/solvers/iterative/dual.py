@@ -11,8 +11,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float, Float64
-from scipy.linalg import solve_triangular
 
 from ..algebra.dense import economic_qr
 from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
@@ -107,7 +107,7 @@ class PreparedIterativeDual(Prepared):
             gram = product(problem.penalised, points, tile, mesh, keep)
             ridge = max(problem.ridge, 10 * _EPS * float(_trace(gram)))
             self.result = Result.RIDGE_RAISED if ridge > problem.ridge else Result.OK
-            first = solve_triangular(self._triangle, np.eye(len(self._triangle))[0], trans=1)
+            first = scipy.linalg.solve_triangular(self._triangle, np.eye(len(self._triangle))[0], trans=1)
             signs = padded_rows(rng.choice([-1.0, 1.0], (n, 1)), self._size)
             noise = jax.device_put(np.float64(ridge))
             inverse, left = preconditioner(gram, jax.device_put(centres), jax.device_put(orders), block, noise)
@@ -131,7 +131,7 @@ class PreparedIterativeDual(Prepared):
             self._weights = (np.asarray(self._start.contrast) - np.asarray(ending.state.solution)[:, q])[:n] * root[:, 0]
             coefficients = [root * np.asarray(solution)[:n]]
             if len(self._terms) > 1:
-                taken = solve_triangular(self._triangle, np.asarray(_free_part(self._system, right, solution)))
+                taken = scipy.linalg.solve_triangular(self._triangle, np.asarray(_free_part(self._system, right, solution)))
                 coefficients.append(taken[1:])
         self.result, self.stats = ended(ending, self._options, self._prepared, self.stats)
         return Solution(intercept, tuple(LinearTerm(*pair) for pair in zip(self._terms, coefficients, strict=True)))

@@ -18,8 +18,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float, Int
-from scipy.linalg import blas, lapack
 
 from .products import GramProduct
 
@@ -142,9 +142,10 @@ def _inside_on_host(rows: Float[Array, "r n"], centres: Int[Array, " r"], jitter
     """The same by LAPACK."""
     square = np.asfortranarray(np.asarray(rows)[:, np.asarray(centres)])
     square[np.diag_indices(len(square))] += float(jitter)
-    root = lapack.dpotrf(square, lower=1, clean=1, overwrite_a=1)[0]
-    low = blas.dtrsm(1.0, root, np.asarray(rows).T, side=1, lower=1, trans_a=1)  # in Fortran's order, as the rows are
-    return lapack.dtrtri(root, lower=1, overwrite_c=1)[0], low.T
+    root = scipy.linalg.lapack.dpotrf(square, lower=1, clean=1, overwrite_a=1)[0]
+    # in Fortran's order, as the rows are
+    low = scipy.linalg.blas.dtrsm(1.0, root, np.asarray(rows).T, side=1, lower=1, trans_a=1)
+    return scipy.linalg.lapack.dtrtri(root, lower=1, overwrite_c=1)[0], low.T
 
 
 @eqx.filter_jit
@@ -166,10 +167,12 @@ def _on_host(near: Float[Array, "k b b"], low: Float[Array, "n r"], order: Int[A
     """The same by LAPACK, which knows of symmetric and triangular matrices: a third of the time."""
     whole, explained, places = np.asarray(near), np.asarray(low), np.asarray(order).reshape(near.shape[:2])
     precision, scale = np.float32 if single else np.float64, 1 / float(unit)
-    factor, invert = lapack.get_lapack_funcs(("potrf", "potri"), dtype=precision)
+    factor, invert = scipy.linalg.lapack.get_lapack_funcs(("potrf", "potri"), dtype=precision)
     inverse = np.empty(near.shape, precision)
     for k, rows in enumerate(places):
-        left = blas.dsyrk(-scale, explained[rows].T, beta=scale, c=whole[k].T, trans=1, lower=1).astype(precision, order="F")
+        left = scipy.linalg.blas.dsyrk(-scale, explained[rows].T, beta=scale, c=whole[k].T, trans=1, lower=1).astype(
+            precision, order="F"
+        )
         root, singular = factor(left, lower=1, clean=1)
         if singular:
             inverse[k] = np.diag(1 / np.maximum(np.abs(left.diagonal()), np.finfo(precision).tiny))

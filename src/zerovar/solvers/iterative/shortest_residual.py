@@ -13,8 +13,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float
-from scipy.linalg import cho_factor, cho_solve
 
 from ..algebra.memory import room
 from .products import Vectors
@@ -44,7 +44,10 @@ class ShortestResidual:
         self._gram = np.block([[self._gram, border[:, :-steps]], [border.transpose(0, 2, 1)]])
         shares = np.concatenate([np.asarray(_shares(old, self.residual)) for _, old in self._past], axis=1)
         held = self._gram + _ROUNDING * len(self._gram[0]) * np.eye(len(self._gram[0]))
-        lengths = np.concatenate([cho_solve(cho_factor(one), share) for one, share in zip(held, shares, strict=True)], axis=1)
+        lengths = np.concatenate(
+            [scipy.linalg.cho_solve(scipy.linalg.cho_factor(one), share) for one, share in zip(held, shares, strict=True)],
+            axis=1,
+        )
         first = 0
         for batch in self._past:
             part = jax.device_put(lengths[first : first + len(batch[0])])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import scipy
 from jaxtyping import Float64
-from scipy.linalg import blas, eigh, lapack
 
 _RIDGES = (1e-9, 1e-4, 1e-3, 1e-2)  # relative to the mean diagonal of the Gram of the features
 _HOPEFUL = 2.0  # times the least loss, before products were taken: other bases are not tried with them
@@ -36,16 +36,16 @@ def base_fits(features: FeatureRows, sizes: list[int], ridge: float | None) -> l
     found = [BaseFit(0, 0.0 if ridge is None else ridge, np.zeros((0, 0)), 1.0)]
     if not sizes:
         return found
-    gram = blas.dsyrk(1.0, features[: max(sizes)].T, trans=1, lower=1)
+    gram = scipy.linalg.blas.dsyrk(1.0, features[: max(sizes)].T, trans=1, lower=1)
     for size in sizes:
         level = gram.diagonal()[:size].mean()
         for strength in (ridge,) if ridge is not None else tuple(level * relative for relative in _RIDGES):
             block = gram[:size, :size].copy(order="F")
             block[np.diag_indices(size)] += strength
-            factor, failed = lapack.dpotrf(block, lower=1, clean=1, overwrite_a=1)
+            factor, failed = scipy.linalg.lapack.dpotrf(block, lower=1, clean=1, overwrite_a=1)
             if failed:
                 continue
-            inverse, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
+            inverse, _ = scipy.linalg.lapack.dtrtri(factor, lower=1, overwrite_c=1)
             used = 1 + size - strength * float(np.sum(inverse**2))
             if used <= _MOST * features.shape[1]:
                 found.append(BaseFit(size, float(strength), inverse, used))
@@ -119,7 +119,7 @@ def _products(
     scale = 1 / np.sqrt(gram.diagonal() + base.ridge)
     complement = gram - crossed.T @ crossed
     complement[np.diag_indices(len(gram))] += base.ridge
-    sizes, vectors = eigh(complement * np.outer(scale, scale), check_finite=False)
+    sizes, vectors = scipy.linalg.eigh(complement * np.outer(scale, scale), check_finite=False)
     kept = sizes > _DEPENDENT
     along = vectors[:, kept].T @ (scale * (right - crossed.T @ half)) / np.sqrt(sizes[kept])
     return scale * (vectors[:, kept] @ (along / np.sqrt(sizes[kept]))), half @ half + along @ along

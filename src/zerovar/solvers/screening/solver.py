@@ -8,8 +8,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float64
-from scipy import sparse
 
 from ...families import Family, TermFamily
 from ...families.sparse_polynomial import monomial_images, named, rows_of, with_constant
@@ -88,7 +88,7 @@ class SparseTerm(Term):
 
     def __call__(self, x, s):
         shape = (self.num_integrands, len(self.monomials))
-        matrix = sparse.csr_matrix((self.coefficients, (self.integrands, self.terms)), shape=shape)
+        matrix = scipy.sparse.csr_matrix((self.coefficients, (self.integrands, self.terms)), shape=shape)
         out = np.empty((len(x), self.num_integrands))
         for first in range(0, len(x), _ROWS):
             rows = slice(first, first + _ROWS)

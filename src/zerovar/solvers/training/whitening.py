@@ -4,7 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-from scipy.linalg import eigh, lapack
+import scipy
 
 from ..algebra.dense import pivoted_cholesky, triangular_inverse
 
@@ -88,7 +88,7 @@ def whiten(phi: np.ndarray, weights: np.ndarray, penalty: np.ndarray, constant: 
         amount = min(0.5, size / count)
         gram *= 1 - amount
         gram[np.diag_indices(size)] += amount * (scale > 0)
-    factor, info = lapack.dpotrf(gram, lower=0)
+    factor, info = scipy.linalg.lapack.dpotrf(gram, lower=0)
     if info == 0 and factor.diagonal().min() ** 2 > _CLEARLY:
         return Dense(scale[:, None] * triangular_inverse(factor), np.zeros(size))
     # All diagonal entries are one: a slope far below what matters keeps rounding from deciding the order
@@ -102,7 +102,7 @@ def whiten(phi: np.ndarray, weights: np.ndarray, penalty: np.ndarray, constant: 
 def _low_rank(rows: np.ndarray, scale: np.ndarray, penalty: np.ndarray) -> LowRank:
     """Leading directions of rowsᵀrows, by the smaller Gram of a thousand of its rows."""
     rows = rows[:1000] * np.sqrt(len(rows) / min(len(rows), 1000))
-    values, left = eigh(rows @ rows.T)
+    values, left = scipy.linalg.eigh(rows @ rows.T)
     keep = slice(max(len(values) - _RANK, 1), None)
     floor, values, left = max(values[keep.start - 1], 1.0), values[keep], left[:, keep]
     use = values > floor
@@ -115,7 +115,7 @@ def with_penalty(basis: Dense, penalty: np.ndarray, turned: bool) -> Dense:
     inner = basis.matrix.T @ (penalty[:, None] * basis.matrix)
     if not turned:
         return Dense(basis.matrix, inner)
-    values, vectors = eigh(inner, check_finite=False)
+    values, vectors = scipy.linalg.eigh(inner, check_finite=False)
     return Dense(basis.matrix @ vectors, np.maximum(values, 0.0))
 
 
