@@ -213,6 +213,14 @@ def times(quick: bool) -> list[Row]:
         rows.append(Row(f"n = {n}, d = 10, 10 integrands, warm, {effort} effort", floor, best(call, 1 if quick else 3), bound))
     if quick:
         return rows
+
+    def summary() -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return zv.summary(zv.Posterior(x[None], -x[None], {f"f{j}": column[None] for j, column in enumerate(_values(x).T)}))
+
+    summary()
+    rows.append(Row("n = 1000, summary against estimate, warm", best(_call(x), 2), best(summary, 2), 1.3))
     setup = f"from benchmarks.automatic import _call; x = np.random.default_rng(0).normal(size=({n}, 10)); call = _call(x)"
     _, first, second = in_fresh_process(setup, "call()")
     rows.append(Row("n = 1000, the first call of a process against the second", second, first, 7.0 / second, "bound: 7 s"))
@@ -223,8 +231,12 @@ def times(quick: bool) -> list[Row]:
     return rows
 
 
+def _values(x: np.ndarray) -> np.ndarray:
+    return np.exp(0.5 * x) + np.sin(x)[:, ::-1] + (x**2).sum(axis=1, keepdims=True) / 10
+
+
 def _call(x: np.ndarray, options: zv.Automatic = DEFAULT) -> Callable[[], Any]:
-    values = np.exp(0.5 * x) + np.sin(x)[:, ::-1] + (x**2).sum(axis=1, keepdims=True) / 10
+    values = _values(x)
 
     def call() -> Any:
         with warnings.catch_warnings():
