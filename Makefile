@@ -10,7 +10,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --con
 # What Python compiles it keeps, whatever the shell says: else each of a hundred processes of the tests takes seconds to import
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test whole lint docs pictures extras fuzz bench paper clean
+.PHONY: setup demo test whole lint docs pictures dist extras fuzz bench paper clean
 
 setup: $(STAMP)
 
@@ -53,6 +53,10 @@ docs: setup
 # Runs what the documentation shows and writes its pictures and its notebook anew, compiled as for the tests that compare gains
 pictures: setup
 	$(WORKER) PYTHONPATH=tests $(BIN)/python scripts/pictures.py
+
+# The source archive and the wheel in dist/, and the wheel in an environment of its own: the README's lines, the demonstration
+dist: setup
+	$(WORKER) PYTHONPATH=tests $(BIN)/python scripts/dist.py
 
 # An environment for each extra, and in it what the documentation shows with that extra
 extras: setup

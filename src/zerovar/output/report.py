@@ -1,11 +1,9 @@
 """Estimate.report(): one HTML page that needs nothing else, for someone who was not there."""
 
 import base64
-import platform
 import tempfile
 from collections.abc import Callable
 from html import escape
-from importlib.metadata import version
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -14,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ..environment import versions
 from ..io.atomic import atomic
 from ..std_errors import INDEPENDENT
 from . import plots
 from .formatting import EXACT, human, plus_minus, worth
 from .record import EstimateRecord, by_integrand
 
-_PACKAGES = ("zerovar", "jax", "equinox", "optax", "numpy", "scipy", "arviz-stats")
 _HEADS = (
     ("name", "what is averaged"),
     ("value", "mean by control variates ± its standard error"),
@@ -147,15 +145,6 @@ def _choice(estimate: EstimateRecord) -> str:
 
 
 def _settings(estimate: EstimateRecord) -> str:
-    told = {name: str(value) for name, value in estimate.settings.items()}
-    told |= {f"{name} version": _version(name) for name in _PACKAGES}
-    told |= {"Python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    told = {name: str(value) for name, value in estimate.settings.items()} | versions()
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in told.items())
     return f"<dl>{rows}</dl>"
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except ImportError:
-        return "not installed"
