@@ -10,7 +10,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --con
 # What Python compiles it keeps, whatever the shell says: else each of a hundred processes of the tests takes seconds to import
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test whole lint docs pictures dist extras fuzz bench paper clean
+.PHONY: setup demo test whole lint docs drawing pictures dist extras fuzz bench paper clean
 
 setup: $(STAMP)
 
@@ -49,6 +49,10 @@ lint: setup
 docs: setup
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
 	@echo "build/docs/index.html"
+
+# Which part imports which, for DESIGN.md, from the imports themselves
+drawing:
+	$(PYTHON) scripts/drawing.py
 
 # Runs what the documentation shows and writes its pictures and its notebook anew, compiled as for the tests that compare gains
 pictures: setup

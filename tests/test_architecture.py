@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -159,3 +160,15 @@ def test_public_names_are_what_users_are_handed_or_subclass():
     import zerovar.estimation as module  # no function hides its module
 
     assert type(module) is type(zv)
+
+
+def test_the_drawing_is_that_of_the_code():
+    """`make drawing` would write what is there; and it has a dot for an import that is known, and none above the diagonal."""
+    spec = importlib.util.spec_from_file_location("drawing", SOURCE.parent.parent / "scripts" / "drawing.py")
+    drawing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawing)
+    assert drawing.DRAWING.read_text(encoding="utf-8") == drawing.drawn(), "run `make drawing`"
+    graph, order = drawing.imports(), [part for row in drawing.rows() for part in row]
+    assert graph["summaries"]["estimation"] == 1
+    assert graph["solvers"]["families"] > 1
+    assert all(order.index(other) < order.index(part) for part in graph for other in graph[part])

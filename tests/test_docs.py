@@ -16,6 +16,7 @@ from pages import (
     NOTEBOOK,
     ROOT,
     estimates,
+    examples,
     gains_in_picture,
     moved,
     printed_by,
@@ -25,6 +26,8 @@ from pages import (
     tables,
     text_of,
 )
+
+import zerovar as zv
 
 # the pages on samplers are run by test_samplers.py, which holds their posteriors to the truth, that on extending by
 # test_extending.py with its classes in files
@@ -85,6 +88,16 @@ def test_gains_of_the_benchmarks_are_quoted_as_they_are(page):
     assert f"| {low} to {high} on nine real posteriors |" in text_of("benchmarks/README.md")
 
 
+def test_the_page_on_limits_quotes_the_calibration():
+    """Tables and shares on the page are those of the benchmark, row by row."""
+    page, source = text_of("docs/limits.md"), text_of("benchmarks/README.md")
+    quoted = [line for line in page.splitlines() if re.match(r"\|.*\d %", line)]
+    assert len(quoted) > 20
+    assert set(quoted) <= set(source.splitlines())
+    share, count = re.search(r"(\d+ %) of (\d+) answers on eleven", page).groups()
+    assert f"| {share} of {count} answers on eleven posteriors within 1.96 errors |" in source
+
+
 def test_gains_that_moved_are_found():
     """What the tests above rest on: both kinds of tables are read, and a gain that is off by more than two is named."""
     rich = "┃ name ┃ value ┃ gain ┃\n┡━━╇\n│ mu │ 1 ± 2 │ 44.6 │\n│ P(tau > 5) │ 1 ± 2 │ 7 │\n"
@@ -97,6 +110,25 @@ def test_gains_that_moved_are_found():
     assert moved({"mu": 10.0, "tau": 3.0}, {"mu": 21.0}) == "mu was 10, is 21; tau is gone"
     assert moved({"mu": 10.0}, {"mu": float("nan")}) != ""
     assert gains_in_picture(FOREST)["demo"].keys() >= {"mu", "tau"}
+
+
+def _without_example(names, code):
+    """Public names that no line of code mentions: functions and modules as zv.name, classes also where they are imported."""
+    return [name for name in names if not re.search(rf"\bzv\.{name}\b|\bimport .*\b{name}\b", code)]
+
+
+def test_every_public_name_has_an_example_that_runs():
+    """All of these pages run: here, in test_samplers.py, in test_extending.py, and the notebook with `make whole`."""
+    cells = [cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.cell_type == "code"]
+    pages = ["README.md", *(path.relative_to(ROOT) for path in (ROOT / "docs").glob("**/*.md"))]
+    code = "\n".join([*(example for page in pages for example in examples(text_of(page))), *(cell.source for cell in cells)])
+    assert _without_example(dir(zv), code) == []
+    assert _without_example(["estimate", "estimat"], "zv.estimate(x)") == ["estimat"]  # the test can fail
+    reference = text_of("docs/api.md")
+    modules = {"centres", "kernels", "plots", "schedules"}
+    assert [
+        name for name in dir(zv) if name not in modules and not re.search(rf"^\.\. auto\w+:: {name}$", reference, re.M)
+    ] == []
 
 
 def test_links_point_to_files():
