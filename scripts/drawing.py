@@ -1,7 +1,7 @@
 """Draw which part of zerovar imports which, from the imports themselves: docs/images/architecture.svg (`make drawing`).
 
-Parts stand on the diagonal, in the order of the table "The layout" in DESIGN.md. A dot means that the part at the end of its line
-imports the part above it, and is the larger, the more modules do. Imports go one way: all dots are below the diagonal.
+Parts stand on the diagonal, in the order of the table "The layout" in DESIGN.md. A dot means that the part at the end of its
+line imports the part above it, and is the larger, the more modules do. Imports go one way: all dots are below the diagonal.
 `tests/test_architecture.py` fails if the drawing is not that of the code.
 """
 
@@ -17,7 +17,8 @@ SOURCE = ROOT / "src" / "zerovar"
 DRAWING = ROOT / "docs" / "images" / "architecture.svg"
 STEP, MARGIN, NAME = 22, 16, 118  # between parts; around; for the longest name
 STYLE = """
-  .paper { fill: #ffffff } .band { fill: #eef4f9 } .line { stroke: #c3cad1; fill: none } .dot { fill: #0072b2 } .part { fill: #d55e00 }
+  .paper { fill: #ffffff } .band { fill: #eef4f9 }
+  .line { stroke: #c3cad1; fill: none } .dot { fill: #0072b2 } .part { fill: #d55e00 }
   text { font: 13px system-ui, "DejaVu Sans", sans-serif; fill: #1c1f23 }
   @media (prefers-color-scheme: dark) {
     .paper { fill: #16191d } .band { fill: #1f2a33 } .line { stroke: #4a525b } .dot { fill: #6fb7f0 } .part { fill: #f0a060 }
@@ -33,7 +34,7 @@ def rows() -> list[list[str]]:
 
 
 def imports() -> dict[str, Counter[str]]:
-    """For each part (a module or a folder of the package): how many of its modules import each other part, functions included."""
+    """For each part (a module or a folder of the package): how many of its modules import each other one, also in functions."""
     parts = {
         path.stem for path in SOURCE.iterdir() if (path.is_dir() or path.suffix == ".py") and not path.stem.startswith("__")
     }
@@ -66,7 +67,7 @@ def drawn() -> str:
     for row in layout[::2]:  # every other row of the table has a band
         top = at[row[0]] - STEP / 2
         out.append(f'<rect class="band" x="{MARGIN}" y="{top:g}" width="{size + NAME}" height="{STEP * len(row)}"/>')
-    for part, here in at.items():
+    for here in at.values():
         out.append(f'<path class="line" d="M{MARGIN} {here:g}H{here:g}V{height - MARGIN}"/>')
     for part, here in at.items():
         for other, count in sorted(graph[part].items()):
