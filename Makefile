@@ -10,7 +10,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --con
 # What Python compiles it keeps, whatever the shell says: else each of a hundred processes of the tests takes seconds to import
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test whole lint docs drawing pictures dist extras fuzz bench paper clean
+.PHONY: setup demo test whole lint docs drawing pictures dist extras lowest highest fuzz bench paper clean
 
 setup: $(STAMP)
 
@@ -65,6 +65,10 @@ dist: setup
 # An environment for each extra, and in it what the documentation shows with that extra
 extras: setup
 	$(WORKER) PYTHONPATH=tests $(BIN)/python scripts/extras.py
+
+# The core of the tests on the oldest versions of what zerovar needs (lowest.txt), and on the newest of the day
+lowest highest:
+	$(PYTHON) scripts/versions.py $@
 
 bench: setup
 	$(BIN)/python -m benchmarks
