@@ -48,6 +48,7 @@ lint: setup
 
 docs: setup
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
+	$(BIN)/python scripts/site.py
 	@echo "build/docs/index.html"
 
 # Which part imports which, for DESIGN.md, from the imports themselves

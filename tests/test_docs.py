@@ -5,6 +5,7 @@ Gains in tables and in pictures are those of the run, to a factor of two: `make 
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 
@@ -138,6 +139,22 @@ def test_links_point_to_files():
         text = re.sub(r"```.*?```", "", text_of(page), flags=re.S)
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             assert (folder / target).exists(), f"{page} links to {target}"
+
+
+def test_the_check_of_the_site_finds_what_leads_nowhere(tmp_path):
+    check = runpy.run_path(str(ROOT / "scripts" / "site.py"))["problems"]
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top">A</h1><a href="b.html#there">b</a><img src="a.html" alt="a"><a href="#top">up</a>'
+    )
+    (tmp_path / "b.html").write_text('<p id="there">b</p><a href="https://example.org/x">out</a>')
+    assert check(tmp_path) == []
+    (tmp_path / "b.html").write_text('<a href="c.html">c</a><a href="a.html#bottom">a</a><img src="a.html">')
+    assert check(tmp_path) == [
+        "a.html: b.html#there names no place in that page",
+        "b.html: the picture a.html has no description",
+        "b.html: c.html is no file of the site",
+        "b.html: a.html#bottom names no place in that page",
+    ]
 
 
 def _python(*arguments: str) -> str:
