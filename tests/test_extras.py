@@ -55,6 +55,19 @@ def test_one_version_everywhere(capsys):
     assert "urls" not in project["project"]  # until there is a public home
 
 
+def test_lowest_versions_are_the_floors_of_the_project():
+    """`make lowest` tests what pyproject.toml promises, not something newer."""
+    pinned = dict(line.split("==") for line in text_of("lowest.txt").splitlines() if "==" in line)
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)["project"]
+    extras = project["optional-dependencies"]
+    names = ("plots", "xarray", "arviz", "dask", "numpyro", "test")
+    needed = [*project["dependencies"], *(requirement for name in names for requirement in extras[name])]
+    floors = dict(re.fullmatch(r"([\w-]+)(?:\[.*\])?>=([\d.]+)", each).groups() for each in needed if "zerovar[" not in each)
+    assert floors.keys() >= {"jax", "numpy", "matplotlib", "dask", "pytest"}
+    assert {name: floor for name, floor in floors.items() if not f"{pinned.get(name)}.".startswith(f"{floor}.")} == {}
+
+
 def test_info_has_what_a_bug_report_needs(capsys, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("OMP_SECRET_TOKEN", "hidden")
