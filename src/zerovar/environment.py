@@ -50,7 +50,10 @@ def _lines() -> Iterator[tuple[str, str]]:
     for name in (*_REQUIRED, *_OPTIONAL):
         yield name, _version(name)
     yield "devices", ", ".join(f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices())
-    yield "precision", "double by default" if jax.config.read("jax_enable_x64") else "single by default (zerovar computes in double)"
+    yield (
+        "precision",
+        "double by default" if jax.config.read("jax_enable_x64") else "single by default (zerovar computes in double)",
+    )
     import scipy.linalg  # noqa: F401  its BLAS is loaded with it, and only then listed
 
     for pool in threadpool_info():
