@@ -10,7 +10,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --con
 # What Python compiles it keeps, whatever the shell says: else each of a hundred processes of the tests takes seconds to import
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test whole lint docs pictures extras fuzz bench paper clean
+.PHONY: setup demo test whole lint docs drawing pictures dist extras lowest highest fuzz bench paper clean
 
 setup: $(STAMP)
 
@@ -48,15 +48,28 @@ lint: setup
 
 docs: setup
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
+	$(BIN)/python scripts/site.py
 	@echo "build/docs/index.html"
+
+# Which part imports which, for DESIGN.md, from the imports themselves
+drawing:
+	$(PYTHON) scripts/drawing.py
 
 # Runs what the documentation shows and writes its pictures and its notebook anew, compiled as for the tests that compare gains
 pictures: setup
 	$(WORKER) PYTHONPATH=tests $(BIN)/python scripts/pictures.py
 
+# The source archive and the wheel in dist/, and the wheel in an environment of its own: the README's lines, the demonstration
+dist: setup
+	$(WORKER) PYTHONPATH=tests $(BIN)/python scripts/dist.py
+
 # An environment for each extra, and in it what the documentation shows with that extra
 extras: setup
 	$(WORKER) PYTHONPATH=tests $(BIN)/python scripts/extras.py
+
+# The core of the tests on the oldest versions of what zerovar needs (lowest.txt), and on the newest of the day
+lowest highest:
+	$(PYTHON) scripts/versions.py $@
 
 bench: setup
 	$(BIN)/python -m benchmarks

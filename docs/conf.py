@@ -1,11 +1,12 @@
 """Sphinx: `make docs` builds the site, and warnings are errors."""
 
 import re
-from importlib.metadata import version as installed
+
+from zerovar import __version__
 
 project = html_title = "zerovar"
 author = copyright = "The zerovar authors"
-version = release = installed("zerovar")
+version = release = __version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx-mathjax-offline"]  # formulas without a network too
 exclude_patterns = ["_build"]

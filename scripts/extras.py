@@ -1,10 +1,10 @@
 """Try each extra alone, in an environment that has nothing else: run what the documentation shows with it (`make extras`).
 
 The environments begin as hard links to one that has the package without extras, so that each installs only what its extra adds;
-versions are those of constraints.txt. Nothing is left behind.
+versions are those of constraints.txt. Nothing is left behind. `make dist` tries the extra numpyro, with the README.
 
     python scripts/extras.py                  # all
-    python scripts/extras.py numpyro plots    # some
+    python scripts/extras.py blackjax plots   # some
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ SHOWN = {
     "": PLAIN,
     "pymc": page("docs/samplers/pymc.md"),
     "dask": page("docs/large.md"),
-    "numpyro": page("README.md", 3),
     "blackjax": page("docs/samplers/blackjax.md"),
     "arviz": page("docs/samplers/arviz.md"),
     "plots,xarray": notebook(),

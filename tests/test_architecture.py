@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,9 @@ import zerovar as zv
 SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and `__init__` from all of them.
 ORDER = {
-    "": """errors io hyper points sample integrands coordinates operators kernels families objectives solvers fitting splits
-        std_errors tails precision task answers tuning diagnostics choice output conclusion chunked adapters estimation
-        summaries cli __main__""",
+    "": """environment errors io hyper points sample integrands coordinates operators kernels families objectives solvers
+        fitting splits std_errors tails precision task answers tuning diagnostics choice output conclusion chunked adapters
+        estimation summaries cli __main__""",
     "io": "atomic archive",
     "families": "base polynomial kernel network anisotropic ridge_functions sparse_polynomial",
     "solvers": "algebra terms stats base exact iterative training screening default",
@@ -159,3 +160,15 @@ def test_public_names_are_what_users_are_handed_or_subclass():
     import zerovar.estimation as module  # no function hides its module
 
     assert type(module) is type(zv)
+
+
+def test_the_drawing_is_that_of_the_code():
+    """`make drawing` would write what is there; and it has a dot for an import that is known, and none above the diagonal."""
+    spec = importlib.util.spec_from_file_location("drawing", SOURCE.parent.parent / "scripts" / "drawing.py")
+    drawing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawing)
+    assert drawing.DRAWING.read_text(encoding="utf-8") == drawing.drawn(), "run `make drawing`"
+    graph, order = drawing.imports(), [part for row in drawing.rows() for part in row]
+    assert graph["summaries"]["estimation"] == 1
+    assert graph["solvers"]["families"] > 1
+    assert all(order.index(other) < order.index(part) for part in graph for other in graph[part])

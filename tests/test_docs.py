@@ -5,6 +5,7 @@ Gains in tables and in pictures are those of the run, to a factor of two: `make 
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from pages import (
     NOTEBOOK,
     ROOT,
     estimates,
+    examples,
     gains_in_picture,
     moved,
     printed_by,
@@ -25,6 +27,8 @@ from pages import (
     tables,
     text_of,
 )
+
+import zerovar as zv
 
 # the pages on samplers are run by test_samplers.py, which holds their posteriors to the truth, that on extending by
 # test_extending.py with its classes in files
@@ -85,6 +89,26 @@ def test_gains_of_the_benchmarks_are_quoted_as_they_are(page):
     assert f"| {low} to {high} on nine real posteriors |" in text_of("benchmarks/README.md")
 
 
+def test_the_readme_says_what_it_costs_as_measured():
+    costs, measured = text_of("README.md"), text_of("benchmarks/README.md")
+    first, later = re.search(r"\| (\S+) s at first, half of it compiling; (\S+) s from", costs).groups()
+    assert f"| ten integrands: first, imports aside | `automatic` | {first} |" in measured
+    assert f"| ten integrands: warm, normal effort | `automatic` | {later}: " in measured
+    assert f"| NumPyro: {re.search(r'NumPyro: (.*) of the run', costs)[1]} with gradients kept" in measured
+    trust = re.search(r"\| trust \| (.*); \[where", costs)[1]
+    assert f"| {trust} |" in measured
+
+
+def test_the_page_on_limits_quotes_the_calibration():
+    """Tables and shares on the page are those of the benchmark, row by row."""
+    page, source = text_of("docs/limits.md"), text_of("benchmarks/README.md")
+    quoted = [line for line in page.splitlines() if re.match(r"\|.*\d %", line)]
+    assert len(quoted) > 20
+    assert set(quoted) <= set(source.splitlines())
+    share, count = re.search(r"(\d+ %) of (\d+) answers on eleven", page).groups()
+    assert f"| {share} of {count} answers on eleven posteriors within 1.96 errors |" in source
+
+
 def test_gains_that_moved_are_found():
     """What the tests above rest on: both kinds of tables are read, and a gain that is off by more than two is named."""
     rich = "┃ name ┃ value ┃ gain ┃\n┡━━╇\n│ mu │ 1 ± 2 │ 44.6 │\n│ P(tau > 5) │ 1 ± 2 │ 7 │\n"
@@ -99,6 +123,25 @@ def test_gains_that_moved_are_found():
     assert gains_in_picture(FOREST)["demo"].keys() >= {"mu", "tau"}
 
 
+def _without_example(names, code):
+    """Public names that no line of code mentions: functions and modules as zv.name, classes also where they are imported."""
+    return [name for name in names if not re.search(rf"\bzv\.{name}\b|\bimport .*\b{name}\b", code)]
+
+
+def test_every_public_name_has_an_example_that_runs():
+    """All of these pages run: here, in test_samplers.py, in test_extending.py, and the notebook with `make whole`."""
+    cells = [cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.cell_type == "code"]
+    pages = ["README.md", *(path.relative_to(ROOT) for path in (ROOT / "docs").glob("**/*.md"))]
+    code = "\n".join([*(example for page in pages for example in examples(text_of(page))), *(cell.source for cell in cells)])
+    assert _without_example(dir(zv), code) == []
+    assert _without_example(["estimate", "estimat"], "zv.estimate(x)") == ["estimat"]  # the test can fail
+    reference = text_of("docs/api.md")
+    modules = {"centres", "kernels", "plots", "schedules"}
+    assert [
+        name for name in dir(zv) if name not in modules and not re.search(rf"^\.\. auto\w+:: {name}$", reference, re.M)
+    ] == []
+
+
 def test_links_point_to_files():
     samplers = [str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "samplers").glob("*.md")]
     for page in [*PAGES, *samplers, str(NOTEBOOK.relative_to(ROOT)), "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md"]:
@@ -106,6 +149,22 @@ def test_links_point_to_files():
         text = re.sub(r"```.*?```", "", text_of(page), flags=re.S)
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             assert (folder / target).exists(), f"{page} links to {target}"
+
+
+def test_the_check_of_the_site_finds_what_leads_nowhere(tmp_path):
+    check = runpy.run_path(str(ROOT / "scripts" / "site.py"))["problems"]
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top">A</h1><a href="b.html#there">b</a><img src="a.html" alt="a"><a href="#top">up</a>'
+    )
+    (tmp_path / "b.html").write_text('<p id="there">b</p><a href="https://example.org/x">out</a>')
+    assert check(tmp_path) == []
+    (tmp_path / "b.html").write_text('<a href="c.html">c</a><a href="a.html#bottom">a</a><img src="a.html">')
+    assert check(tmp_path) == [
+        "a.html: b.html#there names no place in that page",
+        "b.html: the picture a.html has no description",
+        "b.html: c.html is no file of the site",
+        "b.html: a.html#bottom names no place in that page",
+    ]
 
 
 def _python(*arguments: str) -> str:

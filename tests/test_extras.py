@@ -1,15 +1,17 @@
-"""What an installation without extras says, and that `make extras` tries every extra that users are told of."""
+"""What an installation without extras says, that `make extras` and `make dist` try every extra that users are told of, and that
+one version stands everywhere."""
 
 import re
 import sys
 import tomllib
+from importlib import metadata
 
 import numpy as np
 import pytest
 from pages import ROOT, text_of
 
 import zerovar as zv
-from zerovar import summaries
+from zerovar import cli, summaries
 from zerovar.errors import missing
 
 
@@ -30,8 +32,55 @@ def test_messages_name_extras_that_exist():
     assert named
     assert named <= set(extras)
     assert str(missing("numpyro", "numpyro")) == "this needs numpyro: pip install '.[numpyro]' in a clone of zerovar"
-    tried = text_of("scripts/extras.py")
+    tried = set(re.findall(r'^    "([\w,]+)": ', text_of("scripts/extras.py"), flags=re.M))
+    tried |= set(re.findall(r"wheel\}\[([\w,]+)\]", text_of("scripts/dist.py")))
+    tried = {extra for extras in tried for extra in extras.split(",")}
     for page in ("README.md", "docs/start.ipynb"):  # where people read what to install
         told = {extra for extras in re.findall(r"\.\[([\w,]+)\]", text_of(page)) for extra in extras.split(",")}
-        assert told <= set(extras)
-        assert all(re.search(rf'"[\w,]*\b{extra}\b[\w,]*": ', tried) for extra in told), told
+        assert told <= set(extras) & tried
+
+
+def test_one_version_everywhere(capsys):
+    """Code, metadata, citation and changelog say the same version and the same day."""
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"zerovar {zv.__version__}\n"
+    cited = dict(line.split(": ", 1) for line in text_of("CITATION.cff").splitlines() if re.match(r"[\w-]+: \S", line))
+    assert cited["version"] == zv.__version__
+    assert f"## [{cited['version']}] - {cited['date-released']}\n" in text_of("CHANGELOG.md")
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)
+    assert project["project"]["license"] == cited["license"] == "MIT"
+    assert project["tool"]["hatch"]["version"]["path"] == "src/zerovar/environment.py"
+    assert "urls" not in project["project"]  # until there is a public home
+
+
+def test_lowest_versions_are_the_floors_of_the_project():
+    """`make lowest` tests what pyproject.toml promises, not something newer."""
+    pinned = dict(line.split("==") for line in text_of("lowest.txt").splitlines() if "==" in line)
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)["project"]
+    extras = project["optional-dependencies"]
+    names = ("plots", "xarray", "arviz", "dask", "numpyro", "test")
+    needed = [*project["dependencies"], *(requirement for name in names for requirement in extras[name])]
+    floors = dict(re.fullmatch(r"([\w-]+)(?:\[.*\])?>=([\d.]+)", each).groups() for each in needed if "zerovar[" not in each)
+    assert floors.keys() >= {"jax", "numpy", "matplotlib", "dask", "pytest"}
+    assert {name: floor for name, floor in floors.items() if not f"{pinned.get(name)}.".startswith(f"{floor}.")} == {}
+
+
+def test_info_has_what_a_bug_report_needs(capsys, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("OMP_SECRET_TOKEN", "hidden")
+    assert cli.main(["info"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    told = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines)
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        needed = tomllib.load(file)["project"]["dependencies"]
+    packages = {re.match(r"[\w-]+", requirement)[0] for requirement in needed}
+    assert packages <= set(told)
+    assert all(told[name] == metadata.version(name) for name in packages)
+    assert told["zerovar"] == zv.__version__
+    assert {"Python", "platform", "processors", "devices", "blas"} <= set(told)
+    assert "threads" in told["blas"]
+    assert told["OMP_NUM_THREADS"] == "3"
+    assert "hidden" not in str(lines)

@@ -1,11 +1,13 @@
 """A few golden values that travel with the project, tested even where the data folder is not (see test_golden.py)."""
 
 import json
+import re
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pages import text_of
 from tables import ZVCV_KERNELS
 
 import zerovar as zv
@@ -60,3 +62,19 @@ def test_semi_exact_control_functional():
     family = zv.Polynomial(entry["degree"], weight=np.inf) + stein_kernel(entry)
     fitted = zv.fit(family, sample(), VALUES, standardise=False)
     np.testing.assert_allclose(fitted.intercept, entry["expectation"], rtol=0, atol=1e-11)
+
+
+def test_the_page_for_those_who_come_from_zvcv_has_its_numbers():
+    """Each row of the page: what ZVCV printed is in the golden values, and the call beside it gives the same digits."""
+    rows = re.findall(r"^\| .* \| ([-\d., ]+) \| `(.*)` \|$", text_of("docs/from_zvcv.md"), flags=re.M)
+    assert len(rows) == 5
+    entries = [
+        *GOLDEN["least_squares"].values(),
+        GOLDEN["control_functional"]["free_intercept"],
+        GOLDEN["semi_exact"]["expectation"],
+    ]
+    for (printed, call), golden in zip(rows, entries, strict=True):
+        theirs = np.array(printed.split(", "), dtype=float)
+        np.testing.assert_allclose(theirs, golden[1:], rtol=0, atol=5.1e-9)
+        ours = zv.fit(eval(call, {"zv": zv, "np": np}), sample(), VALUES[:, 1:], standardise=False).intercept
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=6e-9)

@@ -107,6 +107,16 @@ def test_report_is_valid_and_self_contained(page):
     assert os.listdir(page.parent) == ["out.html"]
 
 
+@pytest.mark.whole
+@pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
+def test_report_of_two_hundred_is_light(tmp_path):
+    many = np.tanh(X @ np.random.default_rng(1).normal(size=(3, 200)))
+    chosen = zv.estimate(X, S, many, names=[f"theta[{k}]" for k in range(200)], family=zv.Automatic("low"))
+    chosen.report(tmp_path / "out.html")
+    assert (tmp_path / "out.html").stat().st_size < 1_000_000
+    assert (tmp_path / "out.html").read_text(encoding="utf-8").count('<th scope="row"') == 400  # both tables have all
+
+
 def test_report_of_a_loaded_estimate_is_the_same(page, tmp_path):
     answer().save(tmp_path / "answer.zv")
     zv.load(tmp_path / "answer.zv").report(tmp_path / "again.html")
@@ -186,6 +196,39 @@ def test_browser_sorts(opened):
     assert column(opened, 0) == [NAMES[k] for k in order[::-1]]
     heads = opened.find_elements("css selector", "#answers thead th")
     assert [head.get_attribute("aria-sort") for head in heads] == [None, None, None, None, "descending", None]
+
+
+def test_browser_sorts_by_keyboard(opened):
+    from selenium.webdriver.common.keys import Keys
+
+    button = opened.find_elements("css selector", "#answers thead button")[4]
+    opened.execute_script("arguments[0].focus()", opened.find_element("css selector", ".wide"))
+    for _ in range(5):  # from the table to the fifth of its heads
+        opened.switch_to.active_element.send_keys(Keys.TAB)
+    assert opened.switch_to.active_element == button
+    rank = np.argsort(answer().gain)
+    for key, order, word in ((Keys.ENTER, rank, "ascending"), (Keys.SPACE, rank[::-1], "descending")):
+        opened.switch_to.active_element.send_keys(key)
+        assert column(opened, 0) == [NAMES[k] for k in order]
+        assert opened.switch_to.active_element == button  # whoever goes on is still there
+        said = opened.execute_script("return document.querySelector('[role=status]').textContent")
+        assert said == f"Sorted by gain, {word}"
+
+
+def test_browser_without_scripts(browser, page):
+    """Everything is there; nothing offers what only a script can do."""
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get(page.as_uri())
+        assert browser.find_elements("css selector", "button") == []
+        heads = [head.text for head in browser.find_elements("css selector", "#answers thead th[scope=col]")]
+        assert heads == ["name", "value", "error", "plain", "gain", "worth"]
+        assert [head.text for head in browser.find_elements("css selector", "#answers tbody th[scope=row]")] == NAMES
+        assert "to sort" not in browser.find_element("css selector", "body").text
+        assert browser.find_element("css selector", "#answers caption").is_displayed()
+        assert browser.find_element("css selector", "img").is_displayed()
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 def test_browser_phone(opened):

@@ -13,6 +13,7 @@ from .adapters import (
 from .choice import Automatic, Selection
 from .coordinates import Coordinates, Coupling
 from .diagnostics import Check, check
+from .environment import __version__ as __version__
 from .errors import NumericalError, NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning
 from .estimation import estimate
 from .families import (

@@ -1,4 +1,4 @@
-"""The command line: zerovar demo | estimate FILE | check FILE."""
+"""The command line: zerovar demo | estimate FILE | check FILE | info."""
 
 import argparse
 import csv
@@ -21,6 +21,7 @@ from rich.console import Console
 from .adapters.files import read
 from .choice import Automatic
 from .diagnostics import check
+from .environment import __version__, described
 from .errors import NumericalError, ZerovarWarning
 from .estimation import estimate
 from .families import Family, Kernel, Network, Polynomial
@@ -84,6 +85,7 @@ def _stopped(number: int, frame: Any) -> NoReturn:
 def _parser() -> argparse.ArgumentParser:
     about = "Means of integrands over Monte Carlo draws, made precise by control variates."
     parser = argparse.ArgumentParser(prog="zerovar", description=about)
+    parser.add_argument("--version", action="version", version=f"zerovar {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="the eight schools posterior that ships with zerovar: a table and a picture")
@@ -107,6 +109,9 @@ def _parser() -> argparse.ArgumentParser:
 
     tested = "test whether the scores in a file belong to its draws; exit status 1 if not"
     _of_files(commands, "check", _check, tested, "example: zerovar check posterior.npz")
+
+    info = commands.add_parser("info", help="what a bug report needs: versions, platform, devices, threads, settings")
+    info.set_defaults(run=_info)
     return parser
 
 
@@ -201,6 +206,11 @@ def _check(options: argparse.Namespace) -> int:
     verdict = check(given)
     print(verdict)
     return 0 if verdict.ok else 1
+
+
+def _info(options: argparse.Namespace) -> int:
+    print(described())
+    return 0
 
 
 def _show(result: Estimate) -> None:

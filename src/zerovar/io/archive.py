@@ -14,13 +14,13 @@ import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import equinox as eqx
 import numpy as np
 
+from ..environment import __version__
 from .atomic import atomic
 
 FORMAT = 2
@@ -54,7 +54,7 @@ def register_functions(named: dict[str, Callable[..., Any]]) -> None:
 def write(path: str | os.PathLike[str], item: Any) -> None:
     """Store `item`, of a registered class, whole or not at all."""
     arrays: list[np.ndarray] = []
-    header = {"zerovar": version("zerovar"), "format": FORMAT, "item": _encode(item, arrays)}
+    header = {"zerovar": __version__, "format": FORMAT, "item": _encode(item, arrays)}
     named: dict[str, Any] = {f"a{k}": array for k, array in enumerate(arrays)}
     with atomic(Path(path)) as temporary, open(temporary, "wb") as file:
         np.savez(file, header=np.array(json.dumps(header)), **named)
