@@ -51,10 +51,10 @@ class Counted:
     NAME, TITLE = "counted", "A study for the harness"
 
     def __init__(self):
-        self.ran = []
+        self.ran, self.VERSIONS = [], {"ours": 1}
 
     def jobs(self, size):
-        return [{"repetition": r} for r in range(size.repetitions)]
+        return [{"part": "ours", "repetition": r, **size.marks} for r in range(size.repetitions)]
 
     def run(self, job, data):
         if job["repetition"] == 2 and not self.ran[2:]:
@@ -71,16 +71,64 @@ def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         harness.collect(study, tmp_path, size, None, workers=1)
     with open(tmp_path / "counted.jsonl", "a") as file:
-        file.write('{"job": {"repet')  # cut short
-    with open(tmp_path / "counted.jsonl", "a") as file:
-        file.write("\n")
+        file.write('{"job": {"repet\n')  # cut short
+    with pytest.raises(harness.TimeIsUp, match="2 of 4 jobs are done"):
+        harness.collect(study, tmp_path, size, None, workers=1, minutes=-1)
     rows = harness.collect(study, tmp_path, size, None, workers=1)
     assert study.ran == [0, 1, "interrupted", 2, 3]
     assert [row["repetition"] for row in rows] == [0, 1, 2, 3]
     found = harness.absolute_error(rows)
     assert found.mean == 1.5
     assert found.within == 0.75
-    assert (tmp_path / "counted.csv").read_text().count("\n") == 5
+    assert harness.absolute_error([*rows, rows[0] | {"value": np.nan}]) == found._replace(diverged=1)
+    about = harness.read_about("counted", tmp_path)
+    assert not about["quick"]
+    assert about["settings"][0]["repetitions"] == 4
+    assert set(about["runs"][0]) == {"commit", "machine", "versions"}
+
+
+def test_a_finished_job_is_known_by_its_version_and_its_settings(tmp_path):
+    """From the table alone, without the journal: a new part, or a new version of one, is all that is run."""
+    study, size = Counted(), harness.Size(2, False)
+    rows = harness.collect(study, tmp_path, size, None, workers=1)
+    (tmp_path / "counted.jsonl").unlink()
+    assert harness.collect(study, tmp_path, size, None, workers=1) == rows
+    assert study.ran == [0, 1]
+    study.VERSIONS = {"ours": 2}
+    assert len(harness.collect(study, tmp_path, size, None, workers=1)) == 2
+    assert study.ran == [0, 1, 0, 1]
+    quick = harness.collect(study, tmp_path, size._replace(quick=True), None, workers=1)
+    assert [row["quick"] for row in quick] == [True, True]
+    assert harness.read_about("counted", tmp_path)["quick"]
+
+
+def test_tables_survive_their_file(tmp_path):
+    rows = [{"a": 1, "b": 0.1 + 0.2, "c": "50/50", "d": True, "e": (100, 300)}, {"a": 2, "b": float("inf"), "c": "median"}]
+    harness._write_csv(tmp_path / "t.csv", [rows[0] | {"e": [100, 300]}, rows[1]])
+    assert harness.read_csv(tmp_path / "t.csv") == rows
+
+
+def test_the_page_follows_from_the_tables():
+    assert (program.HERE / "RESULTS.md").read_text() == program.text(program.HERE)
+
+
+def test_without_a_name_it_says_what_there_is(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["experiments.paper"])
+    monkeypatch.setenv("COLUMNS", "200")
+    assert program.main() == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in program.STUDIES)
+    assert "--minutes 10" in printed
+
+
+def test_an_interruption_says_that_the_same_command_resumes(monkeypatch, capsys, tmp_path):
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "collect", stopped)
+    monkeypatch.setattr("sys.argv", ["experiments.paper", "costs", "--out", str(tmp_path)])
+    assert program.main() == 130
+    assert "same command" in capsys.readouterr().err
 
 
 # ---- Quick runs, as `make paper` does them: what must come out of each

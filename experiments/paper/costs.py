@@ -18,6 +18,7 @@ from .harness import Job, Row, Size, constants, distinct, markdown, select
 
 NAME = "costs"
 TITLE = "Time of a fit against m and d (Figure 2, right)"
+VERSIONS = {"ours": 1}
 
 DRAWS = {"polynomial": (1000, 2000, 4000, 8000, 16_000), "kernel": (500, 1000, 2000, 4000)}
 DIMENSIONS = (5, 10, 20, 40)
@@ -26,11 +27,11 @@ _AT = {"polynomial": (5000, 20), "kernel": (1000, 5)}  # m while d varies, and d
 
 def jobs(size: Size) -> list[Job]:
     if size.quick:
-        return [{"family": family, "over": "m", "m": m, "d": 5} for family in DRAWS for m in (200, 300)]
+        return [{"part": "ours", "family": family, "over": "m", "m": m, "d": 5} for family in DRAWS for m in (200, 300)]
     found = []
     for family, (m_at, d_at) in _AT.items():
-        found += [{"family": family, "over": "m", "m": m, "d": d_at} for m in DRAWS[family]]
-        found += [{"family": family, "over": "d", "m": m_at, "d": d} for d in DIMENSIONS]
+        found += [{"part": "ours", "family": family, "over": "m", "m": m, "d": d_at} for m in DRAWS[family]]
+        found += [{"part": "ours", "family": family, "over": "d", "m": m_at, "d": d} for d in DIMENSIONS]
     return found
 
 

@@ -20,6 +20,7 @@ from .mixtures import Mixture, SquaredExponential
 
 NAME = "gaussian_processes"
 TITLE = "Integrating Gaussian processes against Gaussian mixtures (Figure 2 and its supplement)"
+VERSIONS = {"ours": 1}
 
 _COMPONENTS = 5
 
@@ -30,7 +31,7 @@ def jobs(size: Size) -> list[Job]:
         wide = [{"d": d, "m": 1000} for d in (2, 5, 10, 20)]
         cases = [*({"d": 1, "m": m} for m in (100, 250, 500, 1000)), *wide, *({**case, "scale": "median"} for case in wide)]
     return [
-        {**case, "repetition": r, "epochs": 8 if size.quick else 25, **size.marks}
+        {"part": "ours", **case, "repetition": r, "epochs": 8 if size.quick else 25, **size.marks}
         for case in cases
         for r in range(size.repetitions)
     ]

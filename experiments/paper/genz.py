@@ -17,6 +17,7 @@ from .integrands import GENZ, SMOOTH
 
 NAME = "genz"
 TITLE = "Genz's six functions and the product peak in d = 5 … 20 (Tables 1, 3, 4, 5)"
+VERSIONS = {"ours": 1}
 
 N = 1000
 ROUGH = tuple(name for name in GENZ if name not in SMOOTH)
@@ -59,7 +60,7 @@ TABLE_5 = {
 
 def jobs(size: Size) -> list[Job]:
     dimensions = (1, *DIMENSIONS[:1]) if size.quick else (1, *DIMENSIONS)
-    return [{"d": d, "repetition": r, **size.marks} for d in dimensions for r in range(size.repetitions)]
+    return [{"part": "ours", "d": d, "repetition": r, **size.marks} for d in dimensions for r in range(size.repetitions)]
 
 
 def run(job: Job, data: Path | None) -> list[Row]:

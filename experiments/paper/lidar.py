@@ -24,6 +24,7 @@ from .harness import Job, MissingData, Row, Size, automatic, compared, distinct,
 
 NAME = "lidar"
 TITLE = "LIDAR: moments of a Gaussian process' hyper-parameters and its log likelihood (supplement)"
+VERSIONS = {"ours": 1}
 
 NAMES = ("phi1", "phi2", "phi1²", "phi2²", "log p(y|phi)")
 _KEYS = ("E[phi1]", "E[phi2]", "E[phi1^2]", "E[phi2^2]", "E[log p(y|phi)]")
@@ -36,7 +37,7 @@ _CENTRE, _SPREAD = np.array([-0.73, -4.65]), np.array([0.45, 0.29])
 
 def jobs(size: Size) -> list[Job]:
     less = {"draws": 200 if size.quick else 1000, **size.marks}
-    return [{"chain": chain, "repetition": r, **less} for chain in CHAINS for r in range(size.repetitions)]
+    return [{"part": "ours", "chain": chain, "repetition": r, **less} for chain in CHAINS for r in range(size.repetitions)]
 
 
 def load(data: Path | None, chain: str = "own") -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -25,6 +25,7 @@ from .references import truths
 
 NAME = "logistic"
 TITLE = "Bayesian logistic regression: Sonar and Madelon (Figure 4 and its supplement)"
+VERSIONS = {"ours": 1}
 
 SETS = ("sonar", "madelon")
 SIZES = (100, 300, 1000)
@@ -35,8 +36,12 @@ POINTS = tuple(f"point {k}" for k in range(_HELD_OUT))
 
 def jobs(size: Size) -> list[Job]:
     if size.quick:
-        return [{"set": "sonar", "repetition": r, "sizes": [300], **size.marks} for r in range(size.repetitions)]
-    return [{"set": name, "repetition": r, "sizes": list(SIZES)} for name in SETS for r in range(size.repetitions)]
+        return [
+            {"part": "ours", "set": "sonar", "repetition": r, "sizes": [300], **size.marks} for r in range(size.repetitions)
+        ]
+    return [
+        {"part": "ours", "set": name, "repetition": r, "sizes": list(SIZES)} for name in SETS for r in range(size.repetitions)
+    ]
 
 
 class Regression(NamedTuple):

@@ -27,6 +27,7 @@ from .references import truths
 
 NAME = "lotka_volterra"
 TITLE = "Lotka–Volterra: parameters of an ordinary differential equation (Figure 3)"
+VERSIONS = {"ours": 1}
 
 RATES = ("α", "β", "γ", "δ")
 SIZES = (100, 200, 500, 1000)
@@ -37,7 +38,7 @@ _THIN = 10
 
 def jobs(size: Size) -> list[Job]:
     less = {"sizes": [100] if size.quick else list(SIZES), **size.marks}
-    return [{"repetition": r, **less} for r in range(size.repetitions)]
+    return [{"part": "ours", "repetition": r, **less} for r in range(size.repetitions)]
 
 
 # ---- The posterior

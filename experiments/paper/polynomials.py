@@ -20,6 +20,7 @@ from .integrands import sum_of_complements, sum_of_coordinates
 
 NAME = "polynomials"
 TITLE = "Polynomial integrands against a Gaussian (Figure 1 and its supplement)"
+VERSIONS = {"ours": 1}
 
 EPOCHS = (1, 2, 5, 10, 25)
 # As the authors' program gave for f = Σ x_i and quadratics, 25 epochs
@@ -38,7 +39,7 @@ def jobs(size: Size) -> list[Job]:
         cases += [("sum", 1000, 0.5, "kernel", d) for d in (1, 5, 20)]
     names = ("integrand_family", "draws", "share", "family", "d")
     settings = [dict(zip(names, case, strict=True)) for case in cases]
-    return [{**setting, "repetition": r, **size.marks} for setting in settings for r in range(size.repetitions)]
+    return [{"part": "ours", **setting, "repetition": r, **size.marks} for setting in settings for r in range(size.repetitions)]
 
 
 def run(job: Job, data: Path | None) -> list[Row]:
