@@ -38,8 +38,8 @@ DIMENSIONS = (5, 10, 15, 20)
 def jobs(size: Size) -> list[Job]:
     dimensions = (1, *DIMENSIONS[:1]) if size.quick else (1, *DIMENSIONS)
     parts = {("ours", d): size.repetitions for d in dimensions}
-    parts |= {("paper", d): size.repetitions if d == 1 else size.at_most(10) for d in dimensions}
-    parts |= {} if size.quick else {("times", d): size.at_most(3) for d in dimensions}
+    parts |= {("paper", d): size.repetitions if d == 1 else size.at_most(5) for d in dimensions}
+    parts |= {} if size.quick else {("times", d): size.at_most(2) for d in dimensions}
     return [{"part": part, "d": d, "repetition": r, **size.marks} for (part, d), count in parts.items() for r in range(count)]
 
 
@@ -91,7 +91,7 @@ def _times(x: np.ndarray, values: np.ndarray, truth: float) -> list[Row]:
         for method, family_, solver in ways:
             fit = functools.partial(protocol.fit, family_, problem.fitting, problem.values[: problem.m], _PENALTY, solver)
             fitted, seconds, compilation = protocol.timed((method, x.shape), fit)
-            value, error = problem.estimate(fitted, 0)
+            ((value, error),) = problem.estimates(fitted, [0])
             common = {"method": method, "integrand": "Product Peak", "value": value, "truth": truth, "std_error": error}
             rows.append({**common, "seconds": seconds, "compilation": compilation, "split": "50/50"})
     return rows

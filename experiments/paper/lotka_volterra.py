@@ -22,12 +22,13 @@ from benchmarks.chains import metropolis
 from zerovar.kernels import median_heuristic
 
 from .comparisons import curves, error_table, gain_table, ranking
-from .harness import Job, MissingData, Row, Size, automatic, compared, distinct, select
+from .harness import Job, MissingData, Row, Size, automatic, compared, constants, distinct, select
+from .protocol import Problem, network_rows, rows_of
 from .references import truths
 
 NAME = "lotka_volterra"
 TITLE = "Lotka–Volterra: parameters of an ordinary differential equation (Figure 3)"
-VERSIONS = {"ours": 1}
+VERSIONS = {"ours": 1, "paper": 1}
 
 RATES = ("α", "β", "γ", "δ")
 SIZES = (100, 200, 500, 1000)
@@ -37,8 +38,13 @@ _THIN = 10
 
 
 def jobs(size: Size) -> list[Job]:
-    less = {"sizes": [100] if size.quick else list(SIZES), **size.marks}
-    return [{"part": "ours", "repetition": r, **less} for r in range(size.repetitions)]
+    sizes = {"ours": list(SIZES), "paper": [100, 1000]}
+    counts = {"ours": size.repetitions, "paper": size.at_most(4)}
+    return [
+        {"part": part, "repetition": r, "sizes": [100] if size.quick else sizes[part], **size.marks}
+        for part, count in counts.items()
+        for r in range(count)
+    ]
 
 
 # ---- The posterior
@@ -151,8 +157,23 @@ def run(job: Job, data: Path | None) -> list[Row]:
     for n in job["sizes"]:
         part = slice(None, None, max(job["sizes"]) // n)
         values = dict(zip(RATES, np.exp(x[part]).T, strict=True))
-        rows += compared(_methods(x[part], job.get("quick", False)), x[part], scores[part], values, truth, n=n)
+        if job["part"] == "paper":
+            rows += _paper(x[part], scores[part], values, truth, n, job.get("quick", False))
+        else:
+            rows += compared(_methods(x[part], job.get("quick", False)), x[part], scores[part], values, truth, n=n)
     return rows
+
+
+def _paper(
+    x: np.ndarray, scores: np.ndarray, values: dict[str, np.ndarray], truth: np.ndarray, n: int, quick: bool
+) -> list[Row]:
+    """The recipe of the paper: the first half fits, 25 epochs."""
+    array = np.stack(list(values.values()), axis=1)
+    problem = Problem.of(x, scores, array, n // 2)
+    kinds = ("polynomial",) if quick else ("polynomial", "kernel", "polynomial + kernel", "polynomial + two kernels")
+    rows = constants("MC", RATES, array.mean(axis=0), truth, 0.0, n=n)
+    rows += rows_of(problem, RATES, truth, kinds, lambda kind: (25,), shared=True, n=n)
+    return rows if quick else rows + network_rows(problem, RATES, truth, zv.MLP(20, 6, jax.nn.relu), n=n)
 
 
 def _methods(x: np.ndarray, quick: bool) -> dict[str, dict[str, Any]]:

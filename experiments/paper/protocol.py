@@ -106,15 +106,15 @@ class Problem(NamedTuple):
     def fitting(self) -> zv.Sample:
         return zv.Sample(self.x[: self.m], self.s[: self.m])
 
-    def estimate(self, fitted: zv.Fitted | None, column: int) -> tuple[float, float | None]:
+    def estimates(self, fitted: zv.Fitted | None, columns: Sequence[int]) -> list[tuple[float, float | None]]:
         """The mean of f − g over the draws that did not fit, with its error; over all, without one, where all fit."""
         if fitted is None:
-            return float("nan"), None
-        rest = slice(self.m, None) if self.m < len(self.x) else slice(None)
-        g = fitted.at(self.x[rest], self.s[rest])
-        off = self.values[rest, column] - g[:, column if g.shape[1] > 1 else 0]
-        error = float(off.std(ddof=1) / np.sqrt(len(off))) if self.m < len(self.x) else None
-        return float(off.mean()), error
+            return [(float("nan"), None) for _ in columns]
+        held = self.m < len(self.x)
+        rest = slice(self.m, None) if held else slice(None)
+        off = self.values[rest][:, list(columns)] - fitted.at(self.x[rest], self.s[rest])
+        errors = off.std(axis=0, ddof=1) / np.sqrt(len(off))
+        return [(float(value), float(error) if held else None) for value, error in zip(off.mean(axis=0), errors, strict=True)]
 
 
 class Recipe(NamedTuple):
@@ -125,9 +125,11 @@ class Recipe(NamedTuple):
     about: dict[str, Any]  # what cross-validation chose
 
 
-def recipes(kind: str, problem: Problem, epochs: int, degree: int = 2) -> list[tuple[Recipe, Recipe]]:
-    """For each integrand what 5-fold cross-validation chooses, kernels and strength: for so many epochs of plain steps, and for
-    the exact solve."""
+def recipes(
+    kind: str, problem: Problem, epochs: int, groups: Sequence[Sequence[int]], degree: int = 2
+) -> list[tuple[Recipe, Recipe]]:
+    """For each group of integrands what 5-fold cross-validation chooses, kernels and strength: for so many epochs of plain
+    steps, and for the exact solve."""
     with_polynomial, kernels = _KINDS[kind]
     few = np.linspace(0, problem.m - 1, min(problem.m, TUNING_DRAWS)).round().astype(int)
     x, s, f = problem.x[few], problem.s[few], problem.values[few]
@@ -144,8 +146,9 @@ def recipes(kind: str, problem: Problem, epochs: int, degree: int = 2) -> list[t
         [_losses(fixed, [gram_matrix(_kernel(*k), x, s) for k in point], f, steps) for point in grid]
     )
 
-    def best(way: int, j: int) -> Recipe:
-        place, strength = np.unravel_index(np.argmin(losses[:, way, :, j]), (len(grid), len(STRENGTHS)))
+    def best(way: int, group: Sequence[int]) -> Recipe:
+        loss = losses[:, way][:, :, list(group)].sum(axis=-1)
+        place, strength = np.unravel_index(np.argmin(loss), loss.shape)
         translates = [Translates(_kernel(*k), problem.x[: problem.m], problem.s[: problem.m]) for k in grid[place]]
         family = joined((polynomial, *translates))
         assert family is not None
@@ -153,7 +156,7 @@ def recipes(kind: str, problem: Problem, epochs: int, degree: int = 2) -> list[t
         about |= {"alpha": float(grid[place][0][0]), "length": float(grid[place][0][1])} if kernels else {}
         return Recipe(family, float(STRENGTHS[strength] * _largest(_features(family, problem)) ** 2), about)
 
-    return [(best(0, j), best(1, j)) for j in range(f.shape[1])]
+    return [(best(0, group), best(1, group)) for group in groups]
 
 
 def _kernel(alpha: float, length: float) -> zv.Kernel:
@@ -207,16 +210,15 @@ def _norm(matrix: np.ndarray) -> float:
     return float(svds(matrix, 1, v0=np.ones(min(matrix.shape)), return_singular_vectors=False)[0])
 
 
-def schedule(family: LinearFamily, problem: Problem, epochs: int) -> zv.schedules.InverseTime:
-    """α_t = β/(γ + t), from the first step that is safe to half of it."""
-    steps = epochs * -(-problem.m // BATCH)
-    return zv.schedules.InverseTime(_first_step(_features(family, problem)) * steps, float(steps))
-
-
-def plain(family: LinearFamily, problem: Problem, epochs: int) -> zv.SGD:
-    """Steps on plain coefficients, the last of which is taken."""
-    rate = schedule(family, problem, epochs)
+def plain(family: LinearFamily, problem: Problem, epochs: int, planned: int | None = None) -> zv.SGD:
+    """Steps on plain coefficients, the last of which is taken; the rate falls to half over the epochs that were `planned`."""
+    steps = (planned or epochs) * -(-problem.m // BATCH)
+    rate = zv.schedules.InverseTime(_first_step(_features(family, problem)) * steps, float(steps))
     return zv.SGD(BATCH, epochs, learning_rate=rate, average=0.0, resample=True, precondition=False, progress=False)
+
+
+LEAST_SQUARES = {"": zv.LeastSquares}
+BOTH = {", J^LS": zv.LeastSquares, ", J^V": zv.Variance}
 
 
 def rows_of(
@@ -225,27 +227,36 @@ def rows_of(
     truth: Sequence[float],
     kinds: Iterable[str],
     epochs: Callable[[str], Sequence[int]],
-    objective: Any = zv.LeastSquares,
-    exact: bool = True,
+    objectives: dict[str, Any] = LEAST_SQUARES,
+    shared: bool = False,
+    one_run: bool = False,
+    degree: int = 2,
     **more: Any,
 ) -> list[Row]:
-    """Rows of linear families by plain steps, after each number of epochs, and by the exact solve of the same problem."""
+    """Rows of linear families by plain steps, after each number of epochs, and by the exact solve of the same family.
+
+    `shared`: one set of hyper-parameters serves all integrands. `one_run`: fewer epochs are the beginning of the longest run,
+    instead of a run of their own whose rate falls sooner.
+    """
+    groups = [list(range(len(names)))] if shared else [[j] for j in range(len(names))]
     rows: list[Row] = []
     for kind in kinds:
-        chosen = recipes(kind, problem, max(epochs(kind)))
-        for j, (name, (stepped, solved)) in enumerate(zip(names, chosen, strict=True)):
-            common = {**more, "integrand": name, "truth": float(truth[j])}
-            ways: list[tuple[str, Recipe, Any, Any]] = [
-                (f"{kind}, as in the paper", stepped, plain(stepped.family, problem, count), count) for count in epochs(kind)
-            ]
-            ways += [(f"{kind}, same family exact", solved, zv.Exact(), None)] if exact else []
-            for method, recipe, solver, count in ways:
-                f = problem.values[: problem.m, j]
-                work = functools.partial(fit, recipe.family, problem.fitting, f, objective(zv.L2(recipe.strength)), solver)
-                fitted, seconds, compiled = timed((method, objective, problem.x.shape, problem.m), work)
-                value, error = problem.estimate(fitted, j)
-                found = {"method": method, "value": value, "std_error": error, "seconds": seconds, "compilation": compiled}
-                rows.append({**common, **found, **({} if count is None else {"epochs": count}), **recipe.about})
+        longest = max(epochs(kind))
+        for group, (stepped, solved) in zip(groups, recipes(kind, problem, longest, groups, degree), strict=True):
+            ways: list[tuple[str, Recipe, Any, Any]] = []
+            for count in epochs(kind):
+                solver = plain(stepped.family, problem, count, longest if one_run else count)
+                ways.append((f"{kind}, as in the paper", stepped, solver, {"epochs": count}))
+            ways.append((f"{kind}, same family exact", solved, zv.Exact(), {}))
+            for label, objective in objectives.items():
+                for method, recipe, solver, about in ways:
+                    penalised, f = objective(zv.L2(recipe.strength)), problem.values[: problem.m, group]
+                    work = functools.partial(fit, recipe.family, problem.fitting, f, penalised, solver)
+                    fitted, seconds, compiled = timed((method, label, problem.x.shape, problem.m), work)
+                    common = {**more, "method": method + label, "seconds": seconds, "compilation": compiled}
+                    for j, (value, error) in zip(group, problem.estimates(fitted, group), strict=True):
+                        found = {"integrand": names[j], "truth": float(truth[j]), "value": value, "std_error": error}
+                        rows.append({**common, **found, **about, **recipe.about})
     return rows
 
 
@@ -333,19 +344,17 @@ def network_rows(
     truth: Sequence[float],
     architecture: Any,
     epochs: int = 25,
-    objective: Any = zv.LeastSquares,
+    objectives: dict[str, Any] = LEAST_SQUARES,
     **more: Any,
 ) -> list[Row]:
     """Rows of a ReLU network for all integrands together, its rate and penalty chosen by one fold of the draws that fit."""
-    network, method = SharedField(architecture), "network, as in the paper"
-    m, steps = problem.m, epochs * -(-problem.m // BATCH)
-    inside, held = np.arange(m - m // FOLDS), np.arange(m - m // FOLDS, m)
-    f = problem.values[:m]
+    m, f = problem.m, problem.values[: problem.m]
+    steps, inside, held = epochs * -(-m // BATCH), np.arange(m - m // FOLDS), np.arange(m - m // FOLDS, m)
 
-    def trained(rows: np.ndarray, rate: float, strength: float) -> zv.Fitted | None:
+    def trained(rows: np.ndarray, rate: float, strength: float, objective: Any = zv.LeastSquares) -> zv.Fitted | None:
         solver = zv.SGD(BATCH, epochs, optimiser=_steps(rate, steps), validation=0.0, resample=True, progress=False)
         sample = zv.Sample(problem.x[rows], problem.s[rows])
-        return fit(network, sample, f[rows], objective(zv.Magnitude(strength)), solver)
+        return fit(SharedField(architecture), sample, f[rows], objective(zv.Magnitude(strength)), solver)
 
     def loss(rate: float, strength: float) -> float:
         fitted = trained(inside, rate, strength)
@@ -356,12 +365,12 @@ def network_rows(
 
     rate = min(RATES, key=lambda rate: loss(rate, MAGNITUDES[0]))
     strength = min(MAGNITUDES, key=lambda strength: loss(rate, strength))
-    started = time.perf_counter()
-    fitted = trained(np.arange(m), rate, strength)
-    seconds = time.perf_counter() - started
     rows: list[Row] = []
-    for j, name in enumerate(names):
-        value, error = problem.estimate(fitted, j)
-        found = {"method": method, "integrand": name, "truth": float(truth[j]), "value": value, "std_error": error}
-        rows.append({**more, **found, "seconds": seconds, "epochs": epochs, "rate": rate, "strength": strength})
+    for label, objective in objectives.items():
+        work = functools.partial(trained, np.arange(m), rate, strength, objective)
+        fitted, seconds, compiled = timed(("network", label, rate, problem.x.shape, m, len(names)), work)
+        common = {**more, "method": f"network, as in the paper{label}", "seconds": seconds, "compilation": compiled}
+        common |= {"epochs": epochs, "rate": rate, "strength": strength}
+        for j, (value, error) in enumerate(problem.estimates(fitted, range(len(names)))):
+            rows.append({**common, "integrand": names[j], "truth": float(truth[j]), "value": value, "std_error": error})
     return rows
