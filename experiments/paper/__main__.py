@@ -15,7 +15,7 @@ from rich.table import Table
 
 from zerovar.io.atomic import atomic
 
-from . import costs, gaussian_processes, genz, lidar, logistic, lotka_volterra, polynomials
+from . import costs, gaussian_processes, genz, lidar, logistic, lotka_volterra, polynomials, propositions
 from .harness import (
     FULL,
     QUICK,
@@ -35,7 +35,7 @@ from .harness import (
 from .references import keep
 
 STUDIES: dict[str, Study] = {
-    study.NAME: study for study in (polynomials, genz, gaussian_processes, costs, lidar, lotka_volterra, logistic)
+    study.NAME: study for study in (propositions, polynomials, genz, gaussian_processes, costs, lidar, lotka_volterra, logistic)
 }
 REFERENCES = {lotka_volterra.NAME: lotka_volterra.reference, logistic.NAME: logistic.reference}
 HERE = Path(__file__).parent
