@@ -54,6 +54,36 @@ def gain_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
     return markdown([by, *methods], table)
 
 
+def recipe_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
+    """The paper's recipe: gains by plain steps, and by the exact solve of the same family, for each value of the column `by`;
+    and the processor's seconds of a fit at the largest."""
+    places = distinct(rows, by)
+    found = {place: gains(select(rows, **{by: place}), names) for place in places}
+    table = []
+    for kind in dict.fromkeys(method.split(", ")[0] for method in _methods(rows) if ", " in method):
+        stepped, solved = f"{kind}, as in the paper", f"{kind}, same family exact"
+        cells = []
+        for place in places:
+            both = [found[place].get(method) for method in (stepped, solved)]
+            cells.append(" / ".join("" if gain is None else f"{gain:.3g}" for gain in both).removesuffix(" / "))
+        largest = [select(rows, method=method, **{by: places[-1]}) for method in (stepped, solved)]
+        ended = sum(not np.isfinite(row["value"]) for row in select(rows, method=stepped))
+        cells.append(" / ".join(f"{np.median([row['seconds'] for row in part]):.2f}" for part in largest if part))
+        table.append([kind, *cells, str(ended) if ended else ""])
+    return markdown(["", *(f"{by} = {place}" for place in places), f"seconds at {by} = {places[-1]}", "diverged"], table)
+
+
+def recipe_section(rows: list[Row], by: str, names: Sequence[str]) -> list[str]:
+    if not rows:
+        return []
+    count = len(distinct(rows, "repetition"))
+    text = (
+        f"**The paper's recipe**, {count} repetitions: gains (ratios of mean squared errors, plain to controlled, median over "
+        "the integrands) by plain steps / by the exact solve of the same family and penalty. Below 1 it does harm:\n"
+    )
+    return [text, recipe_table(rows, by, names)]
+
+
 def curves(rows: list[Row], by: str, names: Sequence[str], path: Path, column: str = "integrand") -> None:
     """Errors against `by`, one panel for each of `names` in `column`, and the time of a fit."""
     import matplotlib.pyplot as plt
@@ -94,4 +124,9 @@ def curves(rows: list[Row], by: str, names: Sequence[str], path: Path, column: s
 
 
 def _methods(rows: list[Row]) -> list[str]:
-    return ["MC", *(method for method in distinct(rows, "method") if method not in ("MC", "automatic")), "automatic"]
+    found = distinct(rows, "method")
+    return [
+        *["MC"][: "MC" in found],
+        *(m for m in found if m not in ("MC", "automatic")),
+        *["automatic"][: "automatic" in found],
+    ]

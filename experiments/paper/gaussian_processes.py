@@ -40,7 +40,7 @@ def jobs(size: Size) -> list[Job]:
         for case in cases
         for r in range(size.repetitions)
     ]
-    return ours + [{"part": "paper", **case, "repetition": r, **size.marks} for r in range(size.at_most(4)) for case in printed]
+    return ours + [{"part": "paper", **case, "repetition": r, **size.marks} for r in range(size.at_most(3)) for case in printed]
 
 
 def run(job: Job, data: Path | None) -> list[Row]:

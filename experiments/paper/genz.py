@@ -38,7 +38,7 @@ DIMENSIONS = (5, 10, 15, 20)
 def jobs(size: Size) -> list[Job]:
     dimensions = (1, *DIMENSIONS[:1]) if size.quick else (1, *DIMENSIONS)
     parts = {("ours", d): size.repetitions for d in dimensions}
-    parts |= {("paper", d): size.repetitions if d == 1 else size.at_most(5) for d in dimensions}
+    parts |= {("paper", d): size.repetitions if d == 1 else size.at_most(10) for d in dimensions}
     parts |= {} if size.quick else {("times", d): size.at_most(2) for d in dimensions}
     return [{"part": part, "d": d, "repetition": r, **size.marks} for (part, d), count in parts.items() for r in range(count)]
 

@@ -216,6 +216,10 @@ def _write(study: Study, out: Path, entries: Sequence[Finished]) -> list[Row]:
         if entry.by not in runs:
             runs.append(entry.by)
         number = runs.index(entry.by)
+        if any(_listed(_parsed(str(value))) != value for value in entry.job.values()):
+            raise ValueError(
+                f"{study.NAME}: a setting is read back from its table as another; text must not be a number: {entry.job}"
+            )
         rows += [{**entry.job, "run": number, **row} for row in entry.rows]
         fresh = {"setting": setting_of(entry.job), "repetitions": 0, "seconds": [], "runs": []}
         about = settings.setdefault(key(setting_of(entry.job)), fresh)

@@ -19,7 +19,7 @@ import numpy as np
 import zerovar as zv
 from benchmarks.chains import metropolis
 
-from .comparisons import error_table
+from .comparisons import error_table, recipe_section
 from .harness import Job, MissingData, Row, Size, automatic, compared, constants, distinct, select
 from .protocol import Problem, network_rows, rows_of
 
@@ -40,7 +40,7 @@ def jobs(size: Size) -> list[Job]:
     less = {"draws": 200 if size.quick else 1000, **size.marks}
     ours = [{"part": "ours", "chain": chain, "repetition": r, **less} for chain in CHAINS for r in range(size.repetitions)]
     sizes = [100] if size.quick else [200, 1000]
-    return ours + [{"part": "paper", "chain": "own", "repetition": r, "sizes": sizes, **less} for r in range(size.at_most(4))]
+    return ours + [{"part": "paper", "chain": "own", "repetition": r, "sizes": sizes, **less} for r in range(size.at_most(3))]
 
 
 def load(data: Path | None, chain: str = "own") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -142,6 +142,7 @@ def _methods(quick: bool) -> dict[str, dict[str, Any]]:
 
 
 def section(rows: list[Row]) -> str:
+    paper, rows = select(rows, part="paper"), select(rows, part="ours")
     tail = _bias(select(rows, chain="own"))
     parts = [
         "Mean absolute errors against quadrature over the repetitions. The gain is the ratio of mean squared errors to those "
@@ -154,7 +155,7 @@ def section(rows: list[Row]) -> str:
         "**Published chains** (other parameters, stretches of 10 000 states thinned to 1000)\n",
         error_table(select(rows, chain="stored"), NAMES),
     ]
-    return "\n".join(parts)
+    return "\n".join([*parts, *recipe_section(paper, "n", NAMES)])
 
 
 def _bias(rows: list[Row]) -> str:
@@ -167,7 +168,7 @@ def _bias(rows: list[Row]) -> str:
 def figure(rows: list[Row], path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    rows = select(rows, chain="own")
+    rows = select(rows, chain="own", part="ours")
     methods = distinct(rows, "method")
     figure, panels = plt.subplots(1, len(NAMES), figsize=(13, 3), sharey=True, layout="constrained")
     for axes, name in zip(panels, NAMES, strict=True):

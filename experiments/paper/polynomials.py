@@ -79,6 +79,7 @@ def run(job: Job, data: Path | None) -> list[Row]:
 
 
 def section(rows: list[Row]) -> str:
+    paper, rows = select(rows, part="paper"), select(rows, part="ours")
     table = []
     for case, family in dict.fromkeys((row["integrand_family"], row["family"]) for row in rows):
         for d in distinct(select(rows, integrand_family=case, family=family), "d"):
@@ -87,7 +88,7 @@ def section(rows: list[Row]) -> str:
             trained = {e: absolute_error(select(here, method="SGD", epochs=e)) for e in EPOCHS}
             printed = f"{PRINTED[d]:.1e}" if d in PRINTED and case == "sum" and family == "polynomial" else ""
             more = [absolute_error(select(here, method=method)) for method in ("lines first", "automatic")]
-            label = {"sum": "Σ x_i", "complements": "Σ (1 − x_j)"}[case]
+            label = _LABELS[case]
             cells = [label, family, d, mean, exact, *more, *trained.values(), printed]
             table.append([*cells, f"{exact.seconds:.2f} / {trained[25].seconds:.2f} s"])
     header = [
@@ -108,13 +109,35 @@ def section(rows: list[Row]) -> str:
         "neither is determined, unless the ridge shrinks linear terms less (lines first); the automatic choice "
         "finds that a line is enough.\n\n"
     )
-    return text + markdown(header, table)
+    return text + markdown(header, table) + (_recipe(paper) if paper else "")
+
+
+def _recipe(rows: list[Row]) -> str:
+    table = []
+    for case, family, n, d in dict.fromkeys((row["integrand_family"], row["family"], row["draws"], row["d"]) for row in rows):
+        here = select(rows, integrand_family=case, family=family, draws=n, d=d)
+        stepped = select(here, method=f"{family}, as in the paper")
+        found = {e: absolute_error(select(stepped, epochs=e)) for e in EPOCHS}
+        solved = absolute_error(select(here, method=f"{family}, same family exact"))
+        m = round(here[0]["share"] * n)
+        mean = absolute_error(select(here, method="MC"))
+        table.append(
+            [_LABELS[case], family, m, d, mean, solved, *found.values(), f"{solved.seconds:.2f} / {found[25].seconds:.2f}"]
+        )
+    header = ["f", "family", "m", "d", "MC", "exact", *(f"{e} epochs" for e in EPOCHS), "seconds, exact / 25 epochs"]
+    count = len(distinct(rows, "repetition"))
+    return f"\n**The paper's recipe**, {count} repetitions: plain steps after each number of epochs\n\n" + markdown(
+        header, table
+    )
+
+
+_LABELS = {"sum": "Σ x_i", "complements": "Σ (1 − x_j)"}
 
 
 def figure(rows: list[Row], path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    rows = select(rows, integrand_family="sum", family="polynomial")
+    rows = select(rows, integrand_family="sum", family="polynomial", part="ours")
     dimensions = distinct(rows, "d")
     figure, panels = plt.subplots(1, len(dimensions), figsize=(2.6 * len(dimensions), 3), sharey=True, layout="constrained")
     for axes, d in zip(np.atleast_1d(panels), dimensions, strict=True):

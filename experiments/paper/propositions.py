@@ -34,8 +34,8 @@ RATES: dict[str, Any] = {"β/(γ + t)": zv.schedules.InverseTime(2.0, 60.0), "co
 
 
 def jobs(size: Size) -> list[Job]:
-    grown = [{"part": "ours", "proposition": "1 and 2", "target": target, **size.marks} for target in TARGETS]
-    return grown + [{"part": "ours", "proposition": "3", "rate": rate, **size.marks} for rate in RATES]
+    grown = [{"part": "ours", "proposition": "one and two", "target": target, **size.marks} for target in TARGETS]
+    return grown + [{"part": "ours", "proposition": "three", "rate": rate, **size.marks} for rate in RATES]
 
 
 def run(job: Job, data: Path | None) -> list[Row]:
