@@ -6,8 +6,9 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.stats import norm
 
+import zerovar as zv
 from experiments.paper import __main__ as program
-from experiments.paper import costs, genz, harness, lidar, logistic, lotka_volterra
+from experiments.paper import costs, genz, harness, lidar, logistic, lotka_volterra, propositions, protocol, reasons
 from experiments.paper.integrands import GENZ, Polynomial, sum_of_complements, sum_of_coordinates
 from experiments.paper.mixtures import Mixture, SquaredExponential
 
@@ -179,6 +180,25 @@ def _costs(rows):
     assert costs.crossing(places, 0.01 * places**2, places) == "about 1e+02 (extrapolated)"
 
 
+def _propositions(rows):
+    """The least J falls as a family grows; a falling rate converges where a constant one does not."""
+    for target in propositions.TARGETS:
+        for over in ("degree", "centres"):
+            reached = [row["J"] for row in harness.select(rows, target=target, over=over)]
+            assert reached == sorted(reached, reverse=True)
+    falling, constant = (propositions.slope(harness.select(rows, rate=rate)) for rate in propositions.RATES)
+    assert falling < -0.4 < constant
+
+
+def _reasons(rows):
+    """Few centres are what kernel SGD loses by, not steps."""
+    few, all_, trained = (
+        off(rows, of="sum", method=m).mean() for m in ("exact, 83 centres", "exact, all draws", "SGD, 83 centres")
+    )
+    assert all_ < few / 2
+    assert few / 5 < trained < 5 * few
+
+
 def _lidar(rows):
     for chain in lidar.CHAINS:
         here = harness.select(rows, chain=chain)
@@ -208,6 +228,8 @@ def _logistic(rows):
 
 
 QUICK = {
+    "propositions": _propositions,
+    "reasons": _reasons,
     "polynomials": _polynomials,
     "genz": _genz,
     "gaussian_processes": _gaussian_processes,
@@ -227,12 +249,46 @@ def test_quick_run(name, tmp_path, request):
             study.run(study.jobs(harness.QUICK)[0], tmp_path)
         folder = request.getfixturevalue("data") / "data"
     program.run(study, tmp_path, harness.QUICK, folder, workers=1)
-    QUICK[name](harness.collect(study, tmp_path / "results", harness.QUICK, folder, workers=1))
+    rows = harness.collect(study, tmp_path / "results", harness.QUICK, folder, workers=1)
+    QUICK[name](harness.select(rows, part="ours"))
+    recipe = harness.select(rows, part="paper")
+    assert ("paper" in study.VERSIONS) == bool(recipe)
+    assert np.isfinite([row["value"] for row in recipe]).all()
     program.page(tmp_path)
     page = (tmp_path / "RESULTS.md").read_text()
     assert study.TITLE in page
+    assert "A quick run" in page
     assert "nan" not in page
     assert (tmp_path / "results" / f"{name}.png").stat().st_size > 10_000
+
+
+def test_the_papers_recipe():
+    """Plain steps on a line land where least squares does; its network has mean zero, unlike one whose score is wrong."""
+    x = np.random.default_rng(0).normal(size=(200, 1))
+    problem = protocol.Problem.of(x, -x, x[:, 0] + 3.0, 100)
+    rows = protocol.rows_of(problem, ["f"], [3.0], ["polynomial"], lambda kind: (5, 25), one_run=True)
+    few, many, solved = (abs(row["value"] - row["truth"]) for row in rows)
+    assert solved < 1e-9
+    assert many < 1e-4
+    assert many < few / 10
+    node, weight = np.polynomial.hermite_e.hermegauss(60)
+    network = protocol.SharedField(zv.MLP(4, 2, jax.numpy.tanh))
+    with jax.enable_x64(True):
+        built = network.built(1, 2, np.random.default_rng(1)).stirred(np.random.default_rng(2))
+        means = [weight @ np.asarray(built(node[:, None], -scale * node[:, None])) / weight.sum() for scale in (1.0, 1.1)]
+    assert np.abs(means[0]).max() < 1e-6
+    assert np.abs(means[1]).min() > 1e-4
+
+
+def test_interactions_of_the_product_peak():
+    """In two dimensions: the variance of what is left without its additive part, by quadrature."""
+    node, weight = np.polynomial.legendre.leggauss(40)
+    y, w = (node + 1) / 2, weight / 2
+    h = 1 / (1 + (y - 0.5) ** 2)
+    mean, f = w @ h, np.outer(h, h)
+    additive = mean * (h[:, None] + h) - mean**2
+    variance, rest = (np.einsum("i,j,ij->", w, w, (g - np.einsum("i,j,ij->", w, w, g)) ** 2) for g in (f, f - additive))
+    assert reasons.interactions(2)[0] == pytest.approx(rest / variance, rel=1e-6)
 
 
 def test_the_solution_of_the_differential_equation():

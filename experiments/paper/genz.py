@@ -38,8 +38,11 @@ DIMENSIONS = (5, 10, 15, 20)
 def jobs(size: Size) -> list[Job]:
     dimensions = (1, *DIMENSIONS[:1]) if size.quick else (1, *DIMENSIONS)
     parts = {("ours", d): size.repetitions for d in dimensions}
-    parts |= {("paper", d): size.repetitions if d == 1 else size.at_most(10) for d in dimensions}
-    parts |= {} if size.quick else {("times", d): size.at_most(2) for d in dimensions}
+    if size.quick:
+        parts |= {("paper", 1): 1, ("times", 1): 1}
+    else:
+        parts |= {("paper", d): size.repetitions if d == 1 else size.at_most(10) for d in dimensions}
+        parts |= {("times", d): size.at_most(2) for d in dimensions}
     return [{"part": part, "d": d, "repetition": r, **size.marks} for (part, d), count in parts.items() for r in range(count)]
 
 
@@ -67,7 +70,7 @@ def _paper(x: np.ndarray, values: dict[str, np.ndarray], truth: dict[str, float]
     for split, share in SPLITS.items():
         kinds = ("polynomial", "kernel", "polynomial + kernel") if split == "50/50" else ("kernel",)
         if x.shape[1] > 1 or quick:
-            kinds = ("kernel",) if split == "50/50" else ()
+            kinds = () if split != "50/50" else ("polynomial",) if quick else ("kernel",)
         epochs = {"kernel": (2, 5, 25) if split == "50/50" else (5,)}
         problem = Problem.of(x, -x, array, round(share * N))
         rows += protocol.rows_of(problem, tuple(values), true, kinds, lambda k, e=epochs: e.get(k, (25,)), split=split)
