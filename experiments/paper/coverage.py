@@ -41,9 +41,10 @@ def section(abouts: dict[str, dict[str, Any]]) -> str:
             "*As in the paper* is its own recipe, *exact* the same family solved, *ours* zerovar's solvers with the family "
             "that the study names. Repetitions are fewer than the paper's 20 where time was short.\n",
             markdown(["", "columns", "repetitions", "command"], table),
-            "Time that the jobs of each study took, of one core of a machine that did other work as well. Parts that were run "
+            "Time that the jobs of each study took in one process, on a machine that did four other things, which is more than "
+            "what they take of a core of their own. Parts that were run "
             "before times were kept are not in it:\n",
-            markdown(["study", "core time", "jobs without a time"], times),
+            markdown(["study", "time", "jobs without a time"], times),
         ]
     )
 

@@ -157,28 +157,31 @@ def beyond(found: Error, count: int, printed: float) -> bool:
 def comparisons(rows: list[Row]) -> list[tuple[str, str, float, list[Row]]]:
     """Every printed cell: its place, who is compared with it, like with like, the printed value and the rows."""
     found: list[tuple[str, str, float, list[Row]]] = []
-    line = select(rows, d=1)
+    here: dict[tuple, list[Row]] = {}
+    for row in rows:
+        steps = row.get("epochs") if row["part"] == "paper" else None
+        here.setdefault((row["part"], row["d"], row["integrand"], row["method"], row.get("split"), steps), []).append(row)
 
-    def add(place: str, printed: float, here: list[Row], integrand: str, kind: str, epochs: int | None, split: str = "50/50"):
-        recipe, ours = select(here, part="paper"), select(here, part="ours")
-        method = f"{kind}, as in the paper" if epochs else f"{kind}, same family exact"
-        found.append((place, "the paper's recipe", printed, _of(recipe, (integrand,), method, split, epochs)))
-        method = f"{kind}, SGD {epochs} epochs" if epochs else f"{kind}, exact"
-        found.append((place, "ours", printed, _of(ours, (integrand,), method, split)))
+    def add(place: str, printed: float, d: int, integrand: str, kind: str, epochs: int | None, split: str = "50/50") -> None:
+        recipe = f"{kind}, as in the paper" if epochs else f"{kind}, same family exact"
+        ours = f"{kind}, SGD {epochs} epochs" if epochs else f"{kind}, exact"
+        parts = (("the paper's recipe", "paper", recipe, epochs), ("ours", "ours", ours, None))
+        for who, part, method, steps in parts:
+            found.append((place, who, printed, here.get((part, d, integrand, method, split, steps), [])))
 
     for name, printed in TABLE_1.items():
         for kind, print_ in zip(_KINDS, printed[1:], strict=True):
-            add(f"Table 1, {name}, {kind}", print_, line, name, kind, 25)
+            add(f"Table 1, {name}, {kind}", print_, 1, name, kind, 25)
     for name, printed in TABLE_3.items():
         for epochs, print_ in zip((None, 2, 5), printed, strict=True):
-            add(f"Table 3, {name}, {f'SGD {epochs}' if epochs else 'linear system'}", print_, line, name, "kernel", epochs)
+            add(f"Table 3, {name}, {f'SGD {epochs}' if epochs else 'linear system'}", print_, 1, name, "kernel", epochs)
     for d, printed in TABLE_4.items():
         for epochs, print_ in zip((None, 2, 5), printed[1:], strict=True):
             place = f"Table 4, d = {d}, {f'SGD {epochs}' if epochs else 'linear system'}"
-            add(place, print_, select(rows, d=d), "Product Peak", "kernel", epochs)
+            add(place, print_, d, "Product Peak", "kernel", epochs)
     for name, printed in TABLE_5.items():
         for split, print_ in zip(SPLITS, printed, strict=True):
-            add(f"Table 5, {name}, {split}", print_, line, name, "kernel", 5, split)
+            add(f"Table 5, {name}, {split}", print_, 1, name, "kernel", 5, split)
     return [entry for entry in found if entry[3]]
 
 
