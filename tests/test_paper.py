@@ -113,6 +113,16 @@ def test_the_page_follows_from_the_tables():
     assert (program.HERE / "RESULTS.md").read_text() == program.text(program.HERE)
 
 
+def test_the_gallery_repeats_the_page():
+    page = (program.HERE / "RESULTS.md").read_text()
+    gallery = (program.HERE.parents[1] / "docs" / "gallery" / "paper.md").read_text()
+    rows = [line.removesuffix("|") for line in gallery.splitlines() if line.startswith("| ")]
+    assert len(rows) > 40
+    assert all(row in page for row in rows)
+    drawn, shown = (program.HERE / "results" / "genz.png", program.HERE.parents[1] / "docs" / "images" / "paper.png")
+    assert drawn.read_bytes() == shown.read_bytes()
+
+
 def test_without_a_name_it_says_what_there_is(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["experiments.paper"])
     monkeypatch.setenv("COLUMNS", "200")

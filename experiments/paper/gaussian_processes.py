@@ -195,7 +195,7 @@ def figure(rows: list[Row], path: Path) -> None:
         axes.minorticks_off()
         axes.grid(alpha=0.3)
     panels[0].set(ylabel="mean absolute error", title="d = 1")
-    panels[1].set(title=f"m = {largest}, longer length-scale from d = 2")
+    panels[1].set(title=f"m = {largest}; d ≥ 2: median scale")
     panels[1].legend(fontsize=7, ncols=2)
     figure.savefig(path, dpi=150)
     plt.close(figure)
