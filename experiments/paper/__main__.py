@@ -29,6 +29,7 @@ from . import (
     protocol,
     reasons,
 )
+from .files import read_about, read_csv
 from .harness import (
     FULL,
     QUICK,
@@ -42,8 +43,6 @@ from .harness import (
     expected_seconds,
     finished_jobs,
     key,
-    read_about,
-    read_csv,
     wanted_jobs,
 )
 from .references import keep

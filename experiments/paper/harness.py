@@ -9,21 +9,16 @@ and in a journal, to which jobs are appended as they end; so the same command go
 
 from __future__ import annotations
 
-import ast
-import csv
 import functools
 import itertools
 import json
 import math
 import multiprocessing
 import os
-import platform
-import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -33,7 +28,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import zerovar as zv
 from zerovar.io.atomic import atomic
 
-Row = dict[str, Any]
+from .files import Row, listed, parsed, provenance, read_about, read_csv, write_csv
+
 Job = dict[str, Any]
 
 
@@ -122,7 +118,7 @@ def finished_jobs(name: str, out: Path) -> dict[str, Finished]:
     if about and (out / f"{name}.csv").exists():
         seconds = {key(setting["setting"]): setting["seconds"] for setting in about["settings"]}
         for row in read_csv(out / f"{name}.csv"):
-            job = {column: _listed(row.pop(column)) for column in about["columns"] if column in row}
+            job = {column: listed(row.pop(column)) for column in about["columns"][row["part"]] if column in row}
             by = about["runs"][row.pop("run")]
             done.setdefault(key(job), Finished(job, [], seconds[key(setting_of(job))], by)).rows.append(row)
     journal = out / f"{name}.jsonl"
@@ -216,7 +212,7 @@ def _write(study: Study, out: Path, entries: Sequence[Finished]) -> list[Row]:
         if entry.by not in runs:
             runs.append(entry.by)
         number = runs.index(entry.by)
-        if any(_listed(_parsed(str(value))) != value for value in entry.job.values()):
+        if any(listed(parsed(str(value))) != value for value in entry.job.values()):
             raise ValueError(
                 f"{study.NAME}: a setting is read back from its table as another; text must not be a number: {entry.job}"
             )
@@ -228,13 +224,13 @@ def _write(study: Study, out: Path, entries: Sequence[Finished]) -> list[Row]:
         about["runs"] += [number] if number not in about["runs"] else []
     for about in settings.values():
         about["seconds"] = round(float(np.mean(about["seconds"])), 2) if about["seconds"] else None
-    _write_csv(out / f"{study.NAME}.csv", rows)
+    write_csv(out / f"{study.NAME}.csv", rows)
     whole = {
         "study": study.TITLE,
         "quick": any(entry.job.get("quick") for entry in entries),
         "repetitions": len({entry.job.get("repetition") for entry in entries}),
         "jobs": len(entries),
-        "columns": list(dict.fromkeys(name for entry in entries for name in entry.job)),
+        "columns": {part: _columns(entry.job for entry in entries if entry.job["part"] == part) for part in study.VERSIONS},
         "settings": list(settings.values()),
         "runs": runs,
     }
@@ -243,68 +239,9 @@ def _write(study: Study, out: Path, entries: Sequence[Finished]) -> list[Row]:
     return read_csv(out / f"{study.NAME}.csv")
 
 
-def _write_csv(path: Path, rows: list[Row]) -> None:
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    with atomic(path) as temporary, open(temporary, "w", newline="") as file:
-        writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def read_csv(path: Path) -> list[Row]:
-    """Rows with numbers and truth values as they were, lists as tuples; what was empty is absent."""
-    with open(path, newline="") as file:
-        return [{name: _parsed(text) for name, text in row.items() if text != ""} for row in csv.DictReader(file)]
-
-
-@functools.lru_cache(maxsize=100_000)  # most cells are repeated many times
-def _parsed(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    if text.startswith("["):
-        return tuple(ast.literal_eval(text))
-    return {"True": True, "False": False}.get(text, text)
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def read_about(name: str, out: Path) -> dict[str, Any]:
-    """What a table says of itself; empty where there is none."""
-    path = out / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
-@functools.cache
-def provenance() -> dict[str, Any]:
-    """Commit, machine and versions of what runs now."""
-    found = {name: version(name) for name in ("zerovar", "jax", "equinox", "optax", "numpy", "scipy")}
-    return {"commit": _commit(), "machine": _machine(), "versions": found | {"python": platform.python_version()}}
-
-
-def _commit() -> str:
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout
-
-    try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)src", ":(top)experiments/paper/*.py")
-        return git("rev-parse", "--short=12", "HEAD").strip() + ("+" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def _machine() -> str:
-    """Processor and cores."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        name = platform.processor() or platform.machine()
-    return f"{name}, {os.cpu_count()} cores"
+def _columns(jobs: Iterable[Job]) -> list[str]:
+    """Which columns of a part's rows are settings: in another part a column of that name may be a result."""
+    return list(dict.fromkeys(name for job in jobs for name in job))
 
 
 # ---- Rows and tables

@@ -40,7 +40,7 @@ def jobs(size: Size) -> list[Job]:
     common = {"sizes": sizes, **size.marks}
     ours = [{"part": "ours", "set": name, "repetition": r, **common} for name in sets for r in range(size.repetitions)]
     larger = {"sizes": [100] if size.quick else [300, 1000], **size.marks}
-    few = range(size.at_most(2))
+    few = range(size.at_most(1))
     return ours + [{"part": "paper", "set": name, "repetition": r, **larger} for r in few for name in sets]
 
 
