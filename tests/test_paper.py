@@ -6,8 +6,9 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.stats import norm
 
+import zerovar as zv
 from experiments.paper import __main__ as program
-from experiments.paper import costs, genz, harness, lidar, logistic, lotka_volterra
+from experiments.paper import costs, files, genz, harness, lidar, logistic, lotka_volterra, propositions, protocol, reasons
 from experiments.paper.integrands import GENZ, Polynomial, sum_of_complements, sum_of_coordinates
 from experiments.paper.mixtures import Mixture, SquaredExponential
 
@@ -51,10 +52,10 @@ class Counted:
     NAME, TITLE = "counted", "A study for the harness"
 
     def __init__(self):
-        self.ran = []
+        self.ran, self.VERSIONS = [], {"ours": 1}
 
     def jobs(self, size):
-        return [{"repetition": r} for r in range(size.repetitions)]
+        return [{"part": "ours", "repetition": r, **size.marks} for r in range(size.repetitions)]
 
     def run(self, job, data):
         if job["repetition"] == 2 and not self.ran[2:]:
@@ -71,16 +72,74 @@ def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         harness.collect(study, tmp_path, size, None, workers=1)
     with open(tmp_path / "counted.jsonl", "a") as file:
-        file.write('{"job": {"repet')  # cut short
-    with open(tmp_path / "counted.jsonl", "a") as file:
-        file.write("\n")
+        file.write('{"job": {"repet\n')  # cut short
+    with pytest.raises(harness.TimeIsUp, match="2 of 4 jobs are done"):
+        harness.collect(study, tmp_path, size, None, workers=1, minutes=-1)
     rows = harness.collect(study, tmp_path, size, None, workers=1)
     assert study.ran == [0, 1, "interrupted", 2, 3]
     assert [row["repetition"] for row in rows] == [0, 1, 2, 3]
     found = harness.absolute_error(rows)
     assert found.mean == 1.5
     assert found.within == 0.75
-    assert (tmp_path / "counted.csv").read_text().count("\n") == 5
+    assert harness.absolute_error([*rows, rows[0] | {"value": np.nan}]) == found._replace(diverged=1)
+    about = files.read_about("counted", tmp_path)
+    assert not about["quick"]
+    assert about["settings"][0]["repetitions"] == 4
+    assert set(about["runs"][0]) == {"commit", "machine", "versions"}
+
+
+def test_a_finished_job_is_known_by_its_version_and_its_settings(tmp_path):
+    """From the table alone, without the journal: a new part, or a new version of one, is all that is run."""
+    study, size = Counted(), harness.Size(2, False)
+    rows = harness.collect(study, tmp_path, size, None, workers=1)
+    (tmp_path / "counted.jsonl").unlink()
+    assert harness.collect(study, tmp_path, size, None, workers=1) == rows
+    assert study.ran == [0, 1]
+    study.VERSIONS = {"ours": 2}
+    assert len(harness.collect(study, tmp_path, size, None, workers=1)) == 2
+    assert study.ran == [0, 1, 0, 1]
+    quick = harness.collect(study, tmp_path, size._replace(quick=True), None, workers=1)
+    assert [row["quick"] for row in quick] == [True, True]
+    assert files.read_about("counted", tmp_path)["quick"]
+
+
+def test_tables_survive_their_file(tmp_path):
+    rows = [{"a": 1, "b": 0.1 + 0.2, "c": "50/50", "d": True, "e": (100, 300)}, {"a": 2, "b": float("inf"), "c": "median"}]
+    files.write_csv(tmp_path / "t.csv", [rows[0] | {"e": [100, 300]}, rows[1]])
+    assert files.read_csv(tmp_path / "t.csv") == rows
+
+
+def test_the_page_follows_from_the_tables():
+    assert (program.HERE / "RESULTS.md").read_text() == program.text(program.HERE)
+
+
+def test_the_gallery_repeats_the_page():
+    page = (program.HERE / "RESULTS.md").read_text()
+    gallery = (program.HERE.parents[1] / "docs" / "gallery" / "paper.md").read_text()
+    rows = [line.removesuffix("|") for line in gallery.splitlines() if line.startswith("| ")]
+    assert len(rows) > 40
+    assert all(row in page for row in rows)
+    drawn, shown = (program.HERE / "results" / "genz.png", program.HERE.parents[1] / "docs" / "images" / "paper.png")
+    assert drawn.read_bytes() == shown.read_bytes()
+
+
+def test_without_a_name_it_says_what_there_is(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["experiments.paper"])
+    monkeypatch.setenv("COLUMNS", "200")
+    assert program.main() == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in program.STUDIES)
+    assert "--minutes 10" in printed
+
+
+def test_an_interruption_says_that_the_same_command_resumes(monkeypatch, capsys, tmp_path):
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "collect", stopped)
+    monkeypatch.setattr("sys.argv", ["experiments.paper", "costs", "--out", str(tmp_path)])
+    assert program.main() == 130
+    assert "same command" in capsys.readouterr().err
 
 
 # ---- Quick runs, as `make paper` does them: what must come out of each
@@ -131,6 +190,25 @@ def _costs(rows):
     assert costs.crossing(places, 0.01 * places**2, places) == "about 1e+02 (extrapolated)"
 
 
+def _propositions(rows):
+    """The least J falls as a family grows; a falling rate converges where a constant one does not."""
+    for target in propositions.TARGETS:
+        for over in ("degree", "centres"):
+            reached = [row["J"] for row in harness.select(rows, target=target, over=over)]
+            assert reached == sorted(reached, reverse=True)
+    falling, constant = (propositions.slope(harness.select(rows, rate=rate)) for rate in propositions.RATES)
+    assert falling < -0.4 < constant
+
+
+def _reasons(rows):
+    """Few centres are what kernel SGD loses by, not steps."""
+    few, all_, trained = (
+        off(rows, of="sum", method=m).mean() for m in ("exact, 83 centres", "exact, all draws", "SGD, 83 centres")
+    )
+    assert all_ < few / 2
+    assert few / 5 < trained < 5 * few
+
+
 def _lidar(rows):
     for chain in lidar.CHAINS:
         here = harness.select(rows, chain=chain)
@@ -160,6 +238,8 @@ def _logistic(rows):
 
 
 QUICK = {
+    "propositions": _propositions,
+    "reasons": _reasons,
     "polynomials": _polynomials,
     "genz": _genz,
     "gaussian_processes": _gaussian_processes,
@@ -179,12 +259,47 @@ def test_quick_run(name, tmp_path, request):
             study.run(study.jobs(harness.QUICK)[0], tmp_path)
         folder = request.getfixturevalue("data") / "data"
     program.run(study, tmp_path, harness.QUICK, folder, workers=1)
-    QUICK[name](harness.collect(study, tmp_path / "results", harness.QUICK, folder, workers=1))
+    rows = harness.collect(study, tmp_path / "results", harness.QUICK, folder, workers=1)
+    QUICK[name](harness.select(rows, part="ours"))
+    recipe = harness.select(rows, part="paper")
+    assert ("paper" in study.VERSIONS) == bool(recipe)
+    assert np.isfinite([row["value"] for row in recipe]).all()
     program.page(tmp_path)
     page = (tmp_path / "RESULTS.md").read_text()
     assert study.TITLE in page
+    assert "A quick run" in page
     assert "nan" not in page
     assert (tmp_path / "results" / f"{name}.png").stat().st_size > 10_000
+
+
+def test_the_papers_recipe():
+    """Plain steps on a line land where least squares does; its network has mean zero, unlike one whose score is wrong."""
+    x = np.random.default_rng(0).normal(size=(200, 1))
+    problem = protocol.Problem.of(x, -x, x[:, 0] + 3.0, 100)
+    rows = protocol.rows_of(problem, ["f"], [3.0], ["polynomial"], lambda kind: (5, 25), one_run=True)
+    few, many, solved = (abs(row["value"] - row["truth"]) for row in rows)
+    assert solved < 1e-9
+    assert many < 1e-4
+    assert many < few / 10
+    node = np.linspace(-9, 9, 4001)
+    weight = norm.pdf(node)
+    network = protocol.SharedField(zv.MLP(4, 2, jax.numpy.tanh))
+    with jax.enable_x64(True):
+        built = network.built(1, 2, np.random.default_rng(1)).stirred(np.random.default_rng(2))
+        means = [weight @ np.asarray(built(node[:, None], -scale * node[:, None])) / weight.sum() for scale in (1.0, 1.1)]
+    assert np.abs(means[0]).max() < 1e-6
+    assert np.abs(means[1]).min() > 1e-4
+
+
+def test_interactions_of_the_product_peak():
+    """In two dimensions: the variance of what is left without its additive part, by quadrature."""
+    node, weight = np.polynomial.legendre.leggauss(40)
+    y, w = (node + 1) / 2, weight / 2
+    h = 1 / (1 + (y - 0.5) ** 2)
+    mean, f = w @ h, np.outer(h, h)
+    additive = mean * (h[:, None] + h) - mean**2
+    variance, rest = (np.einsum("i,j,ij->", w, w, (g - np.einsum("i,j,ij->", w, w, g)) ** 2) for g in (f, f - additive))
+    assert reasons.interactions(2)[0] == pytest.approx(rest / variance, rel=1e-6)
 
 
 def test_the_solution_of_the_differential_equation():

@@ -18,30 +18,70 @@ def error_table(rows: list[Row], names: Sequence[str]) -> str:
         here = select(rows, integrand=name)
         table.append([name, f"{here[0]['truth']:.6g}", *(str(absolute_error(select(here, method=m))) for m in methods)])
     found = {method: absolute_error(select(rows, method=method)) for method in methods}
-    table.append(["gain, median over the rows", "", *(f"{gain(rows, names, m):.3g}" for m in methods)])
+    gains_ = gains(rows, names)
+    table.append(["gain, median over the rows", "", *(f"{gains_[m]:.3g}" for m in methods)])
     table.append(["within 2 standard errors", "", *("" if np.isnan(e.within) else f"{e.within:.0%}" for e in found.values())])
     table.append(["seconds", "", *(f"{e.seconds:.2f}" if m != "MC" else "" for m, e in found.items())])
     return markdown(["", "truth", *methods], table)
 
 
-def gain(rows: list[Row], names: Sequence[str], method: str) -> float:
-    """Median over integrands of the ratio of mean squared errors, plain to controlled."""
-    return float(np.median([_square(rows, name, "MC") / _square(rows, name, method) for name in names]))
+def gains(rows: list[Row], names: Sequence[str]) -> dict[str, float]:
+    """For each method the median over integrands of the ratio of mean squared errors, plain to controlled."""
+    squares: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        squares.setdefault((row["method"], row["integrand"]), []).append((row["value"] - row["truth"]) ** 2)
+    mean = {place: float(np.nanmean(found)) for place, found in squares.items() if np.isfinite(found).any()}
+    found = {}
+    for method in _methods(rows):
+        ratios = [mean["MC", name] / mean[method, name] for name in names if (method, name) in mean]
+        found[method] = float(np.median(ratios)) if ratios else float("nan")
+    return found
 
 
 def ranking(rows: list[Row], names: Sequence[str]) -> str:
     """Methods by their gains, the largest first."""
-    gains = {method: gain(rows, names, method) for method in _methods(rows) if method != "MC"}
-    return ", ".join(f"{method} ({gains[method]:.3g})" for method in sorted(gains, key=lambda method: -gains[method]))
+    found = {method: value for method, value in gains(rows, names).items() if method != "MC"}
+    return ", ".join(f"{method} ({found[method]:.3g})" for method in sorted(found, key=lambda method: -found[method]))
 
 
 def gain_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
     """The gain of each method for each value of the column `by`."""
     methods = [method for method in _methods(rows) if method != "MC"]
-    table = [
-        [str(place), *(f"{gain(select(rows, **{by: place}), names, m):.3g}" for m in methods)] for place in distinct(rows, by)
-    ]
+    table = []
+    for place in distinct(rows, by):
+        found = gains(select(rows, **{by: place}), names)
+        table.append([str(place), *(f"{found[m]:.3g}" if m in found else "" for m in methods)])
     return markdown([by, *methods], table)
+
+
+def recipe_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
+    """The paper's recipe: gains by plain steps, and by the exact solve of the same family, for each value of the column `by`;
+    and the processor's seconds of a fit at the largest."""
+    places = distinct(rows, by)
+    found = {place: gains(select(rows, **{by: place}), names) for place in places}
+    table = []
+    for kind in dict.fromkeys(method.split(", ")[0] for method in _methods(rows) if ", " in method):
+        stepped, solved = f"{kind}, as in the paper", f"{kind}, same family exact"
+        cells = []
+        for place in places:
+            both = [found[place].get(method) for method in (stepped, solved)]
+            cells.append(" / ".join("" if gain is None else f"{gain:.3g}" for gain in both).removesuffix(" / "))
+        largest = [select(rows, method=method, **{by: places[-1]}) for method in (stepped, solved)]
+        ended = sum(not np.isfinite(row["value"]) for row in select(rows, method=stepped))
+        cells.append(" / ".join(f"{np.median([row['seconds'] for row in part]):.2f}" for part in largest if part))
+        table.append([kind, *cells, str(ended) if ended else ""])
+    return markdown(["", *(f"{by} = {place}" for place in places), f"seconds at {by} = {places[-1]}", "diverged"], table)
+
+
+def recipe_section(rows: list[Row], by: str, names: Sequence[str]) -> list[str]:
+    if not rows:
+        return []
+    count = len(distinct(rows, "repetition"))
+    text = (
+        f"**The paper's recipe**, {count} repetitions: gains (ratios of mean squared errors, plain to controlled, median over "
+        "the integrands) by plain steps / by the exact solve of the same family and penalty. Below 1 it does harm:\n"
+    )
+    return [text, recipe_table(rows, by, names)]
 
 
 def curves(rows: list[Row], by: str, names: Sequence[str], path: Path, column: str = "integrand") -> None:
@@ -84,8 +124,9 @@ def curves(rows: list[Row], by: str, names: Sequence[str], path: Path, column: s
 
 
 def _methods(rows: list[Row]) -> list[str]:
-    return ["MC", *(method for method in distinct(rows, "method") if method not in ("MC", "automatic")), "automatic"]
-
-
-def _square(rows: list[Row], name: str, method: str) -> float:
-    return float(np.mean([(row["value"] - row["truth"]) ** 2 for row in select(rows, integrand=name, method=method)]))
+    found = distinct(rows, "method")
+    return [
+        *["MC"][: "MC" in found],
+        *(m for m in found if m not in ("MC", "automatic")),
+        *["automatic"][: "automatic" in found],
+    ]

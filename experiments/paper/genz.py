@@ -1,7 +1,12 @@
-"""Genz's functions: Tables 1, 3, 4 and 5, in their setting: n = 1000, a = 1, u = ½, half fit and half estimate."""
+"""Genz's functions: Tables 1, 3, 4 and 5, in their setting: n = 1000, a = 1, u = ½, half fit and half estimate.
+
+Part "ours" has kernels that suit each integrand and zerovar's solvers, part "paper" the paper's own recipe, on the same draws;
+part "times" has the times of both, on one machine.
+"""
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 from pathlib import Path
@@ -12,54 +17,33 @@ import numpy as np
 import zerovar as zv
 from zerovar.families import Sum
 
-from .harness import Job, Row, Size, absolute_error, automatic, compared, constants, estimates, markdown, select
+from . import protocol
+from .genz_tables import ROUGH
+from .genz_tables import figure as figure
+from .genz_tables import section as section
+from .harness import Job, Row, Size, automatic, compared, constants, estimates
 from .integrands import GENZ, SMOOTH
+from .protocol import Problem
 
 NAME = "genz"
 TITLE = "Genz's six functions and the product peak in d = 5 … 20 (Tables 1, 3, 4, 5)"
+VERSIONS = {"ours": 1, "paper": 1, "times": 2}
 
 N = 1000
-ROUGH = tuple(name for name in GENZ if name not in SMOOTH)
 GROUPS = (SMOOTH, *((name,) for name in ROUGH))  # tuned and fitted together; a kink and a jump want kernels of their own
 SPLITS = {"50/50": 0.5, "70/30": 0.7, "90/10": 0.9, "100/0": 1.0}  # share of the draws that fit
 DIMENSIONS = (5, 10, 15, 20)
 
-# As printed: columns of each table by integrand or dimension
-TABLE_1 = {
-    "Continuous": (2.77e-3, 3.21e-3, 3.28e-4, 1.85e-4),
-    "Corner Peak": (5.76e-3, 1.07e-3, 9.27e-6, 6.05e-6),
-    "Discontinuous": (2.04e-2, 1.32e-2, 3.91e-3, 2.65e-3),
-    "Gaussian Peak": (1.47e-3, 1.40e-3, 1.24e-5, 1.05e-5),
-    "Oscillatory": (4.17e-3, 1.06e-3, 4.63e-6, 3.90e-6),
-    "Product Peak": (1.37e-3, 1.32e-3, 2.12e-5, 2.52e-6),
-}
-TABLE_3 = {
-    "Continuous": (3.04e-4, 3.45e-4, 3.28e-4),
-    "Corner Peak": (7.07e-6, 1.69e-5, 9.27e-6),
-    "Discontinuous": (2.39e-3, 6.30e-3, 3.91e-3),
-    "Gaussian Peak": (8.84e-6, 1.10e-4, 1.24e-5),
-    "Oscillatory": (3.68e-6, 1.22e-5, 4.63e-6),
-    "Product Peak": (1.79e-5, 1.48e-4, 2.12e-5),
-}
-TABLE_4 = {
-    5: (2.85e-3, 5.81e-4, 6.51e-4, 5.84e-4),
-    10: (2.29e-3, 1.98e-4, 2.79e-4, 2.70e-4),
-    15: (2.10e-3, 4.93e-4, 1.22e-3, 6.14e-3),
-    20: (1.73e-3, 5.13e-4, 6.35e-4, 5.90e-4),
-}
-TABLE_5 = {
-    "Continuous": (3.28e-4, 4.82e-4, 7.40e-4, 3.80e-4),
-    "Corner Peak": (9.27e-6, 1.57e-5, 3.26e-5, 1.02e-5),
-    "Discontinuous": (3.91e-3, 7.29e-3, 3.2e-3, 3.51e-3),
-    "Gaussian Peak": (1.24e-5, 2.18e-5, 2.78e-5, 2.05e-4),
-    "Oscillatory": (4.63e-6, 8.47e-6, 1.67e-5, 3.25e-5),
-    "Product Peak": (2.12e-5, 2.20e-5, 3.03e-5, 3.63e-5),
-}
-
 
 def jobs(size: Size) -> list[Job]:
     dimensions = (1, *DIMENSIONS[:1]) if size.quick else (1, *DIMENSIONS)
-    return [{"d": d, "repetition": r, **size.marks} for d in dimensions for r in range(size.repetitions)]
+    parts = {("ours", d): size.repetitions for d in dimensions}
+    if size.quick:
+        parts |= {("paper", 1): 1, ("times", 1): 1}
+    else:
+        parts |= {("paper", d): size.repetitions if d == 1 else size.at_most(10) for d in dimensions}
+        parts |= {("times", d): size.at_most(2) for d in dimensions}
+    return [{"part": part, "d": d, "repetition": r, **size.marks} for (part, d), count in parts.items() for r in range(count)]
 
 
 def run(job: Job, data: Path | None) -> list[Row]:
@@ -69,10 +53,54 @@ def run(job: Job, data: Path | None) -> list[Row]:
     names = tuple(GENZ) if d == 1 else ("Product Peak",)
     values = {name: GENZ[name].under_normal(x, a, u) for name in names}
     truth = {name: GENZ[name].integral(a, u) for name in names}
+    if job["part"] == "paper":
+        return _paper(x, values, truth, job.get("quick", False))
+    if job["part"] == "times":
+        return _times(x, values["Product Peak"], truth["Product Peak"])
     work = _Work(x, values, truth, job.get("quick", False))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
         return work.on_the_line() if d == 1 else work.in_dimensions()
+
+
+def _paper(x: np.ndarray, values: dict[str, np.ndarray], truth: dict[str, float], quick: bool) -> list[Row]:
+    """The recipe of the paper; in d dimensions and for shares other than a half, of kernels."""
+    array, true = np.stack(list(values.values()), axis=1), list(truth.values())
+    rows: list[Row] = []
+    for split, share in SPLITS.items():
+        kinds = ("polynomial", "kernel", "polynomial + kernel") if split == "50/50" else ("kernel",)
+        if x.shape[1] > 1 or quick:
+            kinds = () if split != "50/50" else ("polynomial",) if quick else ("kernel",)
+        epochs = {"kernel": (2, 5, 25) if split == "50/50" else (5,)}
+        problem = Problem.of(x, -x, array, round(share * N))
+        rows += protocol.rows_of(problem, tuple(values), true, kinds, lambda k, e=epochs: e.get(k, (25,)), split=split)
+    return rows
+
+
+def _times(x: np.ndarray, values: np.ndarray, truth: float) -> list[Row]:
+    """Times of a fit to half of the draws, of fixed families, without compilation; those of the paper's recipe beside ours."""
+    problem = Problem.of(x, -x, values, N // 2)
+    kernel = zv.Kernel(zv.kernels.Decaying(0.1, 1.0))
+    families = {"polynomial": zv.Polynomial(2), "kernel": kernel, "polynomial + kernel": zv.Polynomial(2) + kernel}
+    rows: list[Row] = []
+    for kind, family in families.items():
+        if x.shape[1] > 1 and kind != "kernel":
+            continue
+        ways: list[tuple[str, Any, Any]] = [(f"{kind}, exact", family, zv.Exact())]
+        plain = family.on_coefficients(problem.x[: problem.m], problem.s[: problem.m])
+        for epochs in (2, 5, 25):
+            ways.append((f"{kind}, SGD {epochs} epochs", family, zv.SGD(8, epochs, progress=False)))
+            ways.append((f"{kind}, as in the paper {epochs} epochs", plain, protocol.plain(plain, problem, epochs)))
+        for method, family_, solver in ways:
+            fit = functools.partial(protocol.fit, family_, problem.fitting, problem.values[: problem.m], _PENALTY, solver)
+            fitted, seconds, compilation = protocol.timed((method, x.shape), fit)
+            ((value, error),) = problem.estimates(fitted, [0])
+            common = {"method": method, "integrand": "Product Peak", "value": value, "truth": truth, "std_error": error}
+            rows.append({**common, "seconds": seconds, "compilation": compilation, "split": "50/50"})
+    return rows
+
+
+_PENALTY = zv.LeastSquares(zv.L2(1e-8))
 
 
 class _Work:
@@ -149,171 +177,3 @@ def _additive(d: int) -> zv.Anisotropic:
     each = zv.RidgeFunctions(zv.Kernel(zv.kernels.Gaussian(1.0)), np.eye(d))
     together = zv.Kernel(zv.kernels.InverseMultiquadric(np.sqrt(d)))
     return zv.Anisotropic(Sum((each, together)))
-
-
-# ---- What came out
-
-_KINDS = {
-    "MC": ("MC",),
-    "polynomial": ("polynomial, SGD 25 epochs", "polynomial, exact"),
-    "kernel": ("kernel, SGD 25 epochs", "kernel, exact"),
-    "polynomial + kernel": ("polynomial + kernel, SGD 25 epochs", "polynomial + kernel, exact"),
-}
-_KERNELS = ("kernel, exact", "kernel, SGD 2 epochs", "kernel, SGD 5 epochs")
-_SHOWN = ("MC", "polynomial, exact", "kernel, SGD 25 epochs", "kernel, exact", "polynomial + kernel, exact", "automatic")
-
-
-def section(rows: list[Row]) -> str:
-    line = select(rows, d=1)
-    table_1 = []
-    for name, printed in TABLE_1.items():
-        cells = [name]
-        for methods, print_ in zip(_KINDS.values(), printed, strict=True):
-            cells += [f"{print_:.2e}", " / ".join(_cell(line, name, method) for method in methods)]
-        table_1.append([*cells, _cell(line, name, "automatic")])
-    header = [
-        "",
-        *(h for kind, methods in _KINDS.items() for h in (f"{kind}, printed", " / ".join(_short(m) for m in methods))),
-    ]
-    table_3 = []
-    for name, printed in TABLE_3.items():
-        cells = [name]
-        for method, print_ in zip(_KERNELS, printed, strict=True):
-            cells += [f"{print_:.2e}", _cell(line, name, method)]
-        table_3.append(cells)
-    table_4 = []
-    for d, printed in TABLE_4.items():
-        here = select(rows, d=d)
-        if not here:
-            continue
-        cells = [str(d)]
-        for method, print_ in zip(("MC", *_KERNELS), printed, strict=True):
-            cells += [f"{print_:.2e}", _cell(here, "Product Peak", method)]
-        table_4.append([*cells, _cell(here, "Product Peak", "automatic")])
-    table_5 = []
-    for name, printed in TABLE_5.items():
-        cells = [name]
-        for split, print_ in zip(SPLITS, printed, strict=True):
-            both = (_cell(line, name, method, split) for method in ("kernel, SGD 5 epochs", "kernel, exact"))
-            cells += [f"{print_:.2e}", " / ".join(both)]
-        table_5.append(cells)
-    parts = [
-        "Mean absolute errors over the repetitions ± their standard errors; printed values beside them. Kernels are the "
-        "paper's (decaying Gaussian) for the four smooth functions, Matérn 3/2 for the two rough ones, and in d dimensions the "
-        "sum of kernels of single coordinates and one of all; their hyper-parameters and ridge are tuned on the fitting draws, "
-        "for the smooth functions together. SGD is zerovar's: whitened coordinates, averaged iterates.\n",
-        "**Table 1** (d = 1, half of 1000 draws fit)\n",
-        markdown([*header, "automatic"], table_1),
-        "**Table 3** (kernels)\n",
-        markdown(
-            ["", *(h for m in ("linear system", "SGD 2 epochs", "SGD 5 epochs") for h in (f"{m}, printed", "ours"))], table_3
-        ),
-        "**Table 4** (product peak in d dimensions, kernels)\n",
-        markdown(
-            ["d", *(h for m in ("MC", "linear system", "SGD 2", "SGD 5") for h in (f"{m}, printed", "ours")), "automatic"],
-            table_4,
-        ),
-        "**Table 5** (share of the draws that fits; ours: SGD 5 epochs / exact)\n",
-        markdown(["", *(h for split in SPLITS for h in (f"{split}, printed", "ours"))], table_5),
-        "**Calibration**: share of answers within two standard errors\n",
-        markdown(
-            ["method", "smooth", "rough"],
-            [(m, *(f"{absolute_error(_of(line, group, m)).within:.0%}" for group in (SMOOTH, ROUGH))) for m in _SHOWN],
-        ),
-        "Held-out errors of kernels that nearly interpolate smooth functions are too small: few held-out draws, in the tails, "
-        "carry most of the error, and half of the repetitions have none of them.\n",
-        verdict(rows) + "\n",
-    ]
-    return "\n".join(parts)
-
-
-# Of a mean of 20 absolute errors that are half-normal, relative to it. Printed means have none of their own, and the scatter of
-# ours may be huge where a mean is bad, which must not excuse it
-_SAMPLING = np.sqrt((np.pi / 2 - 1) / 20)
-
-
-def verdict(rows: list[Row]) -> str:
-    """Which cells meet the print, three standard errors of the difference of two such means allowed; and which do not."""
-    line = select(rows, d=1)
-    cells: list[tuple[str, float, list[list[Row]]]] = []  # place, printed value, rows of each method that may meet it
-    for name, printed in TABLE_1.items():
-        for (kind, methods), print_ in list(zip(_KINDS.items(), printed, strict=True))[1:]:
-            cells.append((f"Table 1, {name}, {kind}", print_, [_of(line, (name,), method) for method in methods]))
-    for name, printed in TABLE_3.items():
-        for method, print_ in zip(_KERNELS, printed, strict=True):
-            cells.append((f"Table 3, {name}, {method}", print_, [_of(line, (name,), method)]))
-    for d, printed in TABLE_4.items():
-        for method, print_ in zip(_KERNELS, printed[1:], strict=True):
-            cells.append((f"Table 4, d = {d}, {method}", print_, [_of(select(rows, d=d), ("Product Peak",), method)]))
-    for name, printed in TABLE_5.items():
-        for split, print_ in zip(SPLITS, printed, strict=True):
-            both = [_of(line, (name,), method, split) for method in ("kernel, SGD 5 epochs", "kernel, exact")]
-            cells.append((f"Table 5, {name}, {split}", print_, both))
-    held = [
-        (place, printed, min(map(absolute_error, filter(None, found)), key=lambda error: error.mean))
-        for place, printed, found in cells
-        if any(found)
-    ]
-    missed = [
-        f"{place} ({best} against {printed:.2e})"
-        for place, printed, best in held
-        if best.mean > printed + 3 * _SAMPLING * np.hypot(best.mean, printed)
-    ]
-    behind = []
-    for name, printed in TABLE_1.items():
-        ours, bar = absolute_error(_of(line, (name,), "automatic")), min(printed[1:]) / (3 if name in SMOOTH else 1)
-        if ours.mean > bar:
-            behind.append(f"{name} ({ours} against {bar:.2e})")
-    reason = ""
-    if any("d = 10" in place for place in missed):
-        reason = (
-            " In d = 10 half of the draws determine functions of single coordinates and little of how these interact, and "
-            "that is what their error is made of: with all 1000 draws the automatic estimator, the same kernels among its "
-            f"candidates, is at {absolute_error(select(rows, d=10, method='automatic'))}."
-        )
-    words = f"Of {len(held)} printed cells, ours are above {len(missed)}, three standard errors of the difference allowed"
-    bars = "the best printed cell of each row of Table 1, on smooth functions by a factor of 3"
-    return (
-        words
-        + (f": {'; '.join(missed)}.{reason}" if missed else ".")
-        + f" The automatic estimator beats {bars}"
-        + (f", but for: {'; '.join(behind)}." if behind else ".")
-    )
-
-
-def _of(rows: list[Row], integrands: tuple[str, ...], method: str, split: str = "50/50") -> list[Row]:
-    return [row for name in integrands for row in select(rows, integrand=name, method=method, split=split)]
-
-
-def _cell(rows: list[Row], integrand: str, method: str, split: str = "50/50") -> str:
-    return str(absolute_error(_of(rows, (integrand,), method, split)))
-
-
-def _short(method: str) -> str:
-    return method.split(", ")[-1]
-
-
-def figure(rows: list[Row], path: Path) -> None:
-    import matplotlib.pyplot as plt
-
-    line = select(rows, d=1)
-    marks = dict(zip(_SHOWN, "osD^vP", strict=True))
-    figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
-    for k, name in enumerate(GENZ):
-        for j, method in enumerate(_SHOWN):
-            found = absolute_error(_of(line, (name,), method))
-            axes.errorbar(
-                *(k + 0.1 * (j - 2.5), found.mean),
-                yerr=[[min(2 * found.error, 0.7 * found.mean)], [2 * found.error]],
-                fmt=marks[method],
-                color=f"C{j}",
-                label=method if not k else None,
-            )
-        axes.hlines(
-            min(TABLE_1[name][1:]), k - 0.35, k + 0.35, color="0.5", lw=1, ls="--", label=None if k else "best in print"
-        )
-    axes.set(yscale="log", xticks=range(len(GENZ)), xticklabels=list(GENZ), ylabel="mean absolute error")
-    figure.legend(ncols=4, loc="outside lower center", fontsize=8, frameon=False)
-    axes.grid(axis="y", alpha=0.3)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)

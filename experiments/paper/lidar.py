@@ -19,11 +19,13 @@ import numpy as np
 import zerovar as zv
 from benchmarks.chains import metropolis
 
-from .comparisons import error_table
-from .harness import Job, MissingData, Row, Size, automatic, compared, distinct, select
+from .comparisons import error_table, recipe_section
+from .harness import Job, MissingData, Row, Size, automatic, compared, constants, distinct, select
+from .protocol import Problem, network_rows, rows_of
 
 NAME = "lidar"
 TITLE = "LIDAR: moments of a Gaussian process' hyper-parameters and its log likelihood (supplement)"
+VERSIONS = {"ours": 1, "paper": 1}
 
 NAMES = ("phi1", "phi2", "phi1²", "phi2²", "log p(y|phi)")
 _KEYS = ("E[phi1]", "E[phi2]", "E[phi1^2]", "E[phi2^2]", "E[log p(y|phi)]")
@@ -36,7 +38,9 @@ _CENTRE, _SPREAD = np.array([-0.73, -4.65]), np.array([0.45, 0.29])
 
 def jobs(size: Size) -> list[Job]:
     less = {"draws": 200 if size.quick else 1000, **size.marks}
-    return [{"chain": chain, "repetition": r, **less} for chain in CHAINS for r in range(size.repetitions)]
+    ours = [{"part": "ours", "chain": chain, "repetition": r, **less} for chain in CHAINS for r in range(size.repetitions)]
+    sizes = [100] if size.quick else [200, 1000]
+    return ours + [{"part": "paper", "chain": "own", "repetition": r, "sizes": sizes, **less} for r in range(size.at_most(3))]
 
 
 def load(data: Path | None, chain: str = "own") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -69,7 +73,26 @@ def run(job: Job, data: Path | None) -> list[Row]:
     likelihood = log_likelihood(ranges, ratios)
     phi, scores, log_p = (_own if job["chain"] == "own" else _stored)(job, likelihood, data)
     values = dict(zip(NAMES, (*phi.T, *(phi**2).T, log_p), strict=True))
+    if job["part"] == "paper":
+        return _paper(phi, scores, values, truth, job)
     return compared(_methods(job.get("quick", False)), phi, scores, values, truth)
+
+
+def _paper(phi: np.ndarray, scores: np.ndarray, values: dict[str, np.ndarray], truth: np.ndarray, job: Job) -> list[Row]:
+    """The recipe of the paper on n states, equally spaced; it does not say how many fit: half."""
+    epochs = {"kernel": (10,), "polynomial": (25,)}
+    kinds = ("polynomial",) if job.get("quick") else ("polynomial", "kernel")
+    rows: list[Row] = []
+    for n in job["sizes"]:
+        part = np.linspace(0, len(phi) - 1, n).round().astype(int)
+        part = np.concatenate([part[::2], part[1::2]])  # both halves all along the chain
+        array = np.stack(list(values.values()), axis=1)[part]
+        problem = Problem.of(phi[part], scores[part], array, n // 2)
+        means = constants("MC", NAMES, array.mean(axis=0), truth, 0.0, n=n)
+        rows += means + rows_of(problem, NAMES, truth, kinds, epochs.__getitem__, n=n)
+        if not job.get("quick"):
+            rows += network_rows(problem, NAMES, truth, zv.MLP(20, 6, jax.nn.relu), n=n)
+    return rows
 
 
 def _own(job: Job, likelihood: Any, data: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -119,6 +142,7 @@ def _methods(quick: bool) -> dict[str, dict[str, Any]]:
 
 
 def section(rows: list[Row]) -> str:
+    paper, rows = select(rows, part="paper"), select(rows, part="ours")
     tail = _bias(select(rows, chain="own"))
     parts = [
         "Mean absolute errors against quadrature over the repetitions. The gain is the ratio of mean squared errors to those "
@@ -131,7 +155,7 @@ def section(rows: list[Row]) -> str:
         "**Published chains** (other parameters, stretches of 10 000 states thinned to 1000)\n",
         error_table(select(rows, chain="stored"), NAMES),
     ]
-    return "\n".join(parts)
+    return "\n".join([*parts, *recipe_section(paper, "n", NAMES)])
 
 
 def _bias(rows: list[Row]) -> str:
@@ -144,7 +168,7 @@ def _bias(rows: list[Row]) -> str:
 def figure(rows: list[Row], path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    rows = select(rows, chain="own")
+    rows = select(rows, chain="own", part="ours")
     methods = distinct(rows, "method")
     figure, panels = plt.subplots(1, len(NAMES), figsize=(13, 3), sharey=True, layout="constrained")
     for axes, name in zip(panels, NAMES, strict=True):
