@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and `__init__` from all of them.
 ORDER = {
     "": """errors io hyper points sample integrands operators kernels families objectives solvers fitting splits std_errors
-        tails task answers tuning diagnostics choice output conclusion chunked adapters estimation summaries cli __main__""",
+        tails task answers tuning diagnostics choice output conclusion chunked adapters estimation integration summaries cli __main__""",
     "io": "atomic archive",
     "families": "base polynomial kernel network anisotropic ridge_functions",
     "solvers": "algebra terms stats base exact iterative training default",
@@ -27,7 +27,8 @@ ORDER = {
     "choice": "policy defaults candidates selection stacking automatic",
     "output": "formatting record plots report estimates frames",
     "chunked": "arrays rows sums windows estimate",
-    "adapters": "base chunks log_density arviz blackjax numpyro pymc stan recognition files",
+    "adapters": "base chunks log_density arviz blackjax numpyro pymc models stan recognition files",
+    "integration": "target modes proposals importance evidence integrate",
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 NAMES = [str(path.relative_to(SOURCE)) for path in FILES]

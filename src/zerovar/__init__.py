@@ -16,6 +16,7 @@ from .errors import NumericalError, NumericalWarning, SampleWarning, ScoreWarnin
 from .estimation import estimate
 from .families import MLP, Anisotropic, BasisFamily, Kernel, LinearFamily, Network, Polynomial, ResNet, RidgeFunctions
 from .fitting import Fitted, fit
+from .integration import integrate
 from .io.archive import load
 from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance, Variance
 from .operators import Langevin, ScalarLangevin
@@ -85,6 +86,7 @@ __all__ = [
     "from_pymc",
     "holdout",
     "in_sample",
+    "integrate",
     "kernels",
     "load",
     "plots",

@@ -29,7 +29,8 @@ class Estimate(EstimateRecord):
     `covariance` (q, q) is that of the estimates, for differences, ratios and the delta method. `error_reasons` says what each
     standard error rests on. `warnings` are the words of caution that were given, `stats` what was fitted and how. `family` is
     the one that was given; where it was chosen for each integrand it is None, and `selection` says what was taken and why.
-    `traces` is what the pictures show, `settings` what was asked for, with a fingerprint of the data.
+    `traces` is what the pictures show, `settings` what was asked for, with a fingerprint of the data. `integration` says how
+    the points of `zv.integrate` came about.
     """
 
     def table(self) -> Table:
