@@ -14,7 +14,9 @@ _STEPS = 10  # of expectation maximisation, from the mixture of the round before
 _MOST = 8  # components
 _POINTS_PER_NUMBER = 4.0  # effective points for each number of a richer mixture
 _RAREST = 0.02  # share under which a component is dropped
-_DEFENCE, _WIDER, _HEAVY = 0.1, 2.0, 3.0  # share, scale and freedom of the component that keeps weights in the tails bounded
+_WIDE, _WIDER, _HEAVY = 0.05, 2.0, 3.0  # share, scale and freedom of the component that keeps weights in the tails bounded
+_LONG, _LONGER, _LESS_HEAVY = 0.1, 4.0, 5.0  # the same of those that are long in one coordinate each, all together
+_MOST_LONG = 30  # dimensions up to which there are such
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,17 +53,23 @@ class TMixture:
         return np.concatenate(found), dataclasses.replace(self, shares=counts / n)
 
     def defended(self) -> TMixture:
-        """With a wide component of heavy tails about all of it, so that no tail is left to chance."""
-        mean = self.shares @ self.means
+        """With components of heavy tails about all of it, so that no tail is left to chance: one that is wide, and for each
+        coordinate one that is long in it, along its regression on that coordinate."""
+        mean, d = self.shares @ self.means, self.dim
         away = self.means - mean
         covariance = np.einsum("k,kij->ij", self.shares, self.roots @ self.roots.transpose(0, 2, 1))
         covariance += np.einsum("k,ki,kj->ij", self.shares, away, away)
-        root = _WIDER * np.linalg.cholesky(covariance)
+        added = [_WIDER**2 * covariance]
+        if d <= _MOST_LONG:
+            along = covariance / np.sqrt(np.diag(covariance))
+            added += [covariance + (_LONGER**2 - 1) * np.outer(line, line) for line in along.T]
+        count = len(added) - 1
+        shares = np.append(_WIDE, np.full(count, _LONG / max(count, 1)))
         return TMixture(
-            np.append((1 - _DEFENCE) * self.shares, _DEFENCE),
-            np.concatenate([self.means, mean[None]]),
-            np.concatenate([self.roots, root[None]]),
-            np.append(self.freedom, _HEAVY),
+            np.concatenate([(1 - shares.sum()) * self.shares, shares]),
+            np.concatenate([self.means, np.broadcast_to(mean, (len(added), d))]),
+            np.concatenate([self.roots, np.linalg.cholesky(np.stack(added))]),
+            np.concatenate([self.freedom, [_HEAVY], np.full(count, _LESS_HEAVY)]),
         )
 
     def _pull(self, distance: Float64[np.ndarray, "k n"]) -> Float64[np.ndarray, "k n"]:
