@@ -16,7 +16,8 @@ from .target import Target
 
 _FIRST_FREEDOM = 5.0  # of the t distributions about the modes
 _LEAST_SHARE = 0.05  # of a mode's in the first proposal, whatever its mass seems
-_ROUNDS = 8  # of as many points each
+_ROUNDS = (1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 4)  # points of each, relative: proposals improve by rounds, and answers by points
+_LAST = 2  # rounds by which the proposals are judged
 _NEGLIGIBLE = -50.0  # log probabilities below which points change no sum
 _TEMPERED = 3  # a fit is to points that count at least like a third of them, or like five a coordinate
 
@@ -51,6 +52,7 @@ class WeightedPoints(NamedTuple):
     log_proposal: Float64[np.ndarray, " n"]
     ratios: Float64[np.ndarray, "n c"]
     rounds: int
+    last_share: float  # least effective share of the last rounds, each by the weights of its own proposal
 
     @property
     def log_weights(self) -> Float64[np.ndarray, " n"]:
@@ -137,9 +139,9 @@ def importance_sample(
 ) -> WeightedPoints:
     """All that the budget leaves, in rounds; before each the proposal is fitted to the points so far."""
     cloud = _Cloud(target, frame)
-    sizes = np.diff(np.linspace(0, target.left, _ROUNDS + 1).astype(int))
-    for k, size in enumerate(sizes):
-        told(f"points: round {k + 1} of {_ROUNDS}")
+    ends = np.cumsum((0, *_ROUNDS)) * target.left // sum(_ROUNDS)
+    for k, size in enumerate(np.diff(ends)):
+        told(f"points: round {k + 1} of {len(_ROUNDS)}")
         proposal = cloud.fitted(proposal) if k else proposal
         cloud.add(proposal, int(size), rng, sobol)
     return cloud.points()
@@ -154,6 +156,7 @@ class _Cloud:
         self.z = np.empty((0, target.dim))
         self.log_density, self.scores = np.empty(0), np.empty((0, target.dim))
         self.undefined = np.empty(0, dtype=bool)
+        self.shares: list[float] = []
 
     def add(self, proposal: TMixture, n: int, rng: np.random.Generator, sobol: bool) -> None:
         """n points of a proposal."""
@@ -164,6 +167,7 @@ class _Cloud:
         self.log_density = np.concatenate([self.log_density, found.log_density])
         self.scores = np.concatenate([self.scores, found.scores])
         self.undefined = np.concatenate([self.undefined, found.undefined])
+        self.shares.append(effective_number(found.log_density - proposal.log_density(z)) / max(n, 1))
 
     def log_proposal(self) -> np.ndarray:
         """Of the mixture of all proposals, each by how many points it gave, in z."""
@@ -193,4 +197,5 @@ class _Cloud:
             log_proposal - self.frame.log_volume,
             np.exp(components - log_proposal).T,
             len(self.mixtures),
+            min(self.shares[-_LAST:]),
         )

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import solve_triangular
 
-_FREEDOMS = (3.0, 8.0, 30.0)  # tails that a fit chooses from
+_FREEDOMS = (3.0, 8.0, 30.0, 200.0)  # tails that a fit chooses from
 _STEPS = 10  # of expectation maximisation, from the mixture of the round before
 _MOST = 8  # components
 _POINTS_PER_NUMBER = 4.0  # effective points for each number of a richer mixture
