@@ -14,7 +14,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and `__init__` from all of them.
 ORDER = {
     "": """errors io hyper points sample integrands operators kernels families objectives solvers fitting splits std_errors
-        tails task answers tuning diagnostics choice output conclusion chunked adapters estimation integration summaries cli __main__""",
+        tails task answers tuning diagnostics choice output conclusion chunked adapters estimation integration summaries cli
+        __main__""",
     "io": "atomic archive",
     "families": "base polynomial kernel network anisotropic ridge_functions",
     "solvers": "algebra terms stats base exact iterative training default",

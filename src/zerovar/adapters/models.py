@@ -1,4 +1,4 @@
-"""A log density, a NumPyro model or a PyMC model as one function of one flat draw, with the quantities on their natural scale."""
+"""A log density, a NumPyro or a PyMC model as one function of one flat draw, with the quantities on their natural scale."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .target import Target
 _FIRST_FREEDOM = 5.0  # of the t distributions about the modes
 _LEAST_SHARE = 0.05  # of a mode's in the first proposal, whatever its mass seems
 _ROUNDS = (1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 4)  # points of each, relative: proposals improve by rounds, and answers by points
-_LAST = 2  # rounds by which the proposals are judged
+_LAST = 3  # rounds by which the proposals are judged
 _NEGLIGIBLE = -50.0  # log probabilities below which points change no sum
 _TEMPERED = 3  # a fit is to points that count at least like a third of them, or like five a coordinate
 
@@ -52,7 +52,7 @@ class WeightedPoints(NamedTuple):
     log_proposal: Float64[np.ndarray, " n"]
     ratios: Float64[np.ndarray, "n c"]
     rounds: int
-    last_share: float  # least effective share of the last rounds, each by the weights of its own proposal
+    last_share: float  # median effective share of the last rounds, each by the weights of its own proposal
 
     @property
     def log_weights(self) -> Float64[np.ndarray, " n"]:
@@ -125,7 +125,7 @@ def _tempered(log_weights: Float64[np.ndarray, " n"], d: int) -> Float64[np.ndar
 
 def _triangular(root: np.ndarray) -> np.ndarray:
     """The lower triangular matrix with the same product by its transpose."""
-    upper = np.linalg.qr(root.T, mode="r")
+    upper = np.asarray(np.linalg.qr(root.T, mode="r"))
     return upper.T * np.where(np.diag(upper) < 0, -1.0, 1.0)
 
 
@@ -143,7 +143,7 @@ def importance_sample(
     for k, size in enumerate(np.diff(ends)):
         told(f"points: round {k + 1} of {len(_ROUNDS)}")
         proposal = cloud.fitted(proposal) if k else proposal
-        cloud.add(proposal, int(size), rng, sobol)
+        cloud.add(cloud.defended(proposal), int(size), rng, sobol)
     return cloud.points()
 
 
@@ -160,7 +160,7 @@ class _Cloud:
 
     def add(self, proposal: TMixture, n: int, rng: np.random.Generator, sobol: bool) -> None:
         """n points of a proposal."""
-        z, proposal = proposal.defended().points(n, rng, sobol)
+        z, proposal = proposal.points(n, rng, sobol)
         found = self.target.at(self.frame.x(z))
         self.mixtures.append((n, proposal))
         self.z = np.concatenate([self.z, z])
@@ -169,10 +169,18 @@ class _Cloud:
         self.undefined = np.concatenate([self.undefined, found.undefined])
         self.shares.append(effective_number(found.log_density - proposal.log_density(z)) / max(n, 1))
 
+    def defended(self, proposal: TMixture) -> TMixture:
+        """With what guards against tails and mass that it does not show."""
+        if not self.mixtures:
+            return proposal.defended()
+        return proposal.defended().with_frontier(self.z, self.log_density - self.log_proposal())
+
     def log_proposal(self) -> np.ndarray:
         """Of the mixture of all proposals, each by how many points it gave, in z."""
         shares = np.log(np.array([n for n, _ in self.mixtures]) / len(self.z))
-        return log_sum(np.stack([share + one.log_density(self.z) for share, (_, one) in zip(shares, self.mixtures, strict=True)]))
+        return log_sum(
+            np.stack([share + one.log_density(self.z) for share, (_, one) in zip(shares, self.mixtures, strict=True)])
+        )
 
     def fitted(self, before: TMixture) -> TMixture:
         """A proposal for the next round, by weights so tempered that enough points count."""
@@ -197,5 +205,5 @@ class _Cloud:
             log_proposal - self.frame.log_volume,
             np.exp(components - log_proposal).T,
             len(self.mixtures),
-            min(self.shares[-_LAST:]),
+            float(np.median(self.shares[-_LAST:])),
         )

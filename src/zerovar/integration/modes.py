@@ -111,9 +111,7 @@ def _climbed(target: Target, start: np.ndarray, most: int) -> tuple[np.ndarray, 
             best[:] = [x.copy(), value, slope]
         return -value, -slope
 
-    minimize(
-        objective, start, jac=True, method="L-BFGS-B", options={"maxfun": most, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-6}
-    )
+    minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxfun": most, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-6})
     return best[0], best[1], best[2]
 
 

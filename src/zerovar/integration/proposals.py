@@ -16,7 +16,9 @@ _POINTS_PER_NUMBER = 4.0  # effective points for each number of a richer mixture
 _RAREST = 0.02  # share under which a component is dropped
 _WIDE, _WIDER, _HEAVY = 0.05, 2.0, 3.0  # share, scale and freedom of the component that keeps weights in the tails bounded
 _LONG, _LONGER, _LESS_HEAVY = 0.1, 4.0, 5.0  # the same of those that are long in one coordinate each, all together
-_MOST_LONG = 30  # dimensions up to which there are such
+_FRONTIER, _OUTPOSTS = 0.1, 4  # share and number of components about the points of largest weight
+_AROUND, _ROUNDER = 0.02, 0.05  # share of the points that shape one, and what its variances have at least, of the mixture's
+_MOST_LONG = 30  # dimensions up to which there are long components, and those at the frontier
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,6 +34,9 @@ class TMixture:
     def dim(self) -> int:
         return self.means.shape[1]
 
+    def with_freedom(self, freedom: float) -> TMixture:
+        return dataclasses.replace(self, freedom=np.full(len(self.shares), freedom))
+
     def log_density(self, x: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, " n"]:
         return log_sum(self._by_component(x)[0])
 
@@ -46,19 +51,23 @@ class TMixture:
         order = np.argsort(counts - n * self.shares, kind="stable")
         counts[order[: n - counts.sum()]] += 1
         found = [
-            mean + _standard_t(count, self.dim, nu, rng, sobol) @ root.T
+            mean + _standard_t(int(count), self.dim, float(nu), rng, sobol) @ root.T
             for count, mean, root, nu in zip(counts, self.means, self.roots, self.freedom, strict=True)
             if count
         ]
         return np.concatenate(found), dataclasses.replace(self, shares=counts / n)
 
+    @property
+    def covariance(self) -> Float64[np.ndarray, "d d"]:
+        """Of normal components in place of the t distributions."""
+        away = self.means - self.shares @ self.means
+        within = np.einsum("k,kij->ij", self.shares, self.roots @ self.roots.transpose(0, 2, 1))
+        return within + np.einsum("k,ki,kj->ij", self.shares, away, away)
+
     def defended(self) -> TMixture:
         """With components of heavy tails about all of it, so that no tail is left to chance: one that is wide, and for each
         coordinate one that is long in it, along its regression on that coordinate."""
-        mean, d = self.shares @ self.means, self.dim
-        away = self.means - mean
-        covariance = np.einsum("k,kij->ij", self.shares, self.roots @ self.roots.transpose(0, 2, 1))
-        covariance += np.einsum("k,ki,kj->ij", self.shares, away, away)
+        mean, covariance, d = self.shares @ self.means, self.covariance, self.dim
         added = [_WIDER**2 * covariance]
         if d <= _MOST_LONG:
             along = covariance / np.sqrt(np.diag(covariance))
@@ -70,6 +79,37 @@ class TMixture:
             np.concatenate([self.means, np.broadcast_to(mean, (len(added), d))]),
             np.concatenate([self.roots, np.linalg.cholesky(np.stack(added))]),
             np.concatenate([self.freedom, [_HEAVY], np.full(count, _LESS_HEAVY)]),
+        )
+
+    def with_frontier(self, x: Float64[np.ndarray, "n d"], log_weights: Float64[np.ndarray, " n"]) -> TMixture:
+        """With small components about the points of largest weight, each like the points around it: where weights are large,
+        the density goes on beyond what was seen."""
+        if self.dim > _MOST_LONG:
+            return self
+        root = np.linalg.cholesky(self.covariance)
+        unit = solve_triangular(root, x.T, lower=True).T
+        probabilities = np.exp(log_weights - log_sum(log_weights[:, None])[0])
+        free, near = np.isfinite(log_weights), max(2 * self.dim, int(_AROUND * len(x)))
+        means, roots = [], []
+        for _ in range(_OUTPOSTS):
+            if not free.any():
+                break
+            top = int(np.where(free, log_weights, -np.inf).argmax())
+            around = np.argsort(np.sum((unit - unit[top]) ** 2, axis=1))[:near]
+            free[around] = False
+            share = probabilities[around] + 1 / len(x)
+            away = unit[around] - unit[top]
+            local = away.T @ (share[:, None] * away) / share.sum() + _ROUNDER * np.eye(self.dim)
+            means.append(x[top])
+            roots.append(root @ np.linalg.cholesky(local))
+        if not means:
+            return self
+        count = len(means)
+        return TMixture(
+            np.append((1 - _FRONTIER) * self.shares, np.full(count, _FRONTIER / count)),
+            np.concatenate([self.means, means]),
+            np.concatenate([self.roots, roots]),
+            np.append(self.freedom, np.full(count, _LESS_HEAVY)),
         )
 
     def _pull(self, distance: Float64[np.ndarray, "k n"]) -> Float64[np.ndarray, "k n"]:
@@ -127,18 +167,17 @@ def fitted_mixture(
     effective = 1 / np.sum(probabilities**2)
     numbers = 1 + x.shape[1] + x.shape[1] * (x.shape[1] + 1) / 2
 
-    def score(mixture: TMixture) -> float:
+    def score(mixture: TMixture, fitted: int = 0) -> float:
         ratio = log_density - mixture.defended().log_density(x)
-        return -float(log_sum((np.log(probabilities) + ratio)[:, None])[0]) - len(mixture.shares) * numbers / effective
+        return -float(log_sum((np.log(probabilities) + ratio)[:, None])[0]) - fitted * numbers / len(x)
 
-    found = [(score(before), before)]
+    found = [
+        max(((score(one), one) for one in (before, *(before.with_freedom(nu) for nu in _FREEDOMS))), key=lambda pair: pair[0])
+    ]
     start = before
     while True:
-        fits = [
-            _maximised(x, probabilities, dataclasses.replace(start, freedom=np.full(len(start.shares), nu)), effective)
-            for nu in _FREEDOMS
-        ]
-        found.append(max(((score(one), one) for one in fits), key=lambda pair: pair[0]))
+        fits = [_maximised(x, probabilities, start.with_freedom(nu), effective) for nu in _FREEDOMS]
+        found.append(max(((score(one, len(one.shares)), one) for one in fits), key=lambda pair: pair[0]))
         best = found[-1]
         more = 2 * len(best[1].shares)
         improves = len(found) == 2 or best[0] > found[-2][0]

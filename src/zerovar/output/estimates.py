@@ -70,7 +70,14 @@ class Estimate(EstimateRecord):
         if self.selection is not None:
             for k, record in enumerate(records):
                 record |= {"control_variate": self.selection.describe(k), "reason": self.selection.reasons[k]}
-        done = {"num_draws": self.num_draws, "family": self._family, "split": self.split, "warnings": list(self.warnings)}
+        done: dict[str, Any] = {
+            "num_draws": self.num_draws,
+            "family": self._family,
+            "split": self.split,
+            "warnings": list(self.warnings),
+        }
+        if self.integration is not None:
+            done["integration"] = self.integration.to_dict()
         return {"estimates": records} | done
 
     def to_dataset(self) -> Any:

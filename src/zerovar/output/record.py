@@ -48,6 +48,10 @@ class Integration:
     outside: int = 0
     undefined: int = 0
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers for JSON."""
+        return dataclasses.asdict(self) | {"modes": self.modes.tolist(), "starts": list(self.starts)}
+
     def describe(self) -> str:
         zero = f"; zero at {self.outside} points and undefined at {self.undefined}" if self.outside + self.undefined else ""
         several = f"{len(self.starts)} modes" if len(self.starts) > 1 else "one mode" if self.starts else "points as given"
