@@ -17,7 +17,8 @@ from .target import Target
 _FIRST_FREEDOM = 5.0  # of the t distributions about the modes
 _LEAST_SHARE = 0.05  # of a mode's in the first proposal, whatever its mass seems
 _ROUNDS = (1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 4)  # points of each, relative: proposals improve by rounds, and answers by points
-_LAST = 3  # rounds by which the proposals are judged
+_EXPLORING = 8  # first rounds, which look for mass beyond the points of largest weight
+_JUDGED = 3  # last rounds by which the proposals are judged
 _NEGLIGIBLE = -50.0  # log probabilities below which points change no sum
 _TEMPERED = 3  # a fit is to points that count at least like a third of them, or like five a coordinate
 
@@ -39,20 +40,28 @@ class Frame(NamedTuple):
         return float(np.linalg.slogdet(self.root)[1])
 
 
-class WeightedPoints(NamedTuple):
-    """n points, the log density and scores there, and the log density of the proposal that they are from.
+class Round(NamedTuple):
+    """n points, of one proposal that does not depend on them: log weights by it alone, and the ratios of its components to it,
+    each of mean one; no ratios where it is known at the points alone."""
 
-    `ratios` are those of its components to the proposal, each of mean one; none where it is known at the points alone.
-    """
+    log_weights: Float64[np.ndarray, " n"]
+    ratios: Float64[np.ndarray, "n c"]
+
+    @property
+    def share(self) -> float:
+        """Of the points, by their effective number."""
+        return effective_number(self.log_weights) / len(self.log_weights)
+
+
+class WeightedPoints(NamedTuple):
+    """n points in rounds, the log density and scores there, and the log density of the mixture of all their proposals."""
 
     x: Float64[np.ndarray, "n d"]
     log_density: Float64[np.ndarray, " n"]
     scores: Float64[np.ndarray, "n d"]
     undefined: Bool[np.ndarray, " n"]
     log_proposal: Float64[np.ndarray, " n"]
-    ratios: Float64[np.ndarray, "n c"]
-    rounds: int
-    last_share: float  # median effective share of the last rounds, each by the weights of its own proposal
+    rounds: tuple[Round, ...]
 
     @property
     def log_weights(self) -> Float64[np.ndarray, " n"]:
@@ -67,6 +76,11 @@ class WeightedPoints(NamedTuple):
     def pareto_k(self) -> float:
         """The shape of the weights' tail: from 0.7 on sums of them cannot be trusted."""
         return float(pareto_k(weights_of(self.log_weights)[None, :, None], 50)[0])
+
+    @property
+    def last_share(self) -> float:
+        """The median effective share of the last rounds."""
+        return float(np.median([one.share for one in self.rounds[-_JUDGED:]]))
 
     @property
     def top_share(self) -> float:
@@ -143,7 +157,7 @@ def importance_sample(
     for k, size in enumerate(np.diff(ends)):
         told(f"points: round {k + 1} of {len(_ROUNDS)}")
         proposal = cloud.fitted(proposal) if k else proposal
-        cloud.add(cloud.defended(proposal), int(size), rng, sobol)
+        cloud.add(cloud.defended(proposal, k < _EXPLORING), int(size), rng, sobol)
     return cloud.points()
 
 
@@ -156,31 +170,39 @@ class _Cloud:
         self.z = np.empty((0, target.dim))
         self.log_density, self.scores = np.empty(0), np.empty((0, target.dim))
         self.undefined = np.empty(0, dtype=bool)
-        self.shares: list[float] = []
+        self.each = np.empty((0, 0))  # log densities of all proposals at all points
+        self.rounds: list[Round] = []
 
     def add(self, proposal: TMixture, n: int, rng: np.random.Generator, sobol: bool) -> None:
         """n points of a proposal."""
         z, proposal = proposal.points(n, rng, sobol)
         found = self.target.at(self.frame.x(z))
+        components = proposal.densities(z)
+        own = proposal.log_density(z)
+        earlier = np.stack([one.log_density(z) for _, one in self.mixtures]) if self.mixtures else np.empty((0, n))
+        now = np.concatenate([proposal.log_density(self.z), own])
+        self.each = np.concatenate([np.concatenate([self.each, earlier], axis=1), now[None]])
+        self.rounds.append(Round(found.log_density - own + self.frame.log_volume, np.exp(components - own).T))
         self.mixtures.append((n, proposal))
         self.z = np.concatenate([self.z, z])
         self.log_density = np.concatenate([self.log_density, found.log_density])
         self.scores = np.concatenate([self.scores, found.scores])
         self.undefined = np.concatenate([self.undefined, found.undefined])
-        self.shares.append(effective_number(found.log_density - proposal.log_density(z)) / max(n, 1))
 
-    def defended(self, proposal: TMixture) -> TMixture:
-        """With what guards against tails and mass that it does not show."""
-        if not self.mixtures:
-            return proposal.defended()
-        return proposal.defended().with_frontier(self.z, self.log_density - self.log_proposal())
+    def defended(self, proposal: TMixture, exploring: bool) -> TMixture:
+        """With what guards against tails, and finds mass that it does not show.
+
+        Components about points of large weight make these smaller, and tails with them: the large rounds have none.
+        """
+        proposal = proposal.defended()
+        return (
+            proposal.with_frontier(self.z, self.log_density - self.log_proposal()) if exploring and self.mixtures else proposal
+        )
 
     def log_proposal(self) -> np.ndarray:
         """Of the mixture of all proposals, each by how many points it gave, in z."""
         shares = np.log(np.array([n for n, _ in self.mixtures]) / len(self.z))
-        return log_sum(
-            np.stack([share + one.log_density(self.z) for share, (_, one) in zip(shares, self.mixtures, strict=True)])
-        )
+        return log_sum(shares[:, None] + self.each)
 
     def fitted(self, before: TMixture) -> TMixture:
         """A proposal for the next round, by weights so tempered that enough points count."""
@@ -195,15 +217,11 @@ class _Cloud:
         return fitted_mixture(self.z[good][positive], log_density[positive], np.exp(tempered[positive]), before)
 
     def points(self) -> WeightedPoints:
-        log_proposal = self.log_proposal()
-        components = np.concatenate([one.densities(self.z) for _, one in self.mixtures])
         return WeightedPoints(
             self.frame.x(self.z),
             self.log_density,
             self.scores,
             self.undefined,
-            log_proposal - self.frame.log_volume,
-            np.exp(components - log_proposal).T,
-            len(self.mixtures),
-            float(np.median(self.shares[-_LAST:])),
+            self.log_proposal() - self.frame.log_volume,
+            tuple(self.rounds),
         )

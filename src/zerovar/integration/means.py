@@ -26,7 +26,7 @@ from ..output import Estimate, Integration, Traces
 from ..sample import Sample, as_float
 from ..task import Task
 from .evidence import log_evidence
-from .importance import WeightedPoints, first_proposal, importance_sample, proposal_of, weights_of
+from .importance import Round, WeightedPoints, first_proposal, importance_sample, proposal_of, weights_of
 from .modes import Mode, found_modes
 from .target import Target
 
@@ -37,7 +37,7 @@ _RULED = 0.05  # share of all weight in ten points from which a long tail rules 
 # Median effective share of the last three rounds. Right answers had 0.59 and more on ten posteriors, a funnel in two dimensions
 # and modes found late; two curved ridges in four dimensions, of whose ends a tenth of the mass is missed, 0.45 to 0.52.
 _LEAST_SHARE = 0.55
-_NEGLIGIBLE = 50.0  # logarithms below the largest weight: such points change no sum
+_NEGLIGIBLE = 1e-12  # of an average weight: such points change no sum, and have scores like no others
 _JUMP = 1e-5  # of the weight next to points without density, from which Stein's identity is in doubt
 _SEEN_ONCE = 0.1  # share of the starts that found a mode no other did, from which more modes are likely
 _CROSS_FITTED = "distance from the weighted mean of left-out residuals, which is right for any control variate"
@@ -94,7 +94,8 @@ def integrate(
     with _shown(progress) as told:
         modes, points, used = _points(flat, given, int(gradients), rng, sobol, told)
     integration = _judged(flat, modes, points, used, cautions)
-    kept = rng.permutation(np.flatnonzero(points.log_weights > points.log_weights.max() - _NEGLIGIBLE))
+    weights = weights_of(points.log_weights)
+    kept = rng.permutation(np.flatnonzero(weights > _NEGLIGIBLE * weights.mean()))
     sample = Sample(points.x[kept], points.scores[kept], points.log_weights[kept], flat.names)
     array, found, events = as_values(*_integrands(flat, values, names, sample))
     task = Task.of(sample, array, True, seed)
@@ -150,7 +151,8 @@ def _points(
         raise ValueError(f"gradients={budget} does not reach for {len(given.x)} draws: each needs one")
     told("points: those given")
     at = target.at(given.x)
-    points = WeightedPoints(given.x, *at, given.log_proposal, np.empty((len(given.x), 0)), 1, 1.0)
+    alone = Round(at.log_density - given.log_proposal, np.empty((len(given.x), 0)))
+    points = WeightedPoints(given.x, *at, given.log_proposal, (alone,))
     if _refusal(points) is None or target.left < _FEWEST:
         return [], points, target.gradients
     frame, proposal = proposal_of(points)
@@ -199,7 +201,7 @@ def _judged(flat: FlatDensity, modes: list[Mode], points: WeightedPoints, used: 
     return Integration(
         used,
         len(points.x),
-        points.rounds,
+        len(points.rounds),
         points.effective,
         points.pareto_k,
         np.stack([mode.at for mode in modes]) if modes else np.empty((0, points.x.shape[1])),

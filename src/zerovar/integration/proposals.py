@@ -64,12 +64,12 @@ class TMixture:
         within = np.einsum("k,kij->ij", self.shares, self.roots @ self.roots.transpose(0, 2, 1))
         return within + np.einsum("k,ki,kj->ij", self.shares, away, away)
 
-    def defended(self) -> TMixture:
+    def defended(self, long: bool = True) -> TMixture:
         """With components of heavy tails about all of it, so that no tail is left to chance: one that is wide, and for each
-        coordinate one that is long in it, along its regression on that coordinate."""
+        coordinate one that is `long` in it, along the regression of the others on that coordinate."""
         mean, covariance, d = self.shares @ self.means, self.covariance, self.dim
         added = [_WIDER**2 * covariance]
-        if d <= _MOST_LONG:
+        if long and d <= _MOST_LONG:
             along = covariance / np.sqrt(np.diag(covariance))
             added += [covariance + (_LONGER**2 - 1) * np.outer(line, line) for line in along.T]
         count = len(added) - 1
@@ -168,7 +168,7 @@ def fitted_mixture(
     numbers = 1 + x.shape[1] + x.shape[1] * (x.shape[1] + 1) / 2
 
     def score(mixture: TMixture, fitted: int = 0) -> float:
-        ratio = log_density - mixture.defended().log_density(x)
+        ratio = log_density - mixture.defended(long=False).log_density(x)
         return -float(log_sum((np.log(probabilities) + ratio)[:, None])[0]) - fitted * numbers / len(x)
 
     found = [
