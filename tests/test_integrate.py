@@ -49,7 +49,7 @@ def test_a_mixture_has_the_density_of_its_points_and_is_normalised():
         error = np.sqrt(3 / len(left))  # three times the variance: t₃
         np.testing.assert_allclose(np.median(left, axis=0), [0.0, 1.0], atol=4 * error * 2)
     ratio = np.exp(mixture.log_density(points) - mixture.defended().log_density(points))
-    assert ratio.max() < 1 / 0.85 + 1e-9  # what is added for the tails takes no more than its share
+    assert ratio.max() < 1 / 0.8 + 1e-9  # what is added for the tails takes no more than its share
 
 
 def test_ill_conditioned_gaussians_are_exact():
@@ -106,17 +106,16 @@ def test_a_posterior_with_known_evidence_and_means():
 
 
 def test_two_modes_far_apart_are_both_found_and_weighed():
-    apart = jnp.zeros(5).at[0].set(5.0)
-
-    def log_density(x):
-        one, other = (-0.5 * jnp.sum((x + sign * apart) ** 2) for sign in (1, -1))
+    def log_density(x, apart):
+        one, other = (-0.5 * jnp.sum(x.at[0].add(sign * apart) ** 2) for sign in (1, -1))
         return jnp.logaddexp(jnp.log(0.7) + one, jnp.log(0.3) + other)
 
-    answer = zv.integrate(log_density, 5, gradients=1200, family=QUADRATIC)
+    answer = zv.integrate(lambda x: log_density(x, 5.0), 5, gradients=1200, family=QUADRATIC)
     assert len(answer.integration.starts) == 2
     assert abs(answer.value[0] + 2.0) < 4 * answer.std_error[0] < 1.0
-    one = zv.integrate(log_density, np.array([[-5.0, 0, 0, 0, 0]]), gradients=400, family=QUADRATIC, progress=False)
-    assert abs(one.value[0] + 5) < 0.1  # the negative control: from one start in one mode, the other is not seen
+    start = np.array([[-500.0, 0, 0, 0, 0]])  # the negative control: what no start and no proposal reaches is not seen
+    one = zv.integrate(lambda x: log_density(x, 500.0), start, gradients=1000, family=QUADRATIC)
+    assert abs(one.value[0] + 500) < 0.1
 
 
 @pytest.mark.parametrize(
