@@ -7,6 +7,9 @@ STAMP := $(VENV)/.ready
 # pip would compile every module of every package, which takes longer than all else; Python compiles those that are imported
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
+# What Python compiles it keeps, whatever the shell says: else each of a hundred processes of the tests takes seconds to import
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: setup demo test whole lint docs pictures extras fuzz bench paper clean
 
 setup: $(STAMP)
@@ -34,7 +37,7 @@ WORKER := JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(VENV)/compiled JAX_PERSISTENT_CA
 test: setup
 	$(WORKER) $(BIN)/python -m pytest -m 'not whole' --numprocesses auto --maxprocesses 8 --dist worksteal
 
-# The demonstration, the notebook, quick benchmarks, other numbers of threads: each runs for up to a minute
+# The demonstration, the notebook, quick benchmarks and studies, other numbers of threads: each runs for up to a minute
 whole: setup
 	$(WORKER) $(BIN)/python -m pytest -m whole --numprocesses auto --maxprocesses 8
 

@@ -1,16 +1,31 @@
-"""python -m benchmarks [exact | sgd | automatic | calibration | integrate | adapters | scale | … | all] [--quick]."""
+"""python -m benchmarks [NAME] [--quick]: one of those below, or all of them."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
 import zerovar as zv
 from zerovar.choice import Policy
 
-from . import adapters, automatic, calibration, device, exact, growth, integrate, peers, scale, sgd, stream
+from . import (
+    adapters,
+    automatic,
+    calibration,
+    checks,
+    device,
+    dimensions,
+    exact,
+    growth,
+    integrate,
+    peers,
+    scale,
+    sgd,
+    stream,
+)
 from .harness import Row, print_table, show, show_slopes, write
 
 
@@ -34,7 +49,7 @@ def run_exact(quick: bool) -> dict[str, list[Row]]:
 
 def run_automatic(quick: bool, data: Path | None, policy: Policy) -> dict[str, Any]:
     """Right on real posteriors, never worse, calibrated on chains, fast; with other numbers of the choice if asked for."""
-    options = zv.Automatic(budget=0.0 if quick else 60.0, policy=policy)
+    options = zv.Automatic("low" if quick else "normal", policy=policy)
     results: dict[str, Any] = {}
     columns = ("case", "replicates", "realised gain", "mark", "spread of z", "± 1.96 covers", "")
     parts = {
@@ -79,6 +94,66 @@ def run_integrate(quick: bool, data: Path | None, processes: int | None) -> dict
     if quick:
         return {"integrate": integrate.run(seeds=1, gradients=600, processes=1, only=("normal, d = 1", "hole"), simple=True)}
     return {"integrate": integrate.run(data, processes=processes)}
+
+
+def run_checks(quick: bool, data: Path | None) -> dict[str, Any]:
+    """False alarms, mistakes found and named, events that no draw shows, and what a check costs."""
+    few = "d = 1" if quick else ""
+    right = checks.alarms(2 if quick else 200, None if quick else data, few)
+    print_table(
+        "check on right samples",
+        ("sample", "samples", "false alarms", "the first"),
+        [(row.case, row.samples, f"{row.share:.1%}", row.said) for row in right],
+    )
+    wrong = checks.mistakes(2 if quick else 100, "twice" if quick else "")
+    print_table(
+        "check on mistakes, 4 × 1000 draws",
+        ("mistake", "samples", "found", "named rightly"),
+        [(row.case, row.samples, f"{row.found / row.samples:.0%}", f"{row.named / row.samples:.0%}") for row in wrong],
+    )
+    cases = dict(list(checks.EVENT_CASES.items())[:1]) if quick else checks.EVENT_CASES
+    seen = checks.events(2 if quick else 200, cases)
+    print_table(
+        "P(x₀ > c) within 1.96 errors",
+        ("draws", "samples", "never seen", "covered if never seen", "covered"),
+        [
+            (
+                row.case,
+                row.samples,
+                row.unseen,
+                f"{row.covered_unseen / row.unseen:.0%}" if row.unseen else "",
+                f"{row.covered / row.samples:.0%}",
+            )
+            for row in seen
+        ],
+    )
+    cost = checks.cost(*((50, 100) if quick else (1000, 1000)))
+    print(f"One check, d = {cost['d']}, {cost['draws']} draws: {cost['seconds']:.2f} s, {cost['gigabytes']:.2f} GB")
+    return {name: [row._asdict() for row in rows] for name, rows in (("right", right), ("wrong", wrong), ("events", seen))} | {
+        "cost": cost
+    }
+
+
+def run_dimensions(quick: bool) -> dict[str, Any]:
+    """Hundreds and thousands of parameters."""
+    found = list(dimensions.rows(quick))
+    print_table(
+        "Hierarchies and regressions of many parameters: gains by the reported errors, and how often 1.96 of them cover",
+        ("case", "chains", "median gain", "μ", "τ", "σ", "± 1.96 covers", "seconds", "peak memory (GB)"),
+        [
+            (
+                row.case,
+                row.chains,
+                f"{row.median:.3g}",
+                *("" if math.isnan(gain) else f"{gain:.3g}" for gain in (row.mu, row.tau, row.sigma)),
+                "" if row.covered is None else f"{row.covered:.1%}",
+                f"{row.seconds:.1f}",
+                f"{row.gigabytes:.2f}" if row.gigabytes else "",
+            )
+            for row in found
+        ],
+    )
+    return {"dimensions": [row._asdict() for row in found]}
 
 
 def run_sgd(quick: bool) -> dict[str, Any]:
@@ -263,6 +338,8 @@ def main() -> None:
             "automatic",
             "calibration",
             "integrate",
+            "checks",
+            "dimensions",
             "adapters",
             "scale",
             "peers",
@@ -294,6 +371,8 @@ def main() -> None:
     runs = {"exact": run_exact, "sgd": run_sgd, "automatic": run_choice, "adapters": run_adapters, "scale": run_scale}
     runs |= {"calibration": lambda quick: run_calibration(quick, options.data, options.out)}
     runs |= {"integrate": lambda quick: run_integrate(quick, options.data, options.processes)}
+    runs |= {"checks": lambda quick: run_checks(quick, options.data)}
+    runs |= {"dimensions": run_dimensions}
     runs |= {"peers": lambda quick: run_peers(quick, options.out), "stream": run_stream, "device": run_device}
     for name, run in runs.items():
         if options.what in (name, "all"):

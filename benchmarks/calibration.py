@@ -190,7 +190,7 @@ def record(job: tuple[Path, str, int, int, Path | None]) -> None:
         return
     found = draws_of(target, n, replicate, data)
     sample = zv.Sample(found.x, found.s, found.log_weights)
-    contenders, _ = tried(Task.of(sample, found.f.reshape(len(sample), -1)), zv.Automatic(budget=600.0, progress=False))
+    contenders, _ = tried(Task.of(sample, found.f.reshape(len(sample), -1)), zv.Automatic(progress=False))
     kept = {
         "labels": [one.label for one in contenders],
         "simple": [one.simple for one in contenders],

@@ -197,7 +197,7 @@ def outcome(job: tuple[str, Path | None, int, int, bool]) -> Outcome:
     name, data, gradients, seed, simple = job
     given = problem(name, data)
     empty = np.full(len(given.means), np.nan)
-    choice = zv.Automatic(budget=0.0 if simple else 600.0, progress=False)
+    choice = zv.Automatic(effort="low" if simple else "normal", progress=False)
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -31,7 +31,7 @@ def forest() -> None:
     """What `zerovar demo` draws; with seconds enough for every candidate, so that no slow machine changes the picture."""
     with np.load(files("zerovar") / "data" / "eight_schools.npz") as file:
         draws, scores, values, names = (file[name] for name in ("draws", "scores", "values", "names"))
-    answer = zv.estimate(draws, scores, values, names=names, family=zv.Automatic(budget=3600.0))
+    answer = zv.estimate(draws, scores, values, names=names)
     print(answer)
     save_picture(answer.plot(), FOREST, estimates({"demo": answer}))
 

@@ -12,7 +12,20 @@ from jaxtyping import config, install_import_hook
 # messages under test are our own.
 SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 SURFACE = {
-    *("", "__main__", "cli", "estimation", "fitting", "integrands", "kernels", "objectives", "sample", "splits", "summaries"),
+    *(
+        "",
+        "__main__",
+        "cli",
+        "coordinates",
+        "estimation",
+        "fitting",
+        "integrands",
+        "kernels",
+        "objectives",
+        "sample",
+        "splits",
+        "summaries",
+    ),
     *(
         "adapters",
         "chunked.arrays",
@@ -24,8 +37,11 @@ SURFACE = {
         "output",
         "tuning.tuned",
     ),
-    *(f"families.{name}" for name in ("anisotropic", "kernel", "network", "polynomial", "ridge_functions")),
-    *(f"solvers.{name}" for name in ("exact.centres", "exact.solver", "iterative.solver")),
+    *(
+        f"families.{name}"
+        for name in ("anisotropic", "kernel", "network", "polynomial", "ridge_functions", "sparse_polynomial")
+    ),
+    *(f"solvers.{name}" for name in ("exact.centres", "exact.solver", "iterative.solver", "screening.solver")),
     *(f"solvers.training.{name}" for name in ("schedules", "solver")),
 }
 

@@ -19,6 +19,7 @@ from zerovar import (
     Polynomial,
     RidgeFunctions,
     Solver,
+    SparsePolynomial,
     Spectral,
 )
 from zerovar.kernels import AbstractKernel, Decaying, Gaussian, InverseMultiquadric, Matern, RationalQuadratic
@@ -103,6 +104,7 @@ SUMS = {
 # under `Exact`, to `Exact` under every other solver and both quadratic penalties, to differences under `tune`, and to itself
 # after saving and loading. Weights differ from one, so that a lost one shows.
 _TWO = [[1.0, 0.6], [0.3, -0.8]]
+_TERMS = [[0, -1, -1], [1, -1, -1], [0, 0, -1], [1, 1, -1], [0, 1, 1], [0, 1, -1]]
 FAMILIES: dict[str, LinearFamily] = {
     "polynomial": Polynomial(2, weight=3.0),
     "vector polynomial": Polynomial(1, operator=Langevin(), weight=(0.5, 2.0)),
@@ -117,6 +119,7 @@ FAMILIES: dict[str, LinearFamily] = {
     "ridge functions of a kernel": RidgeFunctions(Kernel(Gaussian(1.5), weight=25.0), _TWO),
     "anisotropic kernel": Anisotropic(Kernel(Gaussian(1.5), weight=25.0), [1.5, 0.7]),
     "anisotropic sum": Anisotropic(Polynomial(2, weight=(np.inf, 3.0)) + Kernel(Gaussian(1.5), weight=2.0), [0.8, 1.2]),
+    "sparse polynomial": SparsePolynomial(3, monomials=_TERMS, weight=2.0),
     "sum of wrappers": RidgeFunctions(Polynomial(2, weight=3.0), _TWO) + Anisotropic(Kernel(Matern(3.5, 2.0)), [1.3, 0.8]),
 }
 

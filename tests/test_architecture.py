@@ -13,22 +13,23 @@ import zerovar as zv
 SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and `__init__` from all of them.
 ORDER = {
-    "": """errors io hyper points sample integrands operators kernels families objectives solvers fitting splits std_errors
-        tails task answers tuning diagnostics choice output conclusion chunked adapters estimation integration summaries cli
-        __main__""",
+    "": """errors io hyper points sample integrands coordinates operators kernels families objectives solvers fitting splits
+        std_errors tails precision task answers tuning diagnostics choice output conclusion chunked adapters estimation
+        integration summaries cli __main__""",
     "io": "atomic archive",
-    "families": "base polynomial kernel network anisotropic ridge_functions",
-    "solvers": "algebra terms stats base exact iterative training default",
+    "families": "base polynomial kernel network anisotropic ridge_functions sparse_polynomial",
+    "solvers": "algebra terms stats base exact iterative training screening default",
     "solvers/algebra": "memory threads dense tiles factors",
     "solvers/exact": "moments primal dual spectral streamed lasso moving_sums centres solver",
     "solvers/iterative": "products preconditioner conjugate shortest_residual stopping_rule primal dual solver",
     "solvers/training": "schedules windows batch_order whitening coordinates loop batch_schedule driver trainer dual solver",
+    "solvers/screening": "base_fits candidates solver",
     "tuning": "criteria descent grid tuned",
-    "diagnostics": "checks cautions",
-    "choice": "policy defaults candidates selection stacking automatic",
+    "diagnostics": "identities layout outliers checks cautions",
+    "choice": "policy defaults candidates race selection stacking automatic",
     "output": "formatting record plots report estimates frames",
     "chunked": "arrays rows sums windows estimate",
-    "adapters": "base chunks log_density arviz blackjax numpyro pymc models stan recognition files",
+    "adapters": "base chunks log_density arviz blackjax hierarchies numpyro pymc models stan recognition files",
     "integration": "target modes proposals importance evidence means",
 }
 FILES = sorted(SOURCE.rglob("*.py"))

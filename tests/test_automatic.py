@@ -11,7 +11,7 @@ from scipy.special import ndtr
 import zerovar as zv
 from benchmarks.__main__ import varied
 from zerovar.choice import Policy
-from zerovar.choice.candidates import AsGiven, candidates
+from zerovar.choice.candidates import AsGiven, candidates, rivals
 from zerovar.choice.stacking import _convex
 from zerovar.solvers.exact.moving_sums import moving_sums
 from zerovar.std_errors import batch_sums
@@ -55,7 +55,7 @@ def test_the_answer_is_right(answer):
     truth = np.array([0.0, np.exp(0.5), 0.0, 1.0])
     assert np.all(np.abs(answer.value - truth)[:3] < 5 * answer.std_error[:3])
     assert (answer.value[3], answer.std_error[3]) == (1.0, 0.0)
-    assert answer.gain[1] > 100
+    assert answer.gain[1] > 50
     assert answer.value[2] == pytest.approx(answer.plain_value[2], rel=1e-12)
     assert answer.std_error[2] == pytest.approx(answer.plain_std_error[2], rel=1e-9)
 
@@ -82,20 +82,23 @@ def test_the_same_call_gives_the_same_numbers(answer):
     assert np.array_equal(again.std_error, answer.std_error)
 
 
-def test_a_spent_budget_leaves_the_polynomials():
-    answer = zv.estimate(NORMAL, -NORMAL, np.sin(NORMAL), family=zv.Automatic(budget=0))
+def test_low_effort_is_polynomials_in_closed_form():
+    answer = zv.estimate(NORMAL, -NORMAL, np.sin(NORMAL), family=zv.Automatic("low"))
     assert answer.selection.candidates == ("no control variate", "Polynomial(1)", "Polynomial(2)", "Polynomial(3)")
-    assert len(answer.selection.skipped) == 4
-    assert all("budget of 0 s" in text for text in answer.selection.skipped)
+    assert answer.selection.skipped == ("tuned kernels: not at low effort",)
+    with pytest.raises(ValueError, match="effort must be one of 'low', 'normal', 'high'; got 60"):
+        zv.Automatic(60)
 
 
 def test_families_of_the_users_own_compete():
-    """A raw kernel that needs no tuning: it is tried after the others, and named as the user wrote it."""
+    """A raw kernel that needs no tuning, named as the user wrote it."""
     own = zv.Kernel(zv.kernels.Gaussian(2.0))
     options = zv.Automatic(also=own)
     assert options.also == (own,)
-    skipped = zv.estimate(NORMAL, -NORMAL, np.sin(NORMAL), family=zv.Automatic(budget=0.0, also=[own])).selection.skipped
-    assert skipped[-1].startswith("Kernel(Gaussian(ℓ=2))")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.SampleWarning)
+        answer = zv.estimate(NORMAL, -NORMAL, np.sin(NORMAL), family=zv.Automatic("low", also=[own]))
+    assert answer.selection.candidates[-1].startswith("Kernel(Gaussian(ℓ=2))")
 
 
 def test_a_network_competes_when_asked_for():
@@ -115,10 +118,7 @@ def test_candidates_follow_the_draws():
     def labels(n, d, time=1.0):
         return [candidate.label for candidate in offered(zv.Sample(*gaussian(n, d)), time)]
 
-    assert labels(40, 2)[-1] == "Polynomial(3)"  # too few to tune
     assert not any(label == "Polynomial(2)" for label in labels(100, 8))
-    assert sum("+" in label for label in labels(300, 2)) == 4
-    assert not any("Matérn" in label for label in labels(300, 4))
     assert not any("RidgeFunctions" in label for label in labels(300, 2))
     assert any("RidgeFunctions" in label for label in labels(300, 20))  # cubics are too many
     assert sum("spectral" in label for label in labels(300, 2, time=3.0)) == 2
@@ -141,7 +141,7 @@ def test_never_worse_than_plain(case):
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zv.ZerovarWarning)
-            answer = zv.estimate(x, -x, f, family=zv.Automatic(budget=0))
+            answer = zv.estimate(x, -x, f, family=zv.Automatic("low"))
         plain.append((answer.plain_value[0] - truth) ** 2)
         ours.append((answer.value[0] - truth) ** 2)
         z.append((answer.value[0] - truth) / answer.std_error[0])
@@ -168,7 +168,7 @@ def test_gains_hold_on_metropolis_chains():
         x, s = metropolis(600, seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zv.ZerovarWarning)
-            answer = zv.estimate(x, s, np.exp(0.5 * x[:, 0]), family=zv.Automatic(budget=0))
+            answer = zv.estimate(x, s, np.exp(0.5 * x[:, 0]), family=zv.Automatic("low"))
         z.append((answer.value[0] - np.exp(0.125)) / answer.std_error[0])
         gains.append(answer.gain[0])
     assert np.median(gains) > 10
@@ -180,9 +180,9 @@ def test_candidates_far_from_the_plain_mean_are_not_believed():
     x = np.random.default_rng(7).normal(size=(300, 1))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        answer = zv.estimate(x, 1 - x, x, family=zv.Automatic(budget=0))
+        answer = zv.estimate(x, 1 - x, x, family=zv.Automatic("low"))
     assert any("scores do not agree" in str(warning.message) for warning in caught)
-    assert abs(zv.estimate(x, -x, x, family=zv.Automatic(budget=0)).value[0]) < 1e-12
+    assert abs(zv.estimate(x, -x, x, family=zv.Automatic("low")).value[0]) < 1e-12
     assert abs(answer.value[0]) < 4 * answer.std_error[0]
     assert answer.std_error[0] > 0.5 * answer.plain_std_error[0]
 
@@ -356,8 +356,7 @@ def test_folds_that_disagree_are_warned_of():
 def test_sums_over_coordinates_are_tried_where_they_pay():
     """In four to fifty dimensions, and only on integrands that nothing else has helped much."""
     rng = np.random.default_rng(0)
-    found = {d: offered(zv.Sample(x, -x)) for d in (3, 10, 60) for x in [rng.normal(size=(400, d))]}
-    labels = {d: [candidate.label for candidate in some] for d, some in found.items()}
+    labels = {d: [rival.label for rival in rivals(d, Policy())] for d in (3, 10, 60)}
     assert "additive + IMQ" in labels[10]
     assert "additive + IMQ" not in labels[3] + labels[60]
     x = rng.normal(size=(300, 4))
@@ -369,6 +368,30 @@ def test_sums_over_coordinates_are_tried_where_they_pay():
     assert errors["additive + IMQ"][1] < 0.7 * min(others)
 
 
+def test_what_is_exact_is_not_tuned_for():
+    """Polynomials know a normal's means exactly; and forty draws are too few to tune on, which is said."""
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    exact = zv.estimate(x, -x, x**2).selection
+    assert not any("IMQ" in label for label in exact.candidates)
+    assert not exact.skipped
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.SampleWarning)
+        few = zv.estimate(x[:40], -x[:40], np.sin(x[:40])).selection
+    assert any("effective draws" in text for text in few.skipped)
+
+
+def test_the_best_of_the_race_is_fitted_to_all_draws():
+    """On fewer draws than are compared the answer is that of the winner alone; its error is a few times smaller then."""
+    x = np.random.default_rng(1).normal(size=(600, 1))
+    policy = Policy(few_enough=400, pilot=200, tuning_draws=100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.SampleWarning)
+        picked = zv.estimate(x, -x, np.sin(3 * x), family=zv.Automatic(policy=policy))
+    tuned = [label for label in picked.selection.candidates if "+" in label]
+    assert len(tuned) == 1
+    assert picked.gain[0] > 1000
+
+
 def test_every_number_of_the_choice_says_what_it_is_for():
     explained = Policy().explained()
     assert {name for name, *_ in explained} == {field.name for field in dataclasses.fields(Policy)}
@@ -377,8 +400,7 @@ def test_every_number_of_the_choice_says_what_it_is_for():
 
 def test_a_number_of_the_choice_can_be_varied():
     """As `python -m benchmarks automatic --vary kinks=1` does: in two dimensions no rough kernel is then offered."""
-    task = Task.of(zv.Sample(NORMAL, -NORMAL), np.sin(NORMAL))
-    rough = [any("Matérn" in one.label for one in candidates(task, policy)) for policy in (Policy(), varied(["kinks=1"]))]
+    rough = [any("Matérn" in one.label for one in rivals(2, policy)) for policy in (Policy(), varied(["kinks=1"]))]
     assert rough == [True, False]
     with pytest.raises(ValueError, match="no number of the choice"):
         varied(["knots=1"])

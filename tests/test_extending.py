@@ -428,8 +428,6 @@ WORDS |= {"a million": 10**6, "four million": 4 * 10**6}
 
 # page, words around the numbers (each a #), and the numbers by the code
 REPEATED = [
-    ("README.md", "`Automatic(budget=#, also", [zv.Automatic().budget]),
-    ("docs/guide.md", "After `budget` seconds, # by default", [zv.Automatic().budget]),
     ("docs/guide.md", "from at most # draws by default", [TUNING_DRAWS]),
     ("docs/guide.md", "`cross_fit(k)`, with k = # by default", [zv.cross_fit().k]),
     (
@@ -455,10 +453,9 @@ REPEATED = [
     ("docs/choosing.md", "in # to # dimensions the sum", [POLICY.kinks + 1, POLICY.separate]),
     ("docs/choosing.md", "for integrands whose gain is still below #;", [POLICY.little]),
     ("docs/choosing.md", "the marginal likelihood of # draws", [POLICY.tuning_draws]),
-    ("docs/choosing.md", "independent and no more than #.", [POLICY.polished]),
+    ("docs/choosing.md", "goes on with # draws", [POLICY.polished]),
     ("docs/choosing.md", "With more than # draws the kernels are compared on #,", [POLICY.few_enough, POLICY.pilot]),
     ("docs/choosing.md", "with more than # it is fitted to #,", [POLICY.dense, POLICY.thinned]),
-    ("docs/choosing.md", "After the budget of # s", [zv.Automatic().budget]),
     ("docs/choosing.md", "further than # joint standard errors", [POLICY.far]),
     ("docs/choosing.md", "An answer further than # from it", [POLICY.suspect]),
     ("docs/choosing.md", "more than # joint errors from the answer", [POLICY.apart_in_errors]),

@@ -96,7 +96,7 @@ def test_a_posterior_with_known_evidence_and_means():
 
     start = {"beta": np.zeros(2), "log_tau": np.zeros(())}
     values = {"intercept": lambda draw: draw["beta"][0], "tau": lambda draw: jnp.exp(draw["log_tau"])}
-    answer = zv.integrate(log_density, start, values, gradients=1000, family=zv.Automatic(budget=0.0))
+    answer = zv.integrate(log_density, start, values, gradients=1000, family=zv.Automatic(effort="low"))
     assert answer.names == ("intercept", "tau")
     truth = np.array([centre[0], shape / rate])
     assert np.all(np.abs(answer.value - truth) < 4 * answer.std_error)

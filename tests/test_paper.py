@@ -170,6 +170,7 @@ QUICK = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", program.STUDIES)
 def test_quick_run(name, tmp_path, request):
     study, folder = program.STUDIES[name], None

@@ -155,3 +155,10 @@ def test_an_integrand_without_a_variance_is_named():
         answer = zv.estimate(x, s, {"square": x[:, 0] ** 2, "atan": np.arctan(x[:, 0])}, family=zv.Polynomial(1))
     assert any(text.startswith("The tails of square are") for text in answer.warnings)
     assert not any("atan" in text for text in answer.warnings)
+
+
+def test_an_integrand_without_a_mean_is_named_itself():
+    """exp(x) under a logistic x has k = 1, as a variance under a prior with heavy tails; x has every moment."""
+    x = np.random.default_rng(0).logistic(size=(4, 500, 1))
+    with pytest.warns(zv.SampleWarning, match="The tails of variance are so heavy that a mean may not exist"):
+        zv.estimate(x, -np.tanh(x / 2), {"x": x[..., 0], "variance": np.exp(x[..., 0])}, family=zv.Polynomial(2))

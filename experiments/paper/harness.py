@@ -192,7 +192,7 @@ def compared(
 
 def automatic(quick: bool) -> zv.Automatic:
     """The automatic choice; in quick runs, of what needs no tuning."""
-    return zv.Automatic(progress=False, budget=0.0 if quick else 60.0)
+    return zv.Automatic("low" if quick else "normal", progress=False)
 
 
 def plain(answer: Any, truth: np.ndarray, **more: Any) -> list[Row]:

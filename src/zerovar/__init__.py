@@ -11,10 +11,22 @@ from .adapters import (
     from_pymc,
 )
 from .choice import Automatic, Selection
+from .coordinates import Coordinates, Coupling
 from .diagnostics import Check, check
 from .errors import NumericalError, NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning
 from .estimation import estimate
-from .families import MLP, Anisotropic, BasisFamily, Kernel, LinearFamily, Network, Polynomial, ResNet, RidgeFunctions
+from .families import (
+    MLP,
+    Anisotropic,
+    BasisFamily,
+    Kernel,
+    LinearFamily,
+    Network,
+    Polynomial,
+    ResNet,
+    RidgeFunctions,
+    SparsePolynomial,
+)
 from .fitting import Fitted, fit
 from .integration import integrate
 from .io.archive import load
@@ -22,7 +34,7 @@ from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance
 from .operators import Langevin, ScalarLangevin
 from .output import Estimate, plots
 from .sample import Posterior, Sample
-from .solvers import CG, SGD, DualSGD, Exact, Nystrom, Prepared, Solver, Spectral
+from .solvers import CG, SGD, DualSGD, Exact, Nystrom, Prepared, Screening, Solver, Spectral
 from .solvers.exact import centres
 from .solvers.training import schedules
 from .splits import cross_fit, holdout, in_sample
@@ -39,6 +51,8 @@ __all__ = [
     "Automatic",
     "BasisFamily",
     "Check",
+    "Coordinates",
+    "Coupling",
     "CrossValidation",
     "DualSGD",
     "Estimate",
@@ -65,8 +79,10 @@ __all__ = [
     "SampleWarning",
     "ScalarLangevin",
     "ScoreWarning",
+    "Screening",
     "Selection",
     "Solver",
+    "SparsePolynomial",
     "Spectral",
     "SpectralVariance",
     "Tuned",

@@ -16,6 +16,8 @@ from jaxtyping import Float64
 from .families import Family
 from .fitting import Method, fitted_to, interrupted
 from .points import Points
+from .precision import Rounding
+from .sample import Sample
 from .solvers import FitStats, Result, default_solver
 from .splits import OutOfFold, RowNumbers, Split, blocks, cross_fit, in_sample
 from .std_errors import INDEPENDENT, Series, influences_on_mean, standard_error
@@ -30,6 +32,12 @@ _DISCOUNTED = "leave-out residuals of draws that the fit discounts"
 _BEYOND = "the growth of extreme residuals, towards what lies beyond the draws"
 DISTANCE = "half the distance from the plain mean, which is more than both errors explain"
 TAILS = (_DISCOUNTED, _BEYOND)
+DIGITS = (
+    "the values came in single precision, with seven digits",
+    "the values came with few digits",
+    "the scores came in single precision, with seven digits",
+    "draws or scores came with few digits",
+)
 
 
 class ErrorBound(NamedTuple):
@@ -122,6 +130,25 @@ class Answer:
         return dataclasses.replace(self, bounds=(*self.bounds, *bounds))
 
 
+def rounded_input(sample: Sample, values: Float64[np.ndarray, "n q"], draws: int) -> tuple[ErrorBound, ...]:
+    """What the digits of `values`, and of draws and scores, leave open in a mean over so many `draws` like these.
+
+    Errors of single precision may come from arithmetic, and all lean to one side; those of stored draws and of text average
+    out. A control variate passes on errors of draws and scores in units of their deviations, times that of the integrand.
+    """
+    of_values, of_draws, of_scores = map(Rounding.of, (values, sample.draws, sample.scores))
+    deviation, own = values.std(axis=0), of_values.in_mean(draws)
+    coarse = of_values.size > deviation  # then all are rounded alike
+    text = np.where(of_values.single, 0.0, np.where(coarse, of_values.size, own))
+    away, slope = sample.draws.std(axis=0), sample.scores.std(axis=0)
+    squares = (of_draws.size / away) ** 2 / 3  # of draws, to second order
+    single = np.max(np.where(of_scores.single, of_scores.size / slope, 0.0))
+    few = np.where(of_scores.single, 0.0, of_scores.in_mean(draws) / slope)
+    few = np.max(few + of_draws.size / away / np.sqrt(3 * draws) + squares)
+    bounds = (np.where(of_values.single, own, 0.0), text, single * deviation, few * deviation)
+    return tuple(ErrorBound(bound, reason) for bound, reason in zip(bounds, DIGITS, strict=True))
+
+
 def plain_answer(task: Task) -> Answer:
     """No control variate at all."""
     stats = FitStats("plain", 0, draws=len(task), distinct_draws=len(task.draws.distinct))
@@ -151,8 +178,8 @@ def _in_sample(task: Task, method: Method) -> Answer:
     """
     if method.family.sees_values:
         raise ValueError(
-            f"{method.family.describe()} chooses directions by the integrands at all fitting draws, so that in_sample() has no "
-            "honest standard error for it. Use split=cross_fit() or holdout()"
+            f"{method.family.describe()} chooses directions or terms by the integrands at all fitting draws, so that "
+            "in_sample() has no honest standard error for it. Use split=cross_fit() or holdout()"
         )
     fitted = fitted_to(task.draws, task.values, method, task.seed, task.sample)
     slow = task.autocorrelation >= INDEPENDENT

@@ -167,7 +167,7 @@ def _demo(options: argparse.Namespace) -> int:
         given = read([path])
     print("Eight schools: effects of coaching, 4 chains of 1000 NUTS draws. Posterior means of mu, tau and the school effects:")
     print()
-    result = estimate(given, family=Automatic(budget=600.0))  # the same candidates on slow machines
+    result = estimate(given, family=Automatic())
     _show(result)
     print(f"\nThe same draws, with errors as if there were {np.median(result.gain):.0f} times as many of them (median gain).")
     try:

@@ -10,12 +10,13 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool
 
-from .answers import DISTANCE, TAILS, Answer, ErrorBound, plain_answer
+from .answers import DISTANCE, TAILS, Answer, ErrorBound, plain_answer, rounded_input
 from .choice import Selection
 from .diagnostics import Cautions
 from .families import Family
 from .output import Estimate, Traces
-from .output.record import PerIntegrand
+from .output.formatting import EXACT
+from .output.record import EXACT_IF, PerIntegrand, gain_of
 from .points import Points
 from .sample import Sample
 from .std_errors import covariance, r_hat, segments_apart, some_columns
@@ -42,9 +43,11 @@ class Evidence(NamedTuple):
     r_hat: tuple[np.ndarray, np.ndarray]  # of the integrands, and of some coordinates
     unit: str = "draw"  # what an influence is of
     points: Points | None = None  # if they are draws of the target, and not weighted
+    digits: tuple[ErrorBound, ...] = ()  # by those that draws, scores and values came with
+    verified: str = ""  # how precisely the scores were
 
     @staticmethod
-    def of(task: Task, names: tuple[str, ...], events: Bool[np.ndarray, " q"]) -> Evidence:
+    def of(task: Task, names: tuple[str, ...], events: Bool[np.ndarray, " q"], verified: str = "") -> Evidence:
         """Of draws in memory."""
         sample, values, plain, points = task.sample, task.values, plain_answer(task), task.sample.points()
         return Evidence(
@@ -60,6 +63,8 @@ class Evidence(NamedTuple):
             kish=float(1 / np.sum(sample.probabilities**2)),
             r_hat=(r_hat(sample.by_chain(values)), r_hat(sample.by_chain(some_columns(sample.draws)))),
             points=points if sample.weights is None else None,
+            digits=rounded_input(sample, values, len(sample)),
+            verified=verified,
         )
 
     @property
@@ -93,6 +98,7 @@ def concluded(
     """Standard errors and what they rest on, words of caution, and the record of it all."""
     names, constant = evidence.names, evidence.constant
     plain, answer = (_where_constant(found, evidence) for found in (evidence.plain, answer))
+    answer = dataclasses.replace(answer, bounds=(*answer.bounds, *evidence.digits))
     draws = evidence.chains * evidence.length
     cautions.convergence(names, evidence.length, *evidence.r_hat)
     if family is not None:
@@ -104,6 +110,9 @@ def concluded(
     answer = answer.with_distance(plain, apart, _WRONG)
     error, reasons = answer.std_error(evidence.scale)
     plain_error, error = (np.where(constant, 0.0, each) for each in (plain_error, error))
+    exact = EXACT_IF + (f", which the draws verify {evidence.verified} in every coordinate" if evidence.verified else "")
+    only_rounding = gain_of(plain_error, error) > EXACT
+    reasons = tuple(exact if so else reason for so, reason in zip(only_rounding, reasons, strict=True))
     reasons = tuple(CONSTANT if known else reason for known, reason in zip(constant, reasons, strict=True))
     cautions.events(names, evidence.one_sided)
     cautions.size(draws, evidence.autocorrelation, evidence.kish, answer.stats)

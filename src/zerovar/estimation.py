@@ -60,7 +60,7 @@ def estimate(
     Problems with the draws, scores or fit are warned of (`ZerovarWarning`) and kept in `estimate.warnings`.
     """
     check_call(standardise, seed)
-    draws, scores, values, log_weights, coordinates = _taken_apart(draws, scores, values, log_weights)
+    draws, scores, values, log_weights, coordinates, others = _taken_apart(draws, scores, values, log_weights)
     if any(map(is_chunked, (draws, scores, values, log_weights))):
         return estimate_chunked(
             draws,
@@ -89,17 +89,18 @@ def estimate(
         raise ValueError(f"split must be in_sample(), holdout(fraction) or cross_fit(k); got {split!r}")
     task = Task.of(sample, array, standardise, seed)
     cautions = Cautions()
-    cautions.scores(check(sample))
+    verdict = check(sample)
+    cautions.scores(verdict)
     selection = None
     if isinstance(family, Automatic):
-        answer, selection = choose(task, found, family)
+        answer, selection = choose(task, found, family, others)
     else:
         method = Method(family, objective, solver)
         split = default_split(task, method) if split is None else split
         answer = answer_of(task, method, split)
     at = array if answer.rows is None else array[answer.rows]
     return concluded(
-        Evidence.of(task, found, events),
+        Evidence.of(task, found, events, verdict.verified),
         answer,
         cautions,
         family=None if isinstance(family, Automatic) else family,
@@ -110,8 +111,9 @@ def estimate(
     )
 
 
-def _taken_apart(draws: Any, scores: Any, values: Any, log_weights: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Draws, scores, values, log weights and names of coordinates, from these or from a posterior in place of the first two."""
+def _taken_apart(draws: Any, scores: Any, values: Any, log_weights: Any) -> tuple[Any, ...]:
+    """Draws, scores, values, log weights, names of coordinates and other coordinates, from these or from a posterior in place
+    of the first two."""
     posterior = recognised(draws)
     if posterior is None:
         if scores is None:
@@ -120,8 +122,8 @@ def _taken_apart(draws: Any, scores: Any, values: Any, log_weights: Any) -> tupl
                 f"scores, the gradients of the log density at the draws, are needed beside draws; got {type(draws).__name__} "
                 f"alone. In place of both: {kinds}; zv.from_log_density computes them"
             )
-        return draws, scores, values, log_weights, None
+        return draws, scores, values, log_weights, None, None
     if scores is not None or log_weights is not None:
         raise ValueError(f"a {type(draws).__name__} has scores and weights of its own: leave scores and log_weights out")
     values = posterior.values if values is None else values
-    return posterior.draws, posterior.scores, values, posterior.log_weights, posterior.names
+    return posterior.draws, posterior.scores, values, posterior.log_weights, posterior.names, posterior.coordinates

@@ -59,6 +59,7 @@ class Fitted:
     intercept: Float64[np.ndarray, " q"]
     result: Result
     stats: FitStats
+    names: tuple[str, ...] | None = None  # of the coordinates
     _work: _Work | None = dataclasses.field(default=None, repr=False, metadata={"stored": False})
 
     def __repr__(self) -> str:
@@ -82,6 +83,14 @@ class Fitted:
             )
         x, s = self.standardisation(draws, scores)
         return summed(self.terms, x, s, len(self.intercept))
+
+    def chosen_terms(self) -> list[tuple[str, ...]]:
+        """For each integrand the terms that the fit chose for it, in the names of the sample's coordinates, such as mu·tau:
+        those with the largest coefficients first. They are terms in the standardised coordinates."""
+        for term in self.terms:
+            if (found := term.named(self.names)) is not None:
+                return found
+        raise ValueError(f"{self.family.describe()} has all of its terms: a SparsePolynomial chooses some")
 
     def refit(self, values: Any = None, ridge: float | None = None) -> Fitted:
         """New integrands at the fitting draws, or (after `Spectral()`) another ridge, without a new factorisation."""
@@ -212,7 +221,9 @@ def fitted_to(
     }
     work = _Work(sample, draws, prepared, merged) if sample is not None else None
     family = family if solution.family is None else solution.family
-    fitted = Fitted(family, objective, standardisation, solution.terms, solution.intercept, prepared.result, stats, work)
+    names = None if sample is None else sample.names
+    found = (solution.terms, solution.intercept, prepared.result, stats)
+    fitted = Fitted(family, objective, standardisation, *found, names, work)
     if throw:
         fitted._must_have_solved()
     return fitted

@@ -17,7 +17,7 @@ Vector = Float64[np.ndarray, " n"]
 RowNumbers = Int[np.ndarray, " k"]
 
 # Below this many draws a coordinate, the sample covariance is shrunk towards its diagonal.
-_DRAWS_PER_DIMENSION = 10
+DRAWS_PER_DIMENSION = 10
 
 
 class ChainOrder(NamedTuple):
@@ -159,7 +159,7 @@ class Standardisation:
         unit = centred / scale
         correlation = (unit * p[:, None]).T @ unit
         kind = "full"
-        if effective < _DRAWS_PER_DIMENSION * d:
+        if effective < DRAWS_PER_DIMENSION * d:
             amount = _shrinkage(unit, p, correlation)
             correlation = (1 - amount) * correlation + amount * np.eye(d)
             kind = f"shrunk by {amount:.2g}"
@@ -168,7 +168,7 @@ class Standardisation:
             if (few := len(distinct(points.x)[0])) <= d:
                 raise ValueError(
                     f"draws: too few for d = {d} dimensions. Parts of them are standardised by their own covariance, and that "
-                    f"of {few} distinct draws is singular. Give more draws, at least {_DRAWS_PER_DIMENSION * d}"
+                    f"of {few} distinct draws is singular. Give more draws, at least {DRAWS_PER_DIMENSION * d}"
                 )
             j = (info or int(np.argmin(np.diagonal(factor))) + 1) - 1
             raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,17 @@ class Sample:
         weights = None if self.weights is None else np.log(self.by_chain(self.weights))
         return Sample(draws, scores, weights, [coordinate(self.names, j) for j in np.flatnonzero(coordinates)])
 
+    def chains(self, some: Bool[np.ndarray, " chain"]) -> Sample:
+        """Some of the chains."""
+        draws, scores = (self.by_chain(array)[some] for array in (self.draws, self.scores))
+        weights = None if self.weights is None else np.log(self.by_chain(self.weights)[some])
+        return Sample(draws, scores, weights, self.names)
+
+    def with_scores(self, scores: Matrix) -> Sample:
+        """The same draws with other scores."""
+        draws, scores = self.by_chain(self.draws), self.by_chain(scores)
+        return Sample(draws, scores, None if self.weights is None else np.log(self.by_chain(self.weights)), self.names)
+
     def by_chain(self, array: np.ndarray) -> np.ndarray:
         """(n, ...) as (chain, draw, ...)."""
         return array.reshape(self.num_chains, -1, *array.shape[1:])
@@ -149,6 +160,7 @@ class Posterior:
     draws, scores: (chain, draw, d), both on the unconstrained scale, the Jacobian of the transformation in the log density.
     values: name → (chain, draw), the quantities of interest on their natural scale; None for the draws themselves.
     names: of the d coordinates of the draws, for messages. log_weights: unnormalised log importance weights, (chain, draw).
+    coordinates: name → `Coordinates` in which the same draws may do better: `posterior.coordinates[name](posterior)`.
     Arrays are NumPy's, or Dask's where they stay on disk.
     """
 
@@ -157,6 +169,7 @@ class Posterior:
     values: Any
     names: tuple[str, ...] | None = None
     log_weights: Any = None
+    coordinates: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         weighted = "" if self.log_weights is None else ", weighted"

@@ -108,6 +108,26 @@ def heavy_scores(scores: Float64[np.ndarray, "c n d"]) -> Bool[np.ndarray, " d"]
     return k > (0.5 if k.max() > _NO_MEAN else np.inf)
 
 
+def weights_shape(weights: Float64[np.ndarray, " n"]) -> float:
+    """Pareto k of the tail of importance weights; zero where too few differ to tell."""
+    return float(pareto_k(weights[None, :, None], _FEWEST_SCORES)[0])
+
+
+def heavy_weights(weights: Float64[np.ndarray, " n"]) -> str:
+    """What is to be said of importance weights, which sum to one, if their tail is too heavy for means; nothing if it is not.
+
+    The fewer draws the weights leave, the less k it takes: what leaves more than half of 400 has k above 1/2 once in fifty.
+    """
+    k, share = weights_shape(weights), 1 / (len(weights) * np.sum(weights**2))
+    if share > 0.5 or k < (_NO_MEAN if share > 0.25 else 0.5 if share > 0.1 else 1 / 3):
+        return ""
+    return (
+        f"The importance weights have a tail with Pareto k = {k:.2f}, and the draws count like {share:.0%} of their number: "
+        "a few of them rule every mean, which can be wrong by far more than its error says, and scores cannot be tested. "
+        "Take a proposal with heavier tails, nearer to the target."
+    )
+
+
 class Extremes(NamedTuple):
     """Of a series (chain, draw, q), (q,) each."""
 

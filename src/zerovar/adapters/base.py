@@ -1,12 +1,15 @@
 """The steps that adapters share."""
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from ..coordinates import Coordinates
 from ..errors import listed
 from ..integrands import at_draws, entry_name, evaluated, leaves_by_path
 from ..sample import Posterior
@@ -28,9 +31,46 @@ def ravelled(tree: Tree) -> np.ndarray:
     return np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2).astype(np.float64)
 
 
-def posterior_of(draws: Tree, scores: Tree, values: Mapping[str, Any]) -> Posterior:
+def posterior_of(
+    draws: Tree, scores: Tree, values: Mapping[str, Any], coordinates: Mapping[str, Any] | None = None
+) -> Posterior:
     """From trees of arrays (chain, draw, …) of one structure; coordinates are called mu, theta[0], theta[1]."""
-    return Posterior(ravelled(draws), ravelled(scores), values, tuple(named_entries(_by_path(draws))))
+    names = tuple(named_entries(_by_path(draws)))
+    return Posterior(ravelled(draws), ravelled(scores), values, names, coordinates=offered(coordinates, draws))
+
+
+def offered(coordinates: Mapping[str, Any] | None, draws: Tree) -> dict[str, Coordinates]:
+    """Other coordinates by name: `Coordinates` of the flat draw, or functions of one draw in its own structure, in JAX."""
+    if coordinates is None:
+        return {}
+    if not isinstance(coordinates, Mapping):
+        raise ValueError(
+            "coordinates must be a dict of name → zv.Coordinates(…), zv.Coupling(…) or a function of one draw; got "
+            f"{coordinates!r}"
+        )
+    return {str(name): _of_flat(str(name), entry, draws) for name, entry in coordinates.items()}
+
+
+def _of_flat(name: str, entry: Any, draws: Tree) -> Coordinates:
+    if isinstance(entry, Coordinates):
+        return entry
+    if not callable(entry):
+        raise ValueError(f"coordinates[{name!r}] must be zv.Coordinates(…) or a function of one draw; got {entry!r}")
+    unravel = unraveller(draws)
+    return Coordinates(lambda x: jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(entry(unravel(x)))]))
+
+
+def unraveller(draws: Tree) -> Callable[[Any], Tree]:
+    """From one flat draw (d,) to a draw in the structure of a tree of arrays (chain, draw, …)."""
+    leaves, structure = jax.tree.flatten(draws)
+    shapes = [np.shape(leaf)[2:] for leaf in leaves]
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+
+    def unravelled(x: Any) -> Tree:
+        parts = jnp.split(x, ends)
+        return jax.tree.unflatten(structure, [jnp.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)])
+
+    return unravelled
 
 
 def chain_first(array: Any, chain_axis: int | None) -> np.ndarray:

@@ -19,6 +19,7 @@ def from_log_density(
     chain_axis: int | None = None,
     transform: Callable[[Any], Any] | None = None,
     values: Mapping[str, Any] | None = None,
+    coordinates: Mapping[str, Any] | None = None,
 ) -> Posterior:
     """Draws with the scores of a log density that is written in JAX.
 
@@ -27,6 +28,8 @@ def from_log_density(
         axes. emcee's and zeus' chains are (draw, walker, d): `chain_axis=1`.
     transform: from one draw to the quantities on their natural scale (a number, an array, or a dict); by default the draw.
     values: more of them, name → function of one (transformed) draw, or array (chain, draw).
+    coordinates: name → other coordinates to try, `zv.Coupling(…)`, `zv.Coordinates(…)` or a smooth invertible function of one
+        draw onto all of Rᵈ; `posterior.coordinates[name](posterior)` has the same draws in them.
     """
     tree = jax.tree.map(lambda leaf: chain_first(leaf, chain_axis), draws)
     shapes = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(tree)}
@@ -36,7 +39,7 @@ def from_log_density(
         raise ValueError(f"draws must be {axes} with chain_axis={chain_axis}, an array with a last axis d; got shapes {found}")
     tree = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
     scores = gradients("log_density", jax.grad(lambda x: jnp.reshape(log_density(x), ())), tree)
-    return posterior_of(tree, scores, natural_values(tree, transform, values))
+    return posterior_of(tree, scores, natural_values(tree, transform, values), coordinates)
 
 
 def gradients(name: str, function: Callable[[Any], Any], tree: Tree) -> Tree:

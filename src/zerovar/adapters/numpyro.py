@@ -1,5 +1,6 @@
 """NumPyro: the MCMC object after its run."""
 
+import dataclasses
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from ..errors import missing
 from ..sample import Posterior
 from .base import labelled, over_draws, posterior_of, together, wished, without_gradient
+from .hierarchies import HierarchicalCoordinates
 
 
 def from_numpyro(
@@ -18,6 +20,7 @@ def from_numpyro(
     args: tuple[Any, ...] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     values: Mapping[str, Any] | None = None,
+    coordinates: Mapping[str, Any] | None = None,
 ) -> Posterior:
     """Draws, scores and all sites of a finished NumPyro run, in one line.
 
@@ -25,6 +28,10 @@ def from_numpyro(
         computed them. Otherwise the model's gradient is compiled and taken once at every draw.
     args, kwargs: the model's own, as given to `run`; by default those of the last run.
     values: more quantities, name → function of one draw (a dict of all sites, deterministic ones too), or array (chain, draw).
+    coordinates: name → other coordinates to try, as in `zv.from_log_density`; a function takes a dict of the latent sites on
+        the unconstrained scale. By default those that are recognised: "centred", in which latent sites are replaced by the
+        deterministic ones that are affine functions of them given the others (as `LocScaleReparam` leaves them), and
+        "non-centred", in which sites with a location and scale from other sites are measured in these.
 
     Draws and scores are on the unconstrained scale of the latent sites, values on the natural one.
     """
@@ -74,7 +81,12 @@ def from_numpyro(
             potential = initialize_model(key, original, model_args=args, model_kwargs=kwargs).potential_fn
         gradients = over_draws(jax.grad(potential), draws)
     scores = {name: -np.asarray(gradients[name]) for name in latent}  # z_grad is that of the potential, −log π
-    return posterior_of({name: draws[name] for name in latent}, scores, together(labelled(sites), wished(values, dict(sites))))
+    draws = {name: draws[name] for name in latent}
+    posterior = posterior_of(draws, scores, together(labelled(sites), wished(values, dict(sites))), coordinates)
+    if coordinates is None:
+        found = HierarchicalCoordinates(unseeded, args, kwargs, draws, dict(sites))
+        posterior = dataclasses.replace(posterior, coordinates=found)
+    return posterior
 
 
 def _unconstrained(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], natural: dict[str, Any]) -> dict[str, Any]:

@@ -6,17 +6,22 @@ from typing import Any
 
 import jax
 
+from ..coordinates import Coordinates
 from ..errors import missing
 from ..sample import Posterior
 from .arviz import dataset, stacked_array, variable_values
-from .base import named_entries, over_draws, ravelled, without_gradient
+from .base import named_entries, offered, over_draws, ravelled, without_gradient
 
 
-def from_pymc(model: Any, idata: Any, *, values: Mapping[str, Any] | None = None) -> Posterior:
+def from_pymc(
+    model: Any, idata: Any, *, values: Mapping[str, Any] | None = None, coordinates: Mapping[str, Any] | None = None
+) -> Posterior:
     """Draws and scores of a PyMC model's trace, whichever sampler made it.
 
     model: the `pm.Model`; idata: its trace, InferenceData or DataTree, with a group `posterior` that has every free variable.
     values: more quantities, name → function of one draw (a dict of all variables of the posterior), or array (chain, draw).
+    coordinates: name → other coordinates to try, as in `zv.from_log_density`; a function takes a dict of the model's value
+        variables, on the unconstrained scale, such as tau_log__.
 
     The model's log density is compiled to JAX and differentiated at every draw on the unconstrained scale. A trace by nutpie
     with `store_gradient=True, store_unconstrained=True` has all this already: use `zv.from_arviz(idata)`.
@@ -45,8 +50,29 @@ def from_pymc(model: Any, idata: Any, *, values: Mapping[str, Any] | None = None
         with jax.enable_x64(True):
             draws = over_draws(lambda xs: list(forward(*xs)), [stacked_array(posterior[variable.name]) for variable in free])
             scores = over_draws(jax.grad(lambda xs: density(*xs)[0]), draws)
-    names = named_entries({value.name: array for value, array in zip(model.value_vars, draws, strict=True)})
-    return Posterior(ravelled(draws), ravelled(scores), variable_values(posterior, values), tuple(names))
+    names = [value.name for value in model.value_vars]
+    entries = named_entries(dict(zip(names, draws, strict=True)))
+    found = offered(_of_dict(coordinates, names), draws)
+    wanted = variable_values(posterior, values)
+    return Posterior(ravelled(draws), ravelled(scores), wanted, tuple(entries), coordinates=found)
+
+
+def _of_dict(coordinates: Mapping[str, Any] | None, names: list[str]) -> Mapping[str, Any] | None:
+    """Functions of a dict as functions of a list in the model's order."""
+    if not isinstance(coordinates, Mapping):
+        return coordinates
+
+    def of_list(function: Any) -> Any:
+        if isinstance(function, Coordinates) or not callable(function):
+            return function
+
+        def in_order(draw: list[Any]) -> list[Any]:
+            out = function(dict(zip(names, draw, strict=True)))
+            return [out[name] for name in names]
+
+        return in_order
+
+    return {name: of_list(function) for name, function in coordinates.items()}
 
 
 @contextmanager

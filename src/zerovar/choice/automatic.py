@@ -7,56 +7,60 @@ that left the draw, or its block of the chain, out; the answers are then stacked
 import dataclasses
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
-from jaxtyping import Float64
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..answers import Answer, plain_answer
 from ..errors import NumericalError, listed
 from ..families import Family
-from ..points import distinct
-from ..sample import coordinate
+from ..points import FittingDraws, distinct
+from ..sample import Sample, coordinate
 from ..tails import heavy_scores
 from ..task import Task
-from .candidates import AsGiven, Candidate, TunedByLikelihood, candidates
+from .candidates import AsGiven, Candidate, candidates
 from .policy import Policy
+from .race import mean_squares, raced
 from .selection import Selection
 from .stacking import CandidateAnswer, stacked
 
 _POLICY = Policy()
+Forms = Mapping[str, Callable[[Sample], Sample]]  # by name, the same draws in other coordinates
+EFFORTS = ("low", "normal", "high")
 
 
 @dataclasses.dataclass(frozen=True)
 class Automatic:
     """Choose the control variate for each integrand; what `estimate` does when no family is given.
 
-    budget: seconds after which no further candidate is begun (the one under way is finished; polynomials are always tried).
+    effort: "low" for what is in closed form, polynomials, in well under a second; "normal" also tunes kernels on part of the
+        draws; "high" tunes more of them for longer. The same input gives the same answer however busy the machine.
     also: families to try besides the built-in ones, such as `Network()`; they are fitted as they are.
     progress: show the candidates on a terminal as they are tried.
     policy: the numbers of the choice.
     """
 
-    budget: float = 60.0
+    effort: str = "normal"
     also: Sequence[Family] = ()
     progress: bool = True
     policy: Policy = _POLICY
 
     def __post_init__(self):
-        if isinstance(self.budget, bool) or not isinstance(self.budget, (int, float)) or not self.budget >= 0:
-            raise ValueError(f"Automatic: budget must be a number of seconds ≥ 0; got {self.budget!r}")
+        if self.effort not in EFFORTS:
+            raise ValueError(f"Automatic: effort must be one of {', '.join(map(repr, EFFORTS))}; got {self.effort!r}")
         also = (self.also,) if isinstance(self.also, Family) else tuple(self.also)
         if not all(isinstance(family, Family) for family in also):
             raise ValueError(f"Automatic: also must be families such as Network(); got {self.also!r}")
         object.__setattr__(self, "also", also)
 
 
-def choose(task: Task, names: tuple[str, ...], options: Automatic) -> tuple[Answer, Selection]:
-    """The stacked answer, and how it came about."""
+def choose(task: Task, names: tuple[str, ...], options: Automatic, others: Forms | None = None) -> tuple[Answer, Selection]:
+    """The stacked answer, and how it came about; `others` are coordinates, by name, in which the draws may do better."""
     started = time.perf_counter()
-    contenders, skipped = tried(task, options)
+    contenders, skipped = tried(task, options, others)
     stack = stacked(task, contenders, options.policy)
     stats = contenders[0].answer.stats | {"form": "stack", "seconds": time.perf_counter() - started}
     labels = tuple(one.label for one in contenders)
@@ -64,33 +68,87 @@ def choose(task: Task, names: tuple[str, ...], options: Automatic) -> tuple[Answ
     return dataclasses.replace(stack.answer, stats=stats), selection
 
 
-def tried(task: Task, options: Automatic) -> tuple[list[CandidateAnswer], list[str]]:
+def tried(task: Task, options: Automatic, others: Forms | None = None) -> tuple[list[CandidateAnswer], list[str]]:
     """The answer of every candidate, the plain one first; and what was not tried, with the reason."""
-    deadline = time.perf_counter() + options.budget
+    policy, low = options.policy.harder() if options.effort == "high" else options.policy, options.effort == "low"
     plain = plain_answer(task)
-    contenders, skipped = [CandidateAnswer("no control variate", True, plain)], list[str]()
-    vary = bool(np.ptp(task.values, axis=0).any())
-    light, built_in = _light(task, skipped) if vary else None, list[Candidate]()
-    if light is not None:
-        built_in = _built_in(light, options, deadline)
-    offered = built_in + [AsGiven(family.describe(), family, simple=False) for family in options.also if vary]
-    for k, candidate in _shown(offered, options.progress):
-        if not candidate.simple and time.perf_counter() > deadline:
-            skipped.append(f"{candidate.label}: the budget of {options.budget:g} s was spent")
-            continue
-        gains = _gains([one.answer for one in contenders])
-        columns = candidate.wanted(gains)
+    trial = _Trial([CandidateAnswer("no control variate", True, plain)], [], plain, policy)
+    if not np.ptp(task.values, axis=0).any():
+        return trial.contenders, trial.skipped
+    with _shown(options.progress) as trial.say:
+        forms = list[tuple[float, str, Task]]()
+        for name, form in _forms(task, others, trial.skipped):
+            first = len(trial.contenders)
+            for candidate in candidates(form, policy):
+                if low and not candidate.simple:
+                    trial.skipped.append(f"{candidate.label}{name}: not at low effort")
+                else:
+                    trial.attempt(candidate, form, name)
+            forms.append((_place([trial.contenders[0], *trial.contenders[first:]]), name, form))
+        for family in options.also:
+            trial.attempt(AsGiven(family.describe(), family, simple=False), task)
+        if forms and low:
+            trial.skipped.append("tuned kernels: not at low effort")
+        elif forms:  # in the coordinates in which the others did best
+            _, name, form = min(forms, key=lambda entry: entry[0])
+            for label, some, columns in raced(
+                form, mean_squares(plain), mean_squares(trial.best), policy, trial.say, trial.skipped
+            ):
+                trial.add(label + name, False, some, columns)
+    return trial.contenders, trial.skipped
+
+
+@dataclasses.dataclass(eq=False)
+class _Trial:
+    """What was tried, and what was not and why, as the choice goes on."""
+
+    contenders: list[CandidateAnswer]
+    skipped: list[str]
+    best: Answer  # of each integrand, by its error so far
+    policy: Policy
+    say: Callable[[str], None] = print
+
+    def attempt(self, candidate: Candidate, on: Task, name: str = "") -> None:
+        """A candidate in the coordinates of `on`, for the integrands that it may help."""
+        label = candidate.label + name
+        columns = candidate.wanted(on, self.best, self.policy)
         if not columns.any():
-            continue
-        on = light if light is not None and k < len(built_in) else task  # the user's families are of all coordinates
-        guides = candidate.guides(gains, offered[:k], on.sample.dim, options.policy)
+            self.skipped.append(f"{label}: nothing left for it to explain")
+            return
+        self.say(label)
         try:
-            some = candidate.answer(on.only(np.flatnonzero(columns)), options.policy, guides)
+            some = candidate.answer(on.only(np.flatnonzero(columns)), self.policy)
         except NumericalError as error:
-            skipped.append(str(error))
+            self.skipped.append(str(error))
+            return
+        self.add(label, candidate.simple, some, columns)
+
+    def add(self, label: str, simple: bool, some: Answer, columns: np.ndarray) -> None:
+        """An answer for some of the integrands."""
+        answer = some if columns.all() else _elsewhere(self.contenders[0].answer, some, columns)
+        self.contenders.append(CandidateAnswer(label, simple, answer))
+        self.best = _better(self.best, answer)
+
+
+def _place(contenders: Sequence[CandidateAnswer]) -> float:
+    """The mean logarithm of the smallest squares among them: less is better."""
+    return float(np.log(np.min([mean_squares(one.answer) for one in contenders], axis=0)).mean())
+
+
+def _forms(task: Task, others: Forms | None, skipped: list[str]) -> Iterator[tuple[str, Task]]:
+    """The task in its own coordinates and in others, without those whose scores have no mean; and what labels say of it."""
+    light = _light(task, skipped)
+    if light is not None:
+        yield "", light
+    for name, mapped in (others or {}).items():
+        try:
+            sample = mapped(task.sample)
+        except ValueError as error:
+            skipped.append(f"{name} coordinates: {error}")
             continue
-        contenders.append(CandidateAnswer(candidate.label, candidate.simple, _elsewhere(plain, some, columns)))
-    return contenders, skipped
+        light = _light(dataclasses.replace(task, sample=sample, draws=FittingDraws(sample.points(), task.standardise)), skipped)
+        if light is not None:
+            yield f", {name}", light
 
 
 def _light(task: Task, skipped: list[str]) -> Task | None:
@@ -105,30 +163,13 @@ def _light(task: Task, skipped: list[str]) -> Task | None:
     return task.along(~heavy) if told_apart else None
 
 
-def _built_in(task: Task, options: Automatic, deadline: float) -> list[Candidate]:
-    """Where draws are many, of those that cost n³ only the one that did best on fewer."""
-    built_in = candidates(task, options.policy)
-    if len(task) > options.policy.few_enough:
-        tuned = [one for one in built_in if isinstance(one, TunedByLikelihood) and np.isinf(one.below)]
-        better = _best(tuned, task, options.policy, deadline)
-        built_in = [one for one in built_in if one not in tuned or one in better]
-    return built_in
-
-
-def _best(offered: list[TunedByLikelihood], task: Task, policy: Policy, deadline: float) -> list[TunedByLikelihood]:
-    """The candidate of least error on a thinned sample, by the mean logarithm over integrands; all, if no time is left."""
-    pilot, _ = task.thinned(policy.pilot)
-    scores = []
-    for candidate in offered:
-        if time.perf_counter() > deadline:
-            break
-        try:
-            influences = candidate.answer(pilot, policy).influences
-        except NumericalError:
-            continue
-        squares = np.mean(influences**2, axis=(0, 1))
-        scores.append((float(np.log(squares + np.finfo(float).tiny).mean()), candidate))
-    return [min(scores, key=lambda pair: pair[0])[1]] if scores else offered
+def _better(one: Answer, other: Answer) -> Answer:
+    """For each integrand the answer of less error."""
+    ahead = mean_squares(other) < mean_squares(one)
+    influences, residuals = (
+        np.where(ahead, b, a) for a, b in ((one.influences, other.influences), (one.in_a_mean, other.in_a_mean))
+    )
+    return dataclasses.replace(one, value=np.where(ahead, other.value, one.value), influences=influences, residuals=residuals)
 
 
 def _elsewhere(plain: Answer, some: Answer, columns: np.ndarray) -> Answer:
@@ -138,20 +179,11 @@ def _elsewhere(plain: Answer, some: Answer, columns: np.ndarray) -> Answer:
     return dataclasses.replace(some, value=value, influences=influences, residuals=residuals, bounds=())
 
 
-def _gains(answers: Sequence[Answer]) -> Float64[np.ndarray, " q"]:
-    """By how much the best answer so far has less variance than the first, the plain one; infinite for constants."""
-    squares = np.stack([np.mean(answer.influences**2, axis=(0, 1)) for answer in answers])
-    best = squares.min(axis=0)
-    return np.divide(squares[0], best, out=np.full(len(best), np.inf), where=best > 0)
-
-
-def _shown(offered: Sequence[Candidate], wanted: bool) -> Iterator[tuple[int, Candidate]]:
-    """The candidates one by one, named on a terminal while they are tried."""
+@contextmanager
+def _shown(wanted: bool) -> Iterator[Callable[[str], None]]:
+    """Something to tell what is tried, which shows it on a terminal for as long as that takes."""
     console = Console(stderr=True)
-    columns = (TextColumn("choosing"), BarColumn(), TextColumn("{task.description}"))
+    columns = (SpinnerColumn(), TextColumn("choosing: {task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not (wanted and sys.stderr.isatty())) as bar:
-        task = bar.add_task("", total=len(offered))
-        for k, candidate in enumerate(offered):
-            bar.update(task, description=candidate.label)
-            yield k, candidate
-            bar.advance(task)
+        task = bar.add_task("", total=None)
+        yield lambda label: bar.update(task, description=label)

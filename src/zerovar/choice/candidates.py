@@ -1,46 +1,39 @@
-"""What the automatic choice tries. A kind of candidate is a class that knows how it is tried, and on which integrands."""
+"""What the automatic choice tries: candidates that are fitted as they are, and rivals that are tuned."""
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool
 
 from .. import kernels
 from ..answers import Answer, answer_of, default_split, plain_answer
-from ..families import Anisotropic, Family, Kernel, LinearFamily, Polynomial, RidgeFunctions, Sum
+from ..families import Anisotropic, Family, Kernel, LinearFamily, Polynomial, RidgeFunctions, SparsePolynomial, Sum
 from ..fitting import Method
 from ..objectives import Objective, SpectralVariance
 from ..splits import OutOfFold, cross_fit
 from ..std_errors import INDEPENDENT
 from ..task import Task
-from ..tuning import RIDGES, Descent, MarginalLikelihood, Tuned, tune
+from ..tuning import RIDGES, Descent, DescentEnd, MarginalLikelihood, Tuned, tune
 from .policy import Policy
-
-Gains = Float64[np.ndarray, " q"]
 
 
 class Candidate(ABC):
-    """A control variate to try. One that is `simple` is preferred to a stack that is no better to within a standard error,
-    and tried whatever the time left."""
+    """A control variate to try. One that is `simple` is in closed form, and preferred to a stack that is no better to within a
+    standard error."""
 
     label: str
     simple: bool = False
 
-    def wanted(self, gains: Gains) -> Bool[np.ndarray, " q"]:
-        """The integrands that it is tried on, by the gains of the best before it."""
-        return np.ones(len(gains), dtype=bool)
-
-    def guides(self, gains: Gains, earlier: Sequence[Candidate], d: int, policy: Policy) -> Bool[np.ndarray, " q"] | None:
-        """The integrands that it is tuned for, if not all that it is tried on."""
-        return None
+    def wanted(self, task: Task, best: Answer, policy: Policy) -> Bool[np.ndarray, " q"]:
+        """The integrands that it may help, where `best` is the answer of least error so far."""
+        return np.ones(task.values.shape[1], dtype=bool)
 
     @abstractmethod
-    def answer(self, task: Task, policy: Policy, guides: Bool[np.ndarray, " q"] | None = None) -> Answer:
+    def answer(self, task: Task, policy: Policy) -> Answer:
         """Its value, and influences at all draws."""
 
 
@@ -53,7 +46,7 @@ class AsGiven(Candidate):
     objective: Objective | None = None
     simple: bool = True
 
-    def answer(self, task, policy, guides=None):
+    def answer(self, task, policy):
         method = Method(self.family, self.objective)
         return _at_all_draws(answer_of(task, method, default_split(task, method)), task)
 
@@ -67,9 +60,24 @@ class Directional(Candidate):
 
     label: str
     family: Family
+    degree: int
 
-    def answer(self, task, policy, guides=None):
-        draws = min(int(len(task) / task.autocorrelation), policy.polished)
+    def wanted(self, task, best, policy):
+        """Those of which powers of the direction of steepest growth explain a part of what is left, by few terms each."""
+        x, s = task.draws.standardisation(mixing=True)(task.sample.draws, task.sample.scores)
+        left = best.in_a_mean.reshape(len(task), -1)
+        left = left - left.mean(axis=0)
+        directions = x.T @ (task.values - task.values.mean(axis=0))
+        directions /= np.maximum(np.linalg.norm(directions, axis=0), np.finfo(float).tiny)
+        t, score = x @ directions, s @ directions
+        powers = [k * (k - 1) * t ** (k - 2) + k * t ** (k - 1) * score for k in range(2, self.degree + 1)]
+        columns = np.stack([np.ones_like(t), *powers], axis=2).transpose(1, 0, 2)  # (q, n, terms)
+        bases = np.linalg.qr(columns)[0]
+        explained = np.sum(np.einsum("qnk,nq->qk", bases, left) ** 2, axis=1)
+        return explained > (1 - policy.bent) * np.sum(left**2, axis=0)
+
+    def answer(self, task, policy):
+        draws = min(int(len(task) / task.autocorrelation), policy.pilot)
         answers = []
         for first in range(0, task.values.shape[1], policy.at_a_time):
             some = task.only(np.arange(first, min(first + policy.at_a_time, task.values.shape[1])))
@@ -84,9 +92,8 @@ class Directional(Candidate):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class TunedByLikelihood(Candidate):
-    """A family whose hyper-parameters are tuned from where they stand, on a few hundred draws far enough apart to count as
-    independent; then some steps on all, if those are few.
+class Rival:
+    """A family whose hyper-parameters are tuned by likelihood, from where they stand.
 
     It is tried on the integrands for which nothing before it had a gain of `below`: for the others it would only be tuned.
     """
@@ -94,40 +101,33 @@ class TunedByLikelihood(Candidate):
     label: str
     family: LinearFamily
     below: float = np.inf
-    polished: bool = True  # on all draws, once tuned on some
 
-    def wanted(self, gains):
-        return np.isinf(self.below) | (gains < self.below)
+    def descent(self, few: Task, whole: Task, steps: int, before: Descended | None = None) -> Descended:
+        """Tuned on a few of the draws, in the coordinates in which it will be fitted to all of them; not for noise. It goes on
+        from a descent `before` for the same integrands."""
+        descent = Descent.on(self.family, few.draws, few.values, whole.draws)
+        columns, start = descent.by_likelihood() if before is None else (before.columns, before.end.position)
+        return Descended(descent, descent.run(columns, MarginalLikelihood(), steps, start), columns)
 
-    def guides(self, gains, earlier, d, policy):
-        """Once a kernel was tried: not those that lag far behind it, nor those with nothing left to learn."""
-        if d > policy.kinks or np.isfinite(self.below) or not any(isinstance(one, TunedByLikelihood) for one in earlier):
-            return None
-        learning = gains < policy.done
-        found = learning & (gains > np.max(gains, where=learning, initial=0.0) / policy.apart)
-        return found if found.any() else None
-
-    def answer(self, task, policy, guides=None):
-        method = self._tuned(task if guides is None else task.only(guides), policy)
+    def answer(self, task: Task, found: Descended, policy: Policy) -> Answer:
+        """Its value, and influences at all draws, with the hyper-parameters of a descent."""
+        tuned = found.descent.tuned(found.end, len(task))
+        method = Method(tuned.family, tuned.objective)
         split: Any = _FitThinned(policy.thinned) if len(task) > policy.dense else default_split(task, method)
         return _at_all_draws(answer_of(task, method, split), task)
 
-    def _tuned(self, task: Task, policy: Policy) -> Method:
-        few, _ = task.thinned(int(np.clip(len(task) / task.autocorrelation, policy.tuning_fewest, policy.tuning_draws)))
-        every = np.arange(task.values.shape[1])
-        descent = Descent.on(self.family, few.draws, few.values, task.draws)
-        end = descent.run(every, MarginalLikelihood(), policy.tuning_steps)
-        if self.polished and len(few) < len(task) <= policy.polished and task.autocorrelation < INDEPENDENT:
-            descent = Descent.on(self.family, task.draws, task.values, task.draws)
-            end = descent.run(every, MarginalLikelihood(), policy.polishing_steps, end.position)
-        found = descent.tuned(end, len(task))
-        return Method(found.family, found.objective)
+
+class Descended(NamedTuple):
+    """A descent, where it ended, and for which of its integrands it was."""
+
+    descent: Descent
+    end: DescentEnd
+    columns: np.ndarray  # the integrands that it is for
 
 
 def candidates(task: Task, policy: Policy) -> list[Candidate]:
-    """The built-in ones for draws of this size and dimension, simplest first."""
+    """The built-in ones that need no tuning, for draws of this size and dimension, simplest first."""
     d, slow = task.sample.dim, task.autocorrelation >= INDEPENDENT
-    fewest = policy.slow_fewest if slow else policy.fewest
     a_term = policy.draws_per_term * (policy.slow_factor if slow else 1)
     found: list[Candidate] = [
         AsGiven(f"Polynomial({degree})", Polynomial(degree))
@@ -137,30 +137,34 @@ def candidates(task: Task, policy: Policy) -> list[Candidate]:
     if task.autocorrelation >= policy.spectral_time and len(task) >= policy.spectral_length * task.sample.num_chains:
         low = [candidate for candidate in found if isinstance(candidate, AsGiven)][:2]
         found += [AsGiven(f"{one.label}, spectral variance", one.family, SpectralVariance()) for one in low]
-    if a_term * Polynomial(3).num_features(d) > task.effective and a_term * policy.at_a_time < task.effective:
+    if a_term * Polynomial(3).num_features(d) <= task.effective:
+        return found
+    # linear terms with a ridge where draws are few, so that there is no cliff between few and enough
+    found.append(AsGiven("SparsePolynomial(3)", SparsePolynomial(3)))
+    if a_term * policy.at_a_time < task.effective:
         degree = 4 if task.effective >= policy.quartic else 3
         bends = RidgeFunctions(Polynomial(degree, weight=(0.0, *(degree - 1) * (np.inf,))))
-        found.append(Directional(f"Polynomial(1) + RidgeFunctions(Polynomial({degree}))", Polynomial(1) + bends))
-    return found if task.effective < fewest else [*found, *_tuned_candidates(d, policy)]
+        found.append(Directional(f"Polynomial(1) + RidgeFunctions(Polynomial({degree}))", Polynomial(1) + bends, degree))
+    return found
 
 
-def _tuned_candidates(d: int, policy: Policy) -> list[Candidate]:
+def rivals(d: int, policy: Policy) -> list[Rival]:
+    """Families to be tuned: for all integrands, and for those that the others leave with little gain."""
     cubic = Polynomial(3, weight=policy.degree_weights)
     scale = max(3.0, np.sqrt(d))
-    smooth = Kernel(kernels.Gaussian(scale), 2, weight=(scale**2 / d) ** 2)
     slow = Kernel(kernels.InverseMultiquadric(scale), weight=scale**2 / d)
-    found: list[Candidate] = [
-        TunedByLikelihood("Polynomial(3) + Gaussian", Sum((cubic, smooth))),
-        TunedByLikelihood("Polynomial(3) + anisotropic IMQ", Sum((cubic, Anisotropic(slow)))),
-        TunedByLikelihood("anisotropic Polynomial(3) + IMQ", Anisotropic(Sum((cubic, slow)), mixing=True)),
+    found = [
+        Rival("Polynomial(3) + anisotropic IMQ", Sum((cubic, Anisotropic(slow)))),
+        Rival("anisotropic Polynomial(3) + IMQ", Anisotropic(Sum((cubic, slow)), mixing=True)),
     ]
+    if policy.thorough or d <= policy.kinks:
+        smooth = Kernel(kernels.Gaussian(scale), 2, weight=(scale**2 / d) ** 2)
+        found.append(Rival("Polynomial(3) + Gaussian", Sum((cubic, smooth))))
     if d <= policy.kinks:
-        rough = Sum((cubic, Kernel(kernels.Matern(2.5, 1.0))))
-        found.append(TunedByLikelihood("Polynomial(3) + Matérn", rough, below=policy.smooth))
+        found.append(Rival("Polynomial(3) + Matérn", Sum((cubic, Kernel(kernels.Matern(2.5, 1.0)))), below=policy.smooth))
     elif d <= policy.separate:
         each = RidgeFunctions(Kernel(kernels.Gaussian(1.0)), np.eye(d))
-        additive = Anisotropic(Sum((each, slow)))
-        found.append(TunedByLikelihood("additive + IMQ", additive, below=policy.little, polished=False))
+        found.append(Rival("additive + IMQ", Anisotropic(Sum((each, slow))), below=policy.little))
     return found
 
 

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from ..diagnostics.cautions import DRAWS_PER_TERM
 
 _NONE = "no measurement"
@@ -44,6 +46,7 @@ class Policy:
         "effective draws from which ridge functions are quartic, not cubic",
         "a sigmoid on 200 draws: errors 1.6 times too small; on 1000 right, and the smaller ones",
     )
+    bent: float = _number(0.7, "part of its variance that functions of one direction must leave of a residual to be tried")
     at_a_time: int = _number(10, "integrands that share the directions of ridge functions")
     directional_folds: int = _number(10, "folds by which they are cross-fitted")
     kinks: int = _number(3, "dimensions up to which a rough kernel is tried: draws are dense enough to see kinks and jumps")
@@ -52,11 +55,21 @@ class Policy:
     little: float = _number(100.0, "gain up to which they are tried", "products of ten bumps: a gain of 60 where others have 3")
     tuning_draws: int = _number(400, "draws that hyper-parameters are tuned on")
     tuning_fewest: int = _number(100, "and at least that many of a slow chain")
-    tuning_steps: int = _number(40, "evaluations of that descent")
-    polished: int = _number(1500, "draws up to which it goes on with all of them")
-    polishing_steps: int = _number(10, "evaluations of that")
-    dense: int = _number(10_000, "draws up to which a kernel is fitted to all of them: memory and time")
+    tuning_steps: int = _number(20, "evaluations of that descent", "40 gain nothing on eleven posteriors, 10 lose a third")
+    in_front: int = _number(2, "most tuned families that go on with more draws, the best first", "one: gp_regr has a quarter")
+    close: float = _number(4.0, "variances from the best up to which the others go on with it")
+    polished: int = _number(1000, "draws that they go on with")
+    polishing_steps: int = _number(8, "evaluations of that", "4 lose a seventh of the gain, none a third")
+    thorough: bool = _number(
+        False,
+        "whether smoother functions, which are tuned in few dimensions, are tuned in all",
+        "nine posteriors in more than three dimensions gain nothing by them",
+    )
+    dense: int = _number(5000, "draws up to which a kernel is fitted to all of them: memory and time")
     thinned: int = _number(4000, "draws that fit a kernel where there are more")
+    kernel_dimensions: int = _number(
+        75, "dimensions up to which kernels are tuned", "in 100 and more they gain 5 % for 30 times the time"
+    )
     few_enough: int = _number(3000, "draws up to which every candidate is fitted to all of them: time")
     pilot: int = _number(1000, "draws on which tuned candidates are compared where there are more")
     done: float = _number(1e12, "gain from which there is nothing left to learn")
@@ -79,6 +92,12 @@ class Policy:
         "joint standard errors between the answer and a candidate from which the error is as many times larger",
         "t₅: 78 to 90 % covered, two real posteriors with exponential tails 70 to 80 and 90 to 93 %; medians of errors stay",
     )
+
+    def harder(self) -> "Policy":
+        """The numbers for who has time: longer descents, and all families to the end."""
+        return dataclasses.replace(
+            self, tuning_steps=2 * self.tuning_steps, in_front=3, close=np.inf, thorough=True, dense=2 * self.dense
+        )
 
     def explained(self) -> list[tuple[str, Any, str, str]]:
         """(name, value, what it is for, what measurement set it) of each number."""

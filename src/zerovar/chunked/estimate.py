@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ..answers import Answer
+from ..answers import Answer, rounded_input
 from ..choice import Automatic
 from ..choice.defaults import streamed_polynomial
 from ..conclusion import Evidence, concluded, settings
@@ -32,7 +32,7 @@ from ..fitting import interrupted, must_have_solved
 from ..objectives import LeastSquares, Objective, Ridge, Variance
 from ..output import Estimate
 from ..points import FittingDraws, Points
-from ..solvers import SGD, Exact, FitStats, Result, Solver
+from ..solvers import SGD, Exact, FitStats, Result, Screening, Solver
 from ..solvers.exact.moments import Solved, solve
 from ..solvers.terms import Term, arranged
 from ..splits import Contiguous, Split, cross_fit
@@ -72,7 +72,8 @@ def estimate_chunked(
     asked = (family, objective, solver, split)
     objective = LeastSquares() if objective is None else objective
     split = cross_fit() if split is None else _checked_split(split)
-    if solver is None:
+    screening = solver if isinstance(solver, Screening) else Screening() if solver is None else None
+    if solver is None or isinstance(solver, Screening):
         solver = SGD() if isinstance(family, Family) and not isinstance(family, LinearFamily) else Exact()
     solver = _checked_solver(solver, objective)
     chunks = Chunks.of(draws, scores, values, log_weights)
@@ -93,7 +94,10 @@ def estimate_chunked(
     function = None if chunks.function is None else Function(uuid.uuid4().hex, chunks.function)
     view = View(standardisation, function, list(chunks.value_blocks), centre, unit, pilot.log_weight, parts)
     edges = _batches(parts, chains)
-    work = _Work(chunks, view, edges, fitting, pilot, points, family.resolve(points.x, pilot.values), objective, seed)
+    resolved = family.resolve(points.x, pilot.values)
+    if screening is not None and resolved.chooses_terms:
+        resolved = screening.chosen(resolved, objective, points, (pilot.values - centre) / unit)
+    work = _Work(chunks, view, edges, fitting, pilot, points, resolved, objective, seed)
     prepared = time.perf_counter()
 
     fits = _trained(work, solver) if isinstance(solver, SGD) else _solved(work, solver)
@@ -104,12 +108,24 @@ def estimate_chunked(
     told |= {"chunks": math.prod(chunks.draws.numblocks), "batches": chains * (len(edges) - 1)}
     told |= {"pilot_seconds": prepared - started, "seconds": time.perf_counter() - started}
     cautions = Cautions()
-    cautions.scores(check(sample))
+    verdict = check(sample)
+    cautions.scores(verdict)
     plain, r_hat = series.plain.rescaled(centre, unit), series.r_hats(fits.sums)
     of_pilot = influences_on_mean(sample.by_chain(pilot.values), sample.probabilities)[1]
     tail = heaviness(of_pilot, sample.points(), float(len(sample)), weighted=sample.weights is not None)
     extremes = (fits.sums.low, fits.sums.high, pilot.events, tail)
-    evidence = Evidence(pilot.names, plain, *extremes, chains, length, *series.slowest(fits.sums), r_hat, unit="batch")
+    evidence = Evidence(
+        pilot.names,
+        plain,
+        *extremes,
+        chains,
+        length,
+        *series.slowest(fits.sums),
+        r_hat,
+        unit="batch",
+        digits=rounded_input(sample, pilot.values, len(chunks)),
+        verified=verdict.verified,
+    )
     answer = dataclasses.replace(answer.rescaled(centre, unit), stats=answer.stats | told, family=family)
     shape = {"chains": chains, "draws": length, "dimensions": d, "standardise": standardise, "seed": seed}
     record = settings(sample, pilot.values, *asked) | shape

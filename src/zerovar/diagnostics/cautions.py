@@ -9,7 +9,7 @@ from ..errors import NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarni
 from ..families import Family
 from ..solvers import FitStats, Result
 from ..std_errors import INDEPENDENT, tail_share
-from .checks import Check
+from .checks import OUTLYING, WRONG, Check
 
 _FEW = 30  # effective draws under which no standard error is to be trusted
 _SAFE = 500  # effective draws from which a rich family is not warned of
@@ -50,8 +50,8 @@ class Cautions:
 
     def scores(self, verdict: Check) -> None:
         if not verdict.ok:
-            text = f"The scores do not agree with the draws. {verdict.diagnosis} zv.check(sample) says more."
-            self.add(ScoreWarning, text)
+            kind = ScoreWarning if verdict.finding in (WRONG, OUTLYING) else SampleWarning
+            self.add(kind, f"{verdict.finding}. {verdict.diagnosis} zv.check(sample) says more.")
         if verdict.untested:
             self.of_sample(
                 "The scores of {names} have tails so heavy that their means may not exist (Pareto k near 1), as those of "

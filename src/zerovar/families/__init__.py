@@ -7,6 +7,7 @@ from .base import Family as Family
 from .base import LinearFamily as LinearFamily
 from .base import NonlinearFamily as NonlinearFamily
 from .base import Sum as Sum
+from .base import TermFamily as TermFamily
 from .base import joined as joined
 from .kernel import Kernel as Kernel
 from .network import MLP as MLP
@@ -14,3 +15,4 @@ from .network import Network as Network
 from .network import ResNet as ResNet
 from .polynomial import Polynomial as Polynomial
 from .ridge_functions import RidgeFunctions as RidgeFunctions
+from .sparse_polynomial import SparsePolynomial as SparsePolynomial

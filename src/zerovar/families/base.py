@@ -38,6 +38,11 @@ class Family(Storable, eqx.Module):
         """Whether `resolve` looks at the integrands, so that draws left out of the fit have not quite been left out."""
         return False
 
+    @property
+    def chooses_terms(self) -> bool:
+        """Whether the fit chooses a few of its terms, for each integrand by itself."""
+        return False
+
     def resolve(self, x: np.ndarray, values: np.ndarray) -> Family:
         """This family with all that is open chosen from the standardised fitting draws x (n, d) and integrands (n, q)."""
         return self
@@ -167,6 +172,28 @@ class BasisFamily(LinearFamily):
 
     def features(self, x: Nd, s: Nd) -> Float[Array, "n p"]:
         return jax.vmap(lambda point, score: self.operator(self.basis, point, score))(x, s)
+
+
+class TermFamily(LinearFamily):
+    """A linear family of products of coordinates, of which a fit may choose a few: `monomials` (p, degree) once they are
+    known, as in `SparsePolynomial`; and `terms`, the most of them besides linear terms and squares."""
+
+    degree: eqx.AbstractVar[int]
+    terms: eqx.AbstractVar[int | None]
+    monomials: eqx.AbstractVar[np.ndarray | None]
+    weight: eqx.AbstractVar[np.ndarray]
+
+    @property
+    def chooses_terms(self):
+        return self.monomials is None
+
+    @property
+    def sees_values(self):
+        return self.chooses_terms
+
+    @abstractmethod
+    def with_terms(self, monomials: np.ndarray) -> TermFamily:
+        """The same with these terms."""
 
 
 class _OfParts(Family):

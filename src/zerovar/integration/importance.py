@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
-from ..tails import pareto_k
+from ..tails import weights_shape
 from .modes import Mode
 from .proposals import TMixture, fitted_mixture, log_sum
 from .target import Target
@@ -75,7 +75,7 @@ class WeightedPoints(NamedTuple):
     @property
     def pareto_k(self) -> float:
         """The shape of the weights' tail: from 0.7 on sums of them cannot be trusted."""
-        return float(pareto_k(weights_of(self.log_weights)[None, :, None], 50)[0])
+        return weights_shape(weights_of(self.log_weights))
 
     @property
     def last_share(self) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
+from ..answers import DIGITS
 from ..choice import Selection
 from ..errors import listed
 from ..families import Family
@@ -15,6 +16,7 @@ from .formatting import plus_minus
 
 NUMBERS = ("value", "std_error", "plain_value", "plain_std_error", "gain")  # what there is one of an integrand
 PerIntegrand = Float64[np.ndarray, " q"]
+EXACT_IF = "exact to rounding if the scores are right"
 
 
 @storable
@@ -108,7 +110,18 @@ class EstimateRecord:
         """What stands under the table besides warnings."""
         skipped = [] if self.selection is None else [f"Not tried: {text}." for text in self.selection.skipped]
         origin = [] if self.integration is None else [self.integration.describe()]
-        return [*origin, self.unhelped, *skipped] if self.unhelped else [*origin, *skipped]
+        unhelped = [self.unhelped] if self.unhelped else []
+        return [*origin, *unhelped, *skipped, *self._limits]
+
+    @property
+    def _limits(self) -> list[str]:
+        """Errors that no further draw would make smaller, and why."""
+        said = [reason for reason in dict.fromkeys(self.error_reasons) if reason in DIGITS or reason.startswith(EXACT_IF)]
+        why = {reason: f"the digits of the input limit it, for {reason}" if reason in DIGITS else reason for reason in said}
+        return [f"{listed(self._with(reason))}: {text}." for reason, text in why.items()]
+
+    def _with(self, reason: str) -> list[str]:
+        return [name for name, own in zip(self.names, self.error_reasons, strict=True) if own == reason]
 
 
 def gain_of(plain: PerIntegrand, controlled: PerIntegrand) -> PerIntegrand:

@@ -1,7 +1,8 @@
 """Solvers: how the parameters of a family are found.
 
 A solver prepares what does not depend on the integrands, and what it prepares then solves for any of them. `exact` factorises,
-`iterative` multiplies, `training` takes random batches; `algebra` is what they share, `default` chooses among them by cost.
+`iterative` multiplies, `training` takes random batches, `screening` chooses terms; `algebra` is what they share, `default`
+chooses among them by cost.
 """
 
 from .base import Prepared as Prepared
@@ -14,6 +15,7 @@ from .exact.solver import Exact as Exact
 from .exact.solver import Nystrom as Nystrom
 from .exact.solver import Spectral as Spectral
 from .iterative.solver import CG as CG
+from .screening.solver import Screening as Screening
 from .stats import FitStats as FitStats
 from .terms import LinearTerm as LinearTerm
 from .terms import NetworkTerm as NetworkTerm

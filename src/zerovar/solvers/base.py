@@ -99,13 +99,16 @@ class Prepared(ABC):
     def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
         """f − c − g at every draw, from the fit that leaves its group out; `groups` partitions the rows, None is one each."""
         raise ValueError(
-            "This fit (trained, or with an L1 penalty) has no closed-form leave-one-out residuals, so in_sample() has no "
-            "honest standard error for it. Use split=cross_fit() or holdout()"
+            "This fit (trained, with terms chosen, or with an L1 penalty) has no closed-form leave-one-out residuals, so "
+            "in_sample() has no honest standard error for it. Use split=cross_fit() or holdout()"
         )
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
         """w with c = Σ w f: leaving a group of draws out moves the intercept by Σ w · (leave-out residual) over the group."""
-        raise ValueError("The intercept of this fit (trained, or with an L1 penalty) is no linear function of the integrand")
+        raise ValueError(
+            "The intercept of this fit (trained, with terms chosen, or with an L1 penalty) is no linear function of the "
+            "integrand"
+        )
 
 
 def check_sizes(family: LinearFamily, m: int, d: int, held: bool = True) -> None:

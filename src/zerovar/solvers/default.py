@@ -16,6 +16,7 @@ from .algebra.memory import room
 from .base import Solver
 from .exact.solver import KEPT, Exact, primal_is_smaller
 from .iterative.solver import CG
+from .screening.solver import Screening
 from .training.solver import SGD
 
 PATIENCE = 900.0  # seconds
@@ -39,6 +40,8 @@ def default_solver(family: Family, m: int, d: int, q: int, objective: Objective)
     """For m draws in d dimensions and q integrands."""
     if not isinstance(family, LinearFamily):
         return SGD()
+    if family.chooses_terms:
+        return Screening()
     exact, iterative = exact_cost(family, m, d, bool(objective.total(Ridge))), cg_cost(family, m, d, q)
     if exact.affordable or not objective.total(Ridge):
         return Exact() if exact.affordable or family.num_features(d) is not None else SGD()

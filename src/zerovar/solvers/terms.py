@@ -23,6 +23,10 @@ class Term(Storable, ABC):
     def __call__(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
         """Its values at standardised points with scores."""
 
+    def named(self, names: tuple[str, ...] | None) -> list[tuple[str, ...]] | None:
+        """For each integrand the terms that were chosen for it, in these names of coordinates; None if none were chosen."""
+        return None
+
 
 def summed(terms: Sequence[Term], x: Matrix, s: Matrix, q: int) -> Float64[np.ndarray, "n q"]:
     """g for q integrands: the sum of its terms, which may be none."""

@@ -97,8 +97,12 @@ class MarginalLikelihood(Differentiable):
     def measure(self, gp, probabilities):
         m, degrees = len(gp.a), len(gp.a) - gp.free
         quadratic = np.sum(gp.values * gp.a, axis=0)
-        loss = (degrees * np.log(quadratic).mean() + gp.log_determinant) / m
-        return float(loss), (gp.q - degrees * (gp.a / (quadratic * len(quadratic))) @ gp.a.T) / m
+        return float(self.losses(gp).mean()), (gp.q - degrees * (gp.a / (quadratic * len(quadratic))) @ gp.a.T) / m
+
+    def losses(self, gp: SteinGp) -> Float64[np.ndarray, " q"]:
+        """Of each integrand."""
+        m, degrees = len(gp.a), len(gp.a) - gp.free
+        return (degrees * np.log(np.sum(gp.values * gp.a, axis=0)) + gp.log_determinant) / m
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -23,12 +23,12 @@ from ..objectives import LeastSquares, Ridge
 from ..points import FittingDraws, Points
 from ..solvers.algebra.threads import one_thread
 from ..solvers.algebra.tiles import feature_matrix, gram_matrix, gram_slopes
-from .criteria import Differentiable, Square, SteinGp, Values
+from .criteria import Differentiable, MarginalLikelihood, Square, SteinGp, Values
 
 _EPS = np.finfo(np.float64).eps
 _FARTHEST = np.log(30.0)  # how far a scale may move from where it starts
 _FARTHEST_WEIGHT = 25.0
-_SMALL = 700
+_SMALL = 1200  # draws up to which LAPACK has one thread
 _FIRST_RIDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)
 _LEAST_RIDGE, _MOST_RIDGE = np.log(1e-15), np.log(10.0)
 _SETTLED = 1e-5  # change of the loss, a logarithm, at which a descent stops
@@ -111,8 +111,7 @@ class Descent:
             return value, slope
 
         options = {"maxiter": evaluations, "maxfun": evaluations, "ftol": _SETTLED}
-        # BLAS and XLA take turns, and idle threads of one get in the way of the other: on small matrices one is twice as fast
-        with one_thread() if len(self.points) <= _SMALL else nullcontext():
+        with self._threads():
             if start is None:
                 position[0] = np.log(self._first_ridge(position, values, criterion))
             done = minimize(
@@ -131,6 +130,33 @@ class Descent:
         level = float(np.exp(end.position[0])) + floor(size)
         strength = level * mean_diagonal(penalised, self.points) / size
         return Tuned(family, LeastSquares(Ridge(strength)), end.loss, used + end.evaluations)
+
+    def by_likelihood(self) -> tuple[np.ndarray, np.ndarray]:
+        """The integrands of which the family explains something where it stands, and a position with the best ridge for them.
+
+        A likelihood that is best with a ridge as large as the Gram takes an integrand for noise. If it does so with all, all
+        are taken.
+        """
+        flat = self._flat()[0]
+        gram = gram_matrix(penalised_part(self._at(flat)), self.points.x, self.points.s)
+        varying = np.flatnonzero(np.ptp(self.values, axis=0) > 0)
+        if not len(varying):
+            return varying, np.concatenate([[np.log(_FIRST_RIDGES[0])], flat])
+        losses = np.full((len(_FIRST_RIDGES), len(varying)), _FAILED)
+        with self._threads():
+            for i, ridge in enumerate(_FIRST_RIDGES):
+                gp = SteinGp.of(gram.copy(), self._noise(gram, ridge), self.border, self.values[:, varying])
+                if gp is not None:
+                    losses[i] = MarginalLikelihood().losses(gp)
+        found = losses.argmin(axis=0) < len(_FIRST_RIDGES) - 1
+        found = found if found.any() else np.ones_like(found)
+        ridge = _FIRST_RIDGES[int(losses[:, found].mean(axis=1).argmin())]
+        return varying[found], np.concatenate([[np.log(ridge)], flat])
+
+    def _threads(self) -> AbstractContextManager[Any]:
+        """BLAS and XLA take turns, and idle threads of one get in the way of the other: on small matrices one is twice as
+        fast, and on a machine that is busy with other work many times."""
+        return one_thread() if len(self.points) <= _SMALL else nullcontext()
 
     def _first_ridge(self, position: np.ndarray, values: Values, criterion: Differentiable) -> float:
         """The best of a few: a family that interpolates does not feel a small ridge, so that no descent would leave it."""
@@ -153,12 +179,14 @@ class Descent:
 
     def _evaluated(self, gram: Square, ridge: float, values: Values, criterion: Differentiable) -> tuple[float, Square | None]:
         """The loss and its derivative in A, in the memory of the Gram; None where A cannot be factorised."""
-        noise = (ridge + floor(self.draws)) * gram.diagonal().mean() * self._noise_shape
-        gp = SteinGp.of(gram, noise, self.border, values)
+        gp = SteinGp.of(gram, self._noise(gram, ridge), self.border, values)
         if gp is None:
             return _FAILED, None
         loss, slope = criterion.measure(gp, self.points.probabilities)
         return (loss, slope) if np.isfinite(loss) else (_FAILED, None)
+
+    def _noise(self, gram: Square, ridge: float) -> Float64[np.ndarray, " m"]:
+        return (ridge + floor(self.draws)) * gram.diagonal().mean() * self._noise_shape
 
     @property
     def _noise_shape(self) -> Float64[np.ndarray, " m"]:

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Float64
 from ...families import LinearFamily
 from ...hyper import declared
 from ...points import Matrix
+from .threads import on_threads
 
 _TILES = (64, 192, 512)
 _DEVICE_TILES = (512, 4096)  # an accelerator waits for its instructions unless each is large
@@ -48,14 +49,15 @@ def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarra
     tile = _tile_for(n // 2, _TILES)  # half of the tiles suffice, so a few smaller ones are less work than one
     xs, ss = padded(x, tile), padded(s, tile)
     out = np.empty((n, n))
-    with jax.enable_x64(True):
-        for i in range(len(xs)):
-            row = [_gram_tile(family, xs[i], ss[i], xs[j], ss[j]) for j in range(i + 1)]  # dispatched together
-            for j, block in enumerate(row):
-                top, left = slice(i * tile, min((i + 1) * tile, n)), slice(j * tile, min((j + 1) * tile, n))
-                out[top, left] = part = np.asarray(block)[: top.stop - top.start, : left.stop - left.start]
-                if i != j:
-                    out[left, top] = part.T
+
+    def fill(i: int, j: int) -> None:
+        top, left = slice(i * tile, min((i + 1) * tile, n)), slice(j * tile, min((j + 1) * tile, n))
+        block = np.asarray(_gram_tile(family, xs[i], ss[i], xs[j], ss[j]))
+        out[top, left] = part = block[: top.stop - top.start, : left.stop - left.start]
+        if i != j:
+            out[left, top] = part.T
+
+    on_threads(fill, _lower_half(len(xs)))
     return out
 
 
@@ -71,12 +73,15 @@ def gram_slopes(family: LinearFamily, x: Matrix, s: Matrix, slope: Float64[np.nd
         return []
     tile = _tile_for(len(x), _SLOPE_TILES)
     xs, ss = padded(x, tile), padded(s, tile)
-    parts = []
-    with jax.enable_x64(True):
-        for i, rows in enumerate(padded(slope, tile)):
-            for j, block in enumerate(padded(rows.T, tile)[: i + 1]):
-                parts.append(_pulled_tile(family, xs[i], ss[i], xs[j], ss[j], block.T * (1.0 if i == j else 2.0)))
-    return [np.asarray(sum(np.asarray(part) for part in leaf)) for leaf in zip(*parts, strict=True)]
+
+    def pulled(i: int, j: int) -> list[np.ndarray]:
+        part = slope[i * tile : (i + 1) * tile, j * tile : (j + 1) * tile]
+        block = np.zeros((tile, tile))
+        block[: part.shape[0], : part.shape[1]] = part if i == j else 2 * part
+        return [np.asarray(leaf) for leaf in _pulled_tile(family, xs[i], ss[i], xs[j], ss[j], block)]
+
+    parts = on_threads(pulled, _lower_half(len(xs)))
+    return [np.asarray(sum(leaf)) for leaf in zip(*parts, strict=True)]
 
 
 def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "p n"]:
@@ -134,6 +139,11 @@ def in_tiles(values: Callable[..., jax.Array], x: Matrix, s: Matrix, floats: int
     with jax.enable_x64(True):
         blocks = [np.asarray(values(a, b)) for a, b in zip(padded(x, tile), padded(s, tile), strict=True)]
     return np.concatenate(blocks)[: len(x)]
+
+
+def _lower_half(count: int) -> list[tuple[int, int]]:
+    """Rows and columns of the tiles that a symmetric matrix is known by."""
+    return [(i, j) for i in range(count) for j in range(i + 1)]
 
 
 def _tile_for(n: int, sizes: tuple[int, ...]) -> int:

@@ -11,7 +11,7 @@ from jaxtyping import Float64
 
 from ...points import Points
 from .batch_order import BatchOrder
-from .coordinates import Coordinates
+from .coordinates import TrainingCoordinates
 from .loop import Batches, Draws, StepRule
 from .schedules import Constant, Cosine
 from .whitening import by_leverage
@@ -38,7 +38,7 @@ class BatchSchedule:
     """From options and coordinates. `points` are the fitting draws in memory: the pilot of `windows`, where there are such."""
 
     options: Any
-    at: Coordinates
+    at: TrainingCoordinates
     points: Points
     windows: Windows | None
     seed: int

@@ -95,7 +95,7 @@ class Features(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class Coordinates:
+class TrainingCoordinates:
     """Features and basis, the rows ψ = φ B if they are kept, and what the sampling of batches needs."""
 
     features: Features
@@ -151,7 +151,7 @@ def subset_size(m: int) -> int:
 
 def coordinates(
     family: LinearFamily | None, points: Points, penalties: Penalties, constant: bool, plan: CoordinateOptions, rng: Generator
-) -> Coordinates:
+) -> TrainingCoordinates:
     """Choose centres and whiten. `constant=False` leaves the constant out and centres H instead."""
     d, probabilities = points.dim, points.probabilities
     count = subset_size(len(points))
@@ -188,7 +188,7 @@ def coordinates(
     stats = {"unknowns": len(total), "preconditioner_draws": used, "features_kept": rows is not None}
     stats |= {} if lift is None else {"centres": lift.shape[1]}
     largest = largest_eigenvalue(psi, weights, basis, constant)
-    return Coordinates(features, basis, rows, leverage, largest, spread, stats)
+    return TrainingCoordinates(features, basis, rows, leverage, largest, spread, stats)
 
 
 def _by_leverage(leverage: np.ndarray, probabilities: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from ..stats import FitStats
 from ..terms import LinearTerm, NetworkTerm, Term, linear_terms, summed
 from .batch_order import BatchOrder
 from .batch_schedule import BatchSchedule, on_device
-from .coordinates import CoordinateOptions, Coordinates, Penalties, coordinates
+from .coordinates import CoordinateOptions, Penalties, TrainingCoordinates, coordinates
 from .driver import TrainingEnd, run
 from .loop import VALIDATION_TILE, Draws, Job, Model, Params, TrainingState
 from .schedules import Cosine
@@ -60,7 +60,7 @@ class PreparedTraining(Prepared):
         self._found: Family | None = None
         self.stats = FitStats("sgd", self._coordinates.basis.size) | self._coordinates.stats
 
-    def _at(self, linear: LinearFamily | None) -> Coordinates:
+    def _at(self, linear: LinearFamily | None) -> TrainingCoordinates:
         objective, options, tuning = self._objective, self._options, self._for_tuning
         quadratic = objective.total(L2) or objective.total(Ridge)
         penalties = Penalties(quadratic, quadratic / objective.intercept_variance, objective.total(L2) > 0)

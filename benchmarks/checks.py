@@ -1,0 +1,350 @@
+"""`zv.check` on right samples and on mistakes; never-seen events; its time and memory.
+
+A right sample that fails is a false alarm. A mistake is found if `check` is not ok, and named rightly if its words say which.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.signal import lfilter
+from scipy.special import ndtri
+
+import zerovar as zv
+
+from .harness import peak_begun_anew, peak_gigabytes
+
+Made = tuple[np.ndarray, ...]  # what a Sample is made of: draws, scores, log weights
+Maker = Callable[[np.random.Generator], Made]
+_EVENTS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+
+
+class Alarms(NamedTuple):
+    """Right samples of one kind."""
+
+    case: str
+    samples: int
+    alarms: int
+    said: str  # the first false alarm
+
+    @property
+    def share(self) -> float:
+        return self.alarms / self.samples
+
+
+class Found(NamedTuple):
+    """Samples with one mistake."""
+
+    case: str
+    samples: int
+    found: int
+    named: int
+
+
+class Covered(NamedTuple):
+    """Events of known probability."""
+
+    case: str
+    samples: int
+    unseen: int  # replicates in which no draw shows it
+    covered_unseen: int
+    covered: int
+
+
+def normal(rng: np.random.Generator, chains: int, draws: int, d: int, rho: float = 0.0) -> np.ndarray:
+    """Stationary AR(1) chains (chain, draw, d) of N(0, I)."""
+    noise = rng.normal(size=(chains, draws, d)) * np.sqrt(1 - rho**2)
+    noise[:, 0] = rng.normal(size=(chains, d))
+    return lfilter([1.0], [1.0, -rho], noise, axis=1)
+
+
+def gaussian(chains: int, draws: int, d: int, rho: float = 0.0, correlated: float = 0.0) -> Maker:
+    def made(rng: np.random.Generator) -> Made:
+        z = normal(rng, chains, draws, d, rho)
+        factor = np.linalg.cholesky(np.eye(d) + correlated)
+        return z @ factor.T, -z @ np.linalg.inv(factor)
+
+    return made
+
+
+def log_gamma(shape: float, chains: int = 4, draws: int = 1000, d: int = 3) -> Maker:
+    """Logarithms of Gamma(shape): a left tail as heavy as e^(shape x)."""
+
+    def made(rng: np.random.Generator) -> Made:
+        g = rng.gamma(shape, size=(chains, draws, d))
+        return np.log(g), shape - g
+
+    return made
+
+
+def student(rng: np.random.Generator) -> Made:
+    x = rng.standard_t(5, size=(4, 1000, 5))
+    return x, -6 * x / (5 + x**2)
+
+
+def banana(rng: np.random.Generator) -> Made:
+    """x₁ given x₀ is ten times narrower than by itself."""
+    x0, noise = rng.normal(size=(2, 4, 1000))
+    pull = 10 * noise
+    return np.stack([x0, 0.5 * (x0**2 - 1) + 0.1 * noise], axis=2), np.stack([x0 * (pull - 1), -pull], axis=2)
+
+
+def metropolis(rng: np.random.Generator) -> Made:
+    """Random-walk Metropolis: about half of the states repeat the one before."""
+    x = np.empty((4, 1000, 2))
+    state = rng.normal(size=(4, 2))
+    steps, levels = 1.5 * rng.normal(size=(1000, 4, 2)), np.log(rng.random((1000, 4)))
+    for i in range(1000):
+        proposal = state + steps[i]
+        accepted = levels[i] < 0.5 * np.sum(state**2 - proposal**2, axis=1)
+        state = np.where(accepted[:, None], proposal, state)
+        x[:, i] = state
+    return x, -x
+
+
+def resampled(rng: np.random.Generator) -> Made:
+    """1000 draws, drawn again with replacement."""
+    x = rng.normal(size=(1000, 3))[rng.integers(1000, size=4000)].reshape(4, 1000, 3)
+    return x, -x
+
+
+def wider(draws: int, d: int = 3) -> Maker:
+    """N(0, 1.5²) weighted to N(0, 1): more than half of the draws count."""
+
+    def made(rng: np.random.Generator) -> Made:
+        x = rng.normal(size=(draws, d))
+        x[:, 0] *= 1.5
+        return x, -x, -0.5 * x[:, 0] ** 2 + 0.5 * (x[:, 0] / 1.5) ** 2
+
+    return made
+
+
+def shifted(draws: int, shift: float) -> Maker:
+    """N(shift, 1) weighted to N(0, 1): e^(−shift²) of the draws count, half of them at 0.83."""
+
+    def made(rng: np.random.Generator) -> Made:
+        x = rng.normal(size=(draws, 2))
+        x[:, 0] += shift
+        return x, -x, -shift * x[:, 0]
+
+    return made
+
+
+def hierarchy(groups: int) -> Maker:
+    """θ_j ~ N(μ, τ²), τ half normal, in centred coordinates (μ, log τ, θ): scores of the effects have no mean."""
+
+    def made(rng: np.random.Generator) -> Made:
+        mu, tau = rng.normal(size=(4, 1000, 1)), np.abs(rng.normal(size=(4, 1000, 1)))
+        noise = rng.normal(size=(4, 1000, groups))
+        pull = noise / tau
+        of_mu = -mu + pull.sum(axis=2, keepdims=True)
+        of_tau = 1 - tau**2 + np.sum(noise**2 - 1, axis=2, keepdims=True)
+        return np.concatenate([mu, np.log(tau), mu + tau * noise], axis=2), np.concatenate([of_mu, of_tau, -pull], axis=2)
+
+    return made
+
+
+RIGHT: dict[str, Maker] = {
+    **{f"independent, d = {d}": gaussian(4, 1000, d) for d in (1, 10, 100, 300)},
+    "independent, d = 10, 400 draws": gaussian(1, 400, 10),
+    "independent, correlated, d = 30, 4 × 250": gaussian(4, 250, 30, correlated=4.0),
+    **{f"AR({rho:g}), d = 5": gaussian(4, 1000, 5, rho, correlated=4.0) for rho in (0.5, 0.9, -0.9)},
+    **{f"AR({rho:g}), d = 3, 400 draws": gaussian(1, 400, 3, rho) for rho in (0.9, -0.9)},
+    "AR(0.9), d = 100": gaussian(4, 1000, 100, 0.9),
+    "log-gamma, shape 1": log_gamma(1.0),
+    "log-gamma, shape 0.3": log_gamma(0.3),
+    "Student t₅": student,
+    "banana": banana,
+    "repeated states (Metropolis)": metropolis,
+    "resampled": resampled,
+    "bounded weights, 400 draws": wider(400),
+    "bounded weights, 4000 draws": wider(4000),
+    "log-normal weights, 400 draws": shifted(400, 0.83),
+    "log-normal weights, 4000 draws": shifted(4000, 0.83),
+    "centred hierarchy, 8 groups": hierarchy(8),
+    "centred hierarchy, 40 groups": hierarchy(40),
+}
+
+
+def swapped(rng: np.random.Generator) -> Made:
+    x = normal(rng, 4, 1000, 5, 0.8).swapaxes(0, 1)
+    return x, -x
+
+
+def interleaved(rng: np.random.Generator) -> Made:
+    x = normal(rng, 20, 200, 5, 0.8).swapaxes(0, 1).reshape(-1, 5)
+    return x, -x
+
+
+def twice(rng: np.random.Generator) -> Made:
+    x = normal(rng, 4, 1000, 5, 0.8)[[0, 1, 2, 1]]
+    return x, -x
+
+
+def one_bad(factor: float, draws: int = 1000) -> Maker:
+    def made(rng: np.random.Generator) -> Made:
+        x, s = gaussian(4, draws, 5)(rng)
+        s[rng.integers(4)] *= factor
+        return x, s
+
+    return made
+
+
+def burnt_in(start: float, rho: float) -> Maker:
+    def made(rng: np.random.Generator) -> Made:
+        x = normal(rng, 4, 1000, 5, rho) + start * rho ** np.arange(1000)[:, None]
+        return x, -x
+
+    return made
+
+
+def outlying(count: int, size: float) -> Maker:
+    def made(rng: np.random.Generator) -> Made:
+        x, s = gaussian(4, 1000, 5)(rng)
+        s.reshape(-1, 5)[rng.choice(4000, count, replace=False), rng.integers(5)] = size
+        return x, s
+
+    return made
+
+
+def without_jacobian(rng: np.random.Generator) -> Made:
+    x, s = log_gamma(4.0, d=5)(rng)
+    return x, s - 1
+
+
+def constrained(rng: np.random.Generator) -> Made:
+    """Derivatives with respect to τ at draws of log τ, in one coordinate."""
+    x, s = log_gamma(4.0, d=5)(rng)
+    s[..., 2] = (s[..., 2] - 1) / np.exp(x[..., 2])
+    return x, s
+
+
+def scaled(factor: float, d: int) -> Maker:
+    def made(rng: np.random.Generator) -> Made:
+        x, s = gaussian(4, 1000, d, correlated=4.0)(rng)
+        s[..., rng.integers(d)] *= factor
+        return x, s
+
+    return made
+
+
+def changed(how: Callable[[np.ndarray], np.ndarray]) -> Maker:
+    def made(rng: np.random.Generator) -> Made:
+        x, s = gaussian(4, 1000, 5, correlated=4.0)(rng)
+        return x, how(s)
+
+    return made
+
+
+# the mistake, and words of which one must be said
+WRONG: dict[str, tuple[Maker, tuple[str, ...]]] = {
+    "axes swapped, AR(0.8)": (swapped, ("axes look swapped",)),
+    "20 walkers interleaved, AR(0.8)": (interleaved, ("interleaved",)),
+    "the same chain twice": (twice, ("are the same draws",)),
+    "one chain in four flipped": (one_bad(-1), ("Only chain",)),
+    "one chain in four doubled": (one_bad(2), ("Only chain",)),
+    **{
+        f"burn-in from {start:g} deviations, AR({rho:g})": (burnt_in(start, rho), ("burn-in",))
+        for start in (10, 30)
+        for rho in (0.5, 0.9)
+    },
+    "five scores of 10⁶": (outlying(5, 1e6), ("far beyond all others",)),
+    "one score of 10¹²": (outlying(1, 1e12), ("far beyond all others",)),
+    "Jacobian missing everywhere": (without_jacobian, ("every coordinate the scores are off",)),
+    "derivatives of a constrained parameter": (constrained, ("constrained",)),
+    "1.2 times too large in one coordinate of 10": (scaled(1.2, 10), ("times too large",)),
+    "1.2 times too large in one coordinate of 100": (scaled(1.2, 100), ("times too large",)),
+    "all flipped": (changed(np.negative), ("sign is flipped",)),
+    "all 1.2 times too large": (changed(lambda s: 1.2 * s), ("times too large",)),
+    "rows shifted by one": (changed(lambda s: np.roll(s, 1, axis=1)), ("misaligned",)),
+    "weights of N(2, 1) to N(0, 1)": (shifted(4000, 2.0), ("Pareto k",)),
+}
+
+
+def alarms(replicates: int, data: Path | None = None, only: str = "") -> list[Alarms]:
+    many = ("d = 100", "d = 300")  # take longer
+    makers = {
+        case: (maker, -(-replicates // 4) if case.endswith(many) else replicates)
+        for case, maker in RIGHT.items()
+        if only in case
+    }
+    for file in sorted([*(data / "posteriors").glob("*.npz"), *(data / "tails").glob("*.npz")]) if data else []:
+        makers[file.stem] = (four_of(file), min(replicates, 20))
+    rows = []
+    for case, (maker, count) in makers.items():
+        verdicts = checked(maker, count)
+        wrong = [verdict for verdict in verdicts if not verdict.ok]
+        rows.append(Alarms(case, count, len(wrong), f"{wrong[0].finding}. {wrong[0].diagnosis}"[:100] if wrong else ""))
+    return rows
+
+
+def four_of(file: Path) -> Maker:
+    """Four of a posterior's chains."""
+    with np.load(file) as arrays:
+        x, s = arrays["x"], arrays["score"]
+
+    def made(rng: np.random.Generator) -> Made:
+        some = rng.choice(len(x), min(4, len(x)), replace=False)
+        return x[some], s[some]
+
+    return made
+
+
+def mistakes(replicates: int, only: str = "") -> list[Found]:
+    rows = []
+    for case, (maker, words) in WRONG.items():
+        if only in case:
+            wrong = [verdict for verdict in checked(maker, replicates) if not verdict.ok]
+            named = sum(any(word in verdict.diagnosis for word in words) for verdict in wrong)
+            rows.append(Found(case, replicates, len(wrong), named))
+    return rows
+
+
+def checked(maker: Maker, count: int, seed: int = 0) -> list[zv.Check]:
+    rng = np.random.default_rng(seed)
+    return [zv.check(zv.Sample(*maker(rng))) for _ in range(count)]
+
+
+def events(replicates: int, cases: dict[str, Maker]) -> list[Covered]:
+    """P(x₀ > c) of given probability, by value ± 1.96 errors with one small family; not below zero."""
+    rows = []
+    for case, maker in cases.items():
+        rng = np.random.default_rng(0)
+        unseen, right = np.zeros((2, replicates, len(_EVENTS)), dtype=bool)
+        for k in range(replicates):
+            x, s, *weights = maker(rng)
+            seen = x[..., :1] > -ndtri(_EVENTS)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", zv.ZerovarWarning)
+                answer = zv.estimate(x, s, seen, family=zv.Polynomial(1), log_weights=weights[0] if weights else None)
+            unseen[k] = ~seen.any(axis=tuple(range(seen.ndim - 1)))
+            right[k] = np.abs(answer.value - _EVENTS) <= 1.96 * answer.std_error
+        for j, chance in enumerate(_EVENTS):
+            hidden = unseen[:, j]
+            counts = replicates, int(hidden.sum()), int(right[hidden, j].sum()), int(right[:, j].sum())
+            rows.append(Covered(f"{case}, P = {chance:g}", *counts))
+    return rows
+
+
+EVENT_CASES: dict[str, Maker] = {
+    "400 independent draws": gaussian(1, 400, 2),
+    "4 × 250, AR(0.8)": gaussian(4, 250, 2, 0.8),
+    "2000 independent draws": gaussian(1, 2000, 2),
+    "400 draws, half of them by weight": shifted(400, 0.83),
+}
+
+
+def cost(d: int, draws: int) -> dict[str, Any]:
+    """Seconds, and gigabytes beyond those of the sample, of one check of 4 chains."""
+    x = np.random.default_rng(0).normal(size=(4, draws, d))
+    sample = zv.Sample(x, -x)
+    del x
+    zv.check(zv.Sample(*gaussian(1, 100, 2)(np.random.default_rng(0))))  # imports what is needed
+    before, started = peak_begun_anew(), time.perf_counter()
+    zv.check(sample)
+    return {"d": d, "draws": 4 * draws, "seconds": time.perf_counter() - started, "gigabytes": peak_gigabytes() - before}

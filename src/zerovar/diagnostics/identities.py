@@ -1,0 +1,279 @@
+"""Stein's identities for linear fields, tested on whole samples, on single chains and on their beginning.
+
+For scores s of draws x with mean m, E[s] = 0 and E[(x − m)sᵀ] = −I. Each entry is tested by batch means, so that
+autocorrelation counts: in raw coordinates, and in standardised ones, where tests are sharp although parameters are correlated.
+Standardising is triangular, z = L⁻¹(x − m) and t = Lᵀs. If the scores of coordinate j alone are a times too large, the j-th
+entry of E[z t] is −a and the other ones stay −1: tests in standardised coordinates still name the coordinate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+
+from ..points import DRAWS_PER_DIMENSION, Points, Standardisation
+from ..sample import Sample
+from ..std_errors import autocorrelation_time, some_columns
+
+_MOST_BATCHES, _SHORTEST = 100, 20  # draws in a batch, from which its mean is nearly normal; fewer if there are few
+_FEW_BATCHES = 30  # also with weights: unequal ones leave fewer draws a batch that count
+_TIMES = 5  # autocorrelation times in a batch, so that batch means are nearly independent
+ENOUGH_BATCHES = 8
+_MIXED_BELOW = 300  # dimensions up to which all d² products are tested; beyond, that takes longer than all the rest
+
+BatchMeans = Float64[np.ndarray, "b d"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ScoredChains:
+    """Draws about their mean and scores, raw (x, s) and standardised (z, t), all (chain, draw, d); weights n·p (chain, draw)
+    where draws do not count alike; the longest autocorrelation time, and the length of batches."""
+
+    x: np.ndarray
+    s: np.ndarray
+    z: np.ndarray
+    t: np.ndarray
+    weights: np.ndarray | None
+    autocorrelation: float
+    batch: int
+
+    @staticmethod
+    def of(sample: Sample) -> ScoredChains:
+        points, shape = sample.points(), sample.by_chain
+        z, t = _standardised(sample, points)
+        draws = len(sample) // sample.num_chains
+        # measured after the first quarter of each chain: a burn-in looks like autocorrelation, and would hide itself. Of
+        # products too, which are slow where the draws alternate; about each chain's own mean, or one wrong chain looks slow
+        some_z, some_t = (shape(some_columns(array, 20))[:, draws // 4 :] for array in (z, t))
+        products = some_z * some_t
+        products -= products.mean(axis=1, keepdims=True)
+        slowest = max(autocorrelation_time(np.concatenate([some_z, some_t, products], axis=2)), 1.0)
+        if sample.weights is None:
+            batch = max(len(sample) // _MOST_BATCHES, min(_SHORTEST, len(sample) // _FEW_BATCHES))
+        else:
+            batch = max(len(sample) // _FEW_BATCHES, _SHORTEST)
+        batch = max(batch, int(np.ceil(_TIMES * slowest)))
+        batch = max(min(batch, draws, max(len(sample) // 4, 1)), 1)  # never fewer than four, if the chains are that long
+        weights = None if sample.weights is None else shape(len(sample) * points.probabilities)
+        return ScoredChains(
+            shape(points.x - points.probabilities @ points.x), shape(points.s), shape(z), shape(t), weights, slowest, batch
+        )
+
+    @property
+    def num_chains(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def num_batches(self) -> int:
+        return self.num_chains * (self.x.shape[1] // self.batch)
+
+    def part(self, chains: np.ndarray | slice = slice(None), start: int = 0) -> ScoredChains:
+        """Some of the chains, from a draw on."""
+        x, s, z, t = (array[chains, start:] for array in (self.x, self.s, self.z, self.t))
+        weights = None if self.weights is None else self.weights[chains, start:]
+        return dataclasses.replace(self, x=x, s=s, z=z, t=t, weights=weights, batch=min(self.batch, x.shape[1]))
+
+    def scaled(self, factor: float) -> ScoredChains:
+        """If the scores were these divided by `factor`."""
+        return dataclasses.replace(self, s=self.s / factor, t=self.t / factor)
+
+
+def _standardised(sample: Sample, points: Points) -> tuple[np.ndarray, np.ndarray]:
+    """Draws and scores in standardised coordinates, (n, d).
+
+    Standardising draws by their own covariance moves the diagonal of mean ztᵀ by up to d / n, which n draws can see where d is
+    more than a fraction of √n. There every other tenth of a chain is standardised by the tenths between them: long enough to be
+    nearly independent, and short enough that a chain which is stuck for a while moves in both.
+    """
+    if len(sample) >= DRAWS_PER_DIMENSION * sample.dim:
+        whole = Standardisation.of(points)  # refuses draws without a density, however they are standardised
+        if 16 * sample.dim**2 < len(sample):
+            return whole(points.x, points.s)
+    draws = len(sample) // sample.num_chains
+    odd = np.tile(min(10, draws) * np.arange(draws) // draws % 2 == 1, sample.num_chains)
+    z, t = np.empty_like(points.x), np.empty_like(points.s)
+    for part in (odd, ~odd):
+        others = Standardisation.of(sample.points(np.flatnonzero(~part)))
+        z[part], t[part] = others(points.x[part], points.s[part])
+    return z, t
+
+
+class Identities(NamedTuple):
+    """Estimates (d,) of E[s] and of E[(x − m)s] in raw coordinates, and of E[z t] in standardised ones, with p-values."""
+
+    mean: np.ndarray
+    mean_p: np.ndarray
+    raw: np.ndarray
+    raw_p: np.ndarray
+    scale: np.ndarray  # −E[z t]: how many times too large the scores of a coordinate are
+    scale_error: np.ndarray
+    scale_p: np.ndarray
+    trace: float  # the mean of E[z t] over coordinates: −1 if all is well
+    trace_error: float
+    trace_p: float
+    others: float  # the smallest p-value of E[t]
+    mixed: float  # the smallest of the products of different coordinates, times their number
+
+    @property
+    def tests(self) -> int:
+        """How many there are by coordinate."""
+        return 4 * len(self.mean)
+
+    @property
+    def adjusted(self) -> float:
+        """Half of the level goes to the trace, the sharpest single test of a wrong sign, scale or order; a quarter to single
+        coordinates, a quarter to products of different ones."""
+        single = min(self.mean_p.min(), self.raw_p.min(), self.scale_p.min(), self.others)
+        return float(min(1.0, 2 * self.trace_p, 4 * self.tests * single, 4 * self.mixed))
+
+    def failing(self, level: float) -> tuple[np.ndarray, np.ndarray]:
+        """Coordinates (d,) whose scores have the wrong mean, and the wrong scale."""
+        limit = level / (4 * self.tests)
+        return self.mean_p < limit, np.minimum(self.raw_p, self.scale_p) < limit
+
+
+def identities(series: ScoredChains, mixed: bool = True) -> Identities:
+    """Of all chains together; `mixed=False` leaves products of different coordinates out."""
+    products = series.z * series.t + 1
+    mean, raw, turned = (_Mean.of(array, series) for array in (series.s, series.x * series.s + 1, series.t))
+    scale, trace = _Mean.of(products, series), _Mean.of(products.mean(axis=2, keepdims=True), series)
+    return Identities(
+        mean.value,
+        mean.p_values(),
+        raw.value - 1,
+        raw.p_values(),
+        1 - scale.value,
+        scale.error,
+        scale.p_values(),
+        float(trace.value[0]) - 1,
+        float(trace.error[0]),
+        float(trace.p_values()[0]),
+        float(turned.p_values().min()),
+        _mixed(series) if mixed and 1 < series.x.shape[2] <= _MIXED_BELOW else 1.0,
+    )
+
+
+class _Mean(NamedTuple):
+    """What should have mean zero: its means over batches (b, d), and the least and the largest that one draw adds (d,)."""
+
+    batches: BatchMeans
+    low: np.ndarray
+    high: np.ndarray
+
+    @staticmethod
+    def of(array: Float64[np.ndarray, "chain draw d"], series: ScoredChains) -> _Mean:
+        if series.weights is not None:
+            array = array * series.weights[:, :, None]
+        cut = _cut(array, series.batch)
+        draws = cut.shape[0] * cut.shape[1]
+        return _Mean(cut.mean(axis=1), cut.min(axis=(0, 1)) / draws, cut.max(axis=(0, 1)) / draws)
+
+    @property
+    def value(self) -> np.ndarray:
+        return self.batches.mean(axis=0)
+
+    @property
+    def error(self) -> np.ndarray:
+        if len(self.batches) < 2:
+            return np.full(len(self.low), np.inf)
+        return self.batches.std(axis=0, ddof=1) / np.sqrt(len(self.batches))
+
+    @property
+    def doubtless(self) -> np.ndarray:
+        """|value|, less what one more draw as extreme as any could take from it."""
+        value = self.value
+        return np.maximum(np.abs(value) - np.where(value > 0, np.maximum(-self.low, 0), np.maximum(self.high, 0)), 0.0)
+
+    def p_values(self) -> np.ndarray:
+        """Two-sided, that the mean is zero.
+
+        Products are skewed. Where the draws happen to miss a tail, their mean and their scatter are both too small, and
+        Student's t alone finds what is not there. So one more extreme draw is allowed for, and Hall's cubic in the skewness
+        where it makes the statistic smaller; where larger, it is as often the noise in the skewness.
+        """
+        count, error = len(self.batches), self.error
+        if count < 2:
+            return np.ones(len(self.low))
+        spread = np.where(error > 0, error, 1.0) * np.sqrt(count)
+        skew = np.mean(((self.batches - self.value) / spread) ** 3, axis=0) * np.sign(self.value)
+        g = self.doubtless / spread
+        straight = np.abs(g + skew * g**2 / 3 + skew**2 * g**3 / 27 + skew / (6 * count))
+        size = np.where(self.doubtless > 1e-12, np.inf, 0.0)
+        return tails(np.where(error > 0, np.sqrt(count) * np.minimum(g, straight), size), count - 1)
+
+
+def _cut(array: np.ndarray, length: int) -> np.ndarray:
+    """(chain, draw, …) in batches (b, length, …) within chains; a remainder at the start, where a chain is least to be trusted
+    anyway, is left out."""
+    chains, draws, *rest = array.shape
+    count = draws // length
+    return array[:, draws - count * length :].reshape(chains * count, length, *rest)
+
+
+def _mixed(series: ScoredChains) -> float:
+    """The smallest p-value of E[z_i t_j] = 0, i ≠ j, times the number of these: two sums of d² numbers, whatever n is."""
+    z, t = _cut(series.z, series.batch), _cut(series.t, series.batch)
+    weights = None if series.weights is None else _cut(series.weights, series.batch)
+    count, d = len(z), z.shape[2]
+    total, squares = np.zeros((d, d)), np.zeros((d, d))
+    for b in range(count):
+        product = z[b].T @ (t[b] if weights is None else t[b] * weights[b][:, None]) / series.batch
+        total += product
+        squares += product**2
+    if count < 2:
+        return 1.0
+    mean = total / count
+    error = np.sqrt(np.maximum(squares / count - mean**2, 0) / (count - 1))
+    np.fill_diagonal(mean, 0.0)
+    statistic = np.abs(mean) / np.maximum(error, np.finfo(float).tiny)
+    return float(min(1.0, d * (d - 1) * tails(statistic, count - 1).min()))
+
+
+def tails(statistic: np.ndarray, freedom: int) -> np.ndarray:
+    """Both, of Student's t beyond a positive statistic."""
+    from scipy.special import stdtr  # imported when used, as others are that take long
+
+    return 2 * stdtr(freedom, -statistic)
+
+
+def by_chain(series: ScoredChains) -> Float64[np.ndarray, " chain"]:
+    """The smallest adjusted p-value of each chain by itself. Together, one wrong chain widens the scatter and hides in it."""
+    if series.num_chains == 1 or series.x.shape[1] < ENOUGH_BATCHES * series.batch:
+        return np.ones(series.num_chains)
+    found = [identities(series.part(slice(c, c + 1)), mixed=False).adjusted for c in range(series.num_chains)]
+    return np.minimum(1.0, series.num_chains * np.array(found))
+
+
+def beginning(series: ScoredChains) -> float:
+    """The smallest adjusted p-value that the first quarter of the chains meets the identities.
+
+    Its batches are held against the scatter of the later ones: their own scatter grows with a drift and would hide it. Draws
+    with importance weights most often have no beginning.
+    """
+    draws = series.x.shape[1]
+    count, skipped = draws // 4 // series.batch, draws % series.batch
+    if not count or series.num_batches < 2 * ENOUGH_BATCHES or series.weights is not None:
+        return 1.0
+    smallest = 1.0
+    for array in (series.t, series.z * series.t + 1):
+        batches = _Mean.of(array, series).batches
+        first = np.arange(len(batches)) % (draws // series.batch) < count  # of each chain
+        late = batches[~first]
+        error = late.std(axis=0, ddof=1) / np.sqrt(first.sum())
+        early = _Mean.of(array[:, skipped : skipped + count * series.batch], series).doubtless
+        p = tails(early / np.maximum(error, np.finfo(float).tiny), len(late) - 1)
+        smallest = min(smallest, 2 * p.size * float(p.min()))
+    return smallest
+
+
+def bent(series: ScoredChains, coordinates: np.ndarray) -> float:
+    """The smallest adjusted p-value that E[z² t] = −2 E[z] in these coordinates, of scores that pass the linear identities.
+
+    Derivatives with respect to a constrained parameter can pass those, but for a factor, and not this one.
+    """
+    z, t = series.z[:, :, coordinates], series.t[:, :, coordinates]
+    p = _Mean.of(z**2 * t + 2 * z, series).p_values()
+    return float(min(1.0, p.size * p.min()))

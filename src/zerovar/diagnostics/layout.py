@@ -1,0 +1,123 @@
+"""Chains that are not laid out as (chain, draw, d): equal ones, swapped axes, walkers one after the other in one array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..points import distinct
+from ..sample import Sample
+from ..std_errors import some_columns
+
+_EQUAL = 0.9  # of the distinct draws of a chain: two resamples of one set share two thirds
+_COMES_BACK = 1.05  # runs of equal draws, for each distinct draw
+_FOLLOWS = 0.25  # correlation from which draws follow each other
+_SURE = 6.0  # standard errors
+_SHORTEST = 40  # draws that show a period
+_NUMBERS = 400_000  # that are looked at for correlations
+
+
+def mislaid(sample: Sample) -> str:
+    """What is wrong with the layout, and what to do; nothing if it looks right."""
+    return next(_found(sample), "")
+
+
+def _found(sample: Sample) -> Iterator[str]:
+    yield from _equal(sample)
+    ranks = _ranks(sample)
+    yield from _swapped(ranks)
+    yield from _interleaved(ranks)
+
+
+def _equal(sample: Sample) -> Iterator[str]:
+    first, which = distinct(sample.draws)
+    if len(first) == len(sample):
+        return
+    from scipy.sparse import coo_array
+
+    rows = sample.by_chain(which)
+    chains, draws = rows.shape
+    chain = np.repeat(np.arange(chains), draws)
+    has = coo_array((np.ones(len(sample), dtype=np.int32), (which, chain))).tocsr()
+    has.data[:] = 1
+    shared = (has.T @ has).tocoo()
+    size = np.asarray(has.sum(axis=0)).ravel()
+    a, b = shared.coords
+    same = (a < b) & (shared.data >= _EQUAL * np.minimum(size[a], size[b]))
+    if same.any():
+        k = int(np.flatnonzero(same)[0])
+        more = f" ({same.sum()} such pairs)" if same.sum() > 1 else ""
+        yield (
+            f"Chains {a[k]} and {b[k]} are the same draws{more}: they count once, and every error here would be too small. "
+            "Give each chain once; if a sampler has made them, it has used one seed for all chains."
+        )
+    for c in range(chains):
+        again = np.flatnonzero((rows[c, 1:] == rows[c, 0]) & (rows[c, :-1] != rows[c, 0]))[:5] + 1
+        for p in map(int, again):
+            if len(first) > 3 and np.mean(rows[c, p:] == rows[c, :-p]) >= _EQUAL and draws - p >= min(p, draws // 4):
+                where = f"Chain {c} repeats itself" if chains > 1 else "The draws repeat themselves"
+                yield f"{where} from draw {p} on: the same chain was given more than once, one after the other. Give it once."
+                return
+
+
+def without_resampling(sample: Sample) -> Sample:
+    """Draws that were drawn again from a smaller set, as in importance resampling, each once with its number as a weight.
+
+    They come back after others. A rejected proposal repeats the draw just before, and that is a chain as it should be.
+    """
+    first, which = distinct(sample.draws)
+    runs = sample.num_chains + np.count_nonzero(np.diff(sample.by_chain(which), axis=1))
+    if runs <= _COMES_BACK * len(first) or len(first) < _SHORTEST:
+        return sample
+    order = np.sort(first)
+    counts = np.bincount(which, weights=sample.probabilities)[which[order]]
+    return Sample(sample.draws[order], sample.scores[order], np.log(counts), sample.names)
+
+
+def _ranks(sample: Sample) -> np.ndarray:
+    """Ranks of some coordinates (chain, draw, k) among all draws, of mean zero and variance one: none is far from the rest."""
+    n = len(sample)
+    columns = some_columns(sample.draws, max(1, min(40, _NUMBERS // n)))
+    ranks = np.argsort(np.argsort(columns, axis=0, kind="stable"), axis=0, kind="stable")
+    return sample.by_chain((ranks - (n - 1) / 2) * np.sqrt(12) / n)
+
+
+def _swapped(ranks: np.ndarray) -> Iterator[str]:
+    """Neighbouring chains follow each other, and neighbouring draws of a chain do not."""
+    chains, draws, _ = ranks.shape
+    if chains <= draws:
+        return
+    across = np.einsum("cnk,cnk->ck", ranks[:-1], ranks[1:]) / draws
+    within = np.einsum("cnk,cnk->k", ranks[:, :-1], ranks[:, 1:]) / (chains * (draws - 1))
+    mean = across.mean(axis=0)
+    error = across.std(axis=0) / np.sqrt(len(across))
+    if np.any((mean > _FOLLOWS) & (mean > _SURE * error) & (np.abs(within) < mean / 2)):
+        yield (
+            f"The axes look swapped: {chains} chains of {draws} draws were given, and each chain follows the one before as "
+            "draws of one chain do. (chain, draw, d) is expected; (draw, chain, d), as emcee's get_chain() has it, needs "
+            "np.swapaxes(array, 0, 1), of draws, scores and values alike."
+        )
+
+
+def _interleaved(ranks: np.ndarray) -> Iterator[str]:
+    """The first lag at which draws follow each other is not the first lag."""
+    chains, draws, k = ranks.shape
+    if draws < _SHORTEST:
+        return
+    centred = ranks - ranks.mean(axis=1, keepdims=True)
+    size = 2 ** int(np.ceil(np.log2(2 * draws)))
+    power = np.abs(np.fft.rfft(centred, size, axis=1)) ** 2
+    lags = np.fft.irfft(power.mean(axis=0), size, axis=0)[: draws // 4]
+    lags = lags / np.where(lags[0] > 0, lags[0], 1.0)
+    limit = max(_FOLLOWS, _SURE / np.sqrt(chains * draws))
+    for j in range(k):
+        high = np.flatnonzero(lags[1:, j] > limit) + 1
+        if high.size and high[0] > 1 and np.abs(lags[1 : high[0], j]).max() < lags[high[0], j] / 3:
+            walkers = int(high[0])
+            yield (
+                f"Every {walkers}th draw follows the one {walkers} before it, and none follows the one just before: {walkers} "
+                f"walkers lie interleaved in one array. Give them as chains: array.reshape(-1, {walkers}, d).swapaxes(0, 1), "
+                "of draws, scores and values alike."
+            )
+            return

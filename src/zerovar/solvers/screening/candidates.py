@@ -1,0 +1,127 @@
+"""Which products of coordinates correlate with what a fit leaves.
+
+Every term is a term of one degree less times a coordinate: a child of its parent P, whose image is x_k L P + s_k P, but for
+derivatives of P. So the sums of a residual r times all children of some parents are two matrix products, (r ∘ L P) xᵀ +
+(r ∘ P) sᵀ, and no child is made until it is on a short list. All pairs of d coordinates are the children of these themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from ...families.sparse_polynomial import monomial_images, rows_of, with_constant
+
+Product = tuple[int, ...]  # its coordinates, in increasing order
+_SHORT = 16  # candidates of a kind whose images are made
+_STRETCH = 16  # draws of a chain whose sum counts as one, or fewer, for there to be so many stretches
+_STRETCHES = 200
+_ROUNDING = 1e-6  # of a norm in single precision
+
+Residual = Float64[np.ndarray, " n"]
+
+
+class Candidates:
+    """The products of coordinates at some points x, s (n, d), with probabilities (n,)."""
+
+    def __init__(self, x: np.ndarray, s: np.ndarray, probabilities: np.ndarray):
+        self._p = probabilities
+        self._double = with_constant(np.ascontiguousarray(x.T), np.ascontiguousarray(s.T))
+        self._single = self._double[0].astype(np.float32), self._double[1].astype(np.float32)  # to rank by, and no more
+        self._x, self._s = (array[:-1] for array in self._single)
+        self._norms: dict[Product, np.ndarray] = {}
+
+    @property
+    def dim(self) -> int:
+        return len(self._x)
+
+    def images(self, terms: list[Product]) -> Float64[np.ndarray, "m n"]:
+        """Of terms, scaled as in a `Polynomial`."""
+        _, images, scale = monomial_images(*self._double, rows_of(terms, max(map(len, terms))))
+        return scale[:, None] * images
+
+    def significance(self, terms: list[Product], residual: Residual) -> np.ndarray:
+        """How far the sum of residual times image is from zero, for each term, in units of its own standard error: by sums over
+        short stretches of the chain, it knows of tails, of unequal scatter, and of draws that follow each other."""
+        _, images = self._made(terms)
+        images -= (images @ self._p.astype(np.float32))[:, None]
+        images *= self._counted(residual)
+        length = int(np.clip(images.shape[1] // _STRETCHES, 1, _STRETCH))
+        parts = np.add.reduceat(images, np.arange(0, images.shape[1], length), axis=1)
+        return np.abs(parts.sum(axis=1)) / np.sqrt(np.maximum(np.sum(parts**2, axis=1), _ROUNDING))
+
+    def pairs(self, residual: Residual) -> list[Product]:
+        """Those products of two coordinates, squares among them, that correlate most with the residual; O(n d²)."""
+        found = (self._x * self._counted(residual)) @ self._s.T
+        found += found.T
+        np.abs(found, out=found)
+        found /= self._pair_norms
+        return self._shortest(found, [(j,) for j in range(self.dim)])
+
+    def pairs_with(self, some: list[list[int]], residuals: list[Residual]) -> list[list[Product]]:
+        """The same for pairs with one of some coordinates, for several residuals at once."""
+        every, r = np.concatenate(some), self._repeated(some, residuals)
+        found = (self._x[every] * r) @ self._s.T + (self._s[every] * r) @ self._x.T
+        return self._each(np.abs(found) / self._pair_norms[every], [[(j,) for j in own] for own in some])
+
+    def children(self, parents: list[list[Product]], residuals: list[Residual]) -> list[list[Product]]:
+        """Those children of some terms that correlate most with a residual, for several residuals at once."""
+        every = [parent for own in parents for parent in own]
+        (u, v), r = self._made(every), self._repeated(parents, residuals)
+        if new := {parent: k for k, parent in enumerate(every) if parent not in self._norms}:
+            rows = [*new.values()]
+            self._norms |= zip(new, self._norms_of(u[rows], v[rows]), strict=True)
+        u *= r
+        v *= r
+        found = np.abs(v @ self._x.T + u @ self._s.T)
+        return self._each(found / np.stack([self._norms[parent] for parent in every]), parents)
+
+    def _each(self, found: np.ndarray, parents: list[list[Product]]) -> list[list[Product]]:
+        ends = np.cumsum([len(own) for own in parents])
+        return [self._shortest(part, own) for part, own in zip(np.split(found, ends[:-1]), parents, strict=True)]
+
+    def _repeated(self, some: list[Any], residuals: list[Residual]) -> np.ndarray:
+        """Each residual as often as there are entries for it."""
+        return np.repeat([self._counted(residual) for residual in residuals], [len(own) for own in some], axis=0)
+
+    def _shortest(self, found: np.ndarray, parents: list[Product]) -> list[Product]:
+        """The best of all children of these, each once; a pair may be there as a child of both."""
+        most = min(2 * _SHORT, found.size)
+        best = np.argpartition(found.ravel(), found.size - most)[-most:]
+        best = best[np.argsort(-found.ravel()[best], kind="stable")]
+        terms = (tuple(sorted((*parents[k // self.dim], int(k % self.dim)))) for k in best)
+        return list(dict.fromkeys(terms))[:_SHORT]
+
+    def _made(self, terms: list[Product]) -> tuple[np.ndarray, np.ndarray]:
+        """Terms and their images (m, n), in single precision."""
+        return monomial_images(*self._single, rows_of(terms, max(map(len, terms))))[:2]
+
+    def _counted(self, residual: Residual) -> np.ndarray:
+        """Times what each draw counts; to unit size, which no single precision loses."""
+        weighted = self._p * residual
+        return (weighted / np.abs(weighted).max()).astype(np.float32)
+
+    def _norms_of(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """(m, d): root mean squares of all children x_k v + s_k u."""
+        p = self._p.astype(np.float32)
+        x2, s2, xs = self._squares
+        squares = (p * v**2) @ x2.T + (p * u**2) @ s2.T + 2 * (p * u * v) @ xs.T
+        return np.sqrt(np.maximum(squares, _ROUNDING))
+
+    @functools.cached_property
+    def _squares(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._x**2, self._s**2, self._x * self._s
+
+    @functools.cached_property
+    def _pair_norms(self) -> np.ndarray:
+        """(d, d): root mean squares of x_i s_j + x_j s_i, and on the diagonal of 2 (x_i s_i + 1)."""
+        p = self._p.astype(np.float32)
+        x2, s2, xs = self._squares
+        squares = (p * x2) @ s2.T
+        squares += squares.T
+        squares += 2 * (p * xs) @ xs.T
+        np.fill_diagonal(squares, 4 * (xs + 1) ** 2 @ p)
+        return np.sqrt(np.maximum(squares, _ROUNDING))

@@ -1,0 +1,271 @@
+"""Screening: the terms of a fit are those that stand out from chance."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+from scipy import sparse
+
+from ...families import Family, TermFamily
+from ...families.sparse_polynomial import monomial_images, named, rows_of, with_constant
+from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
+from ...points import Points
+from ..algebra.memory import room
+from ..base import Prepared, Solution, Solver, Values, check_integers, only_its_own_ridge
+from ..stats import FitStats
+from ..terms import Term
+from .base_fits import BaseFit, GroupFit, base_fits
+from .candidates import Candidates, Product
+
+_ROWS = 512  # of draws that terms are evaluated at together
+_PARENTS = 16  # of each kind whose children a later round looks at
+_TOGETHER = 32  # integrands that are fitted at once
+_EXPLORING = 2e10  # multiplications that the search among all pairs may take; other integrands then share what it found
+_DRAWS_PER_PRODUCT = 20
+_BYTES = 100.0  # that a fit holds for each coordinate of a draw: features, and copies to rank by
+_EXACT = 1e-20  # the share of an integrand's variance below which nothing is left to explain
+
+
+@dataclasses.dataclass(frozen=True)
+class Screening(Solver):
+    """Choose the terms of a `SparsePolynomial` for each integrand, and fit them.
+
+    The base is all linear terms and squares, or fewer where draws are few, with a ridge: both by generalised cross-validation,
+    unless the objective has a `Ridge`. Then come rounds. Each takes at most `at_a_time` of the products of coordinates whose
+    correlation with what is left is more than the largest that chance would give, and refits. The first round looks at all
+    pairs, O(n d²) an integrand; later ones at pairs with coordinates that came up in the first, and up to the family's degree
+    at products of a coordinate with terms that were taken.
+    """
+
+    rounds: int = 4
+    at_a_time: int = 16
+
+    def __post_init__(self) -> None:
+        check_integers(self, "rounds", "at_a_time")
+
+    def prepare(self, family: Family, objective: Objective, points: Points, seed: int = 0) -> Prepared:
+        if not isinstance(family, TermFamily) or not family.chooses_terms:
+            raise ValueError(f"Screening chooses the terms of a SparsePolynomial; got {family.describe()}. Use solver=Exact()")
+        others = [kind.__name__ for kind in (L1, L2, Magnitude) if objective.total(kind)]
+        if others or isinstance(objective, SpectralVariance) or np.isfinite(objective.intercept_variance):
+            got = ", ".join(others) or type(objective).__name__
+            raise ValueError(
+                "Screening minimises LeastSquares or Variance with a Ridge or no penalty, and a free intercept; got "
+                f"{got}{'' if np.isinf(objective.intercept_variance) else ' with an intercept_variance'}"
+            )
+        needed = _BYTES * points.x.size
+        if needed > room():
+            raise ValueError(
+                f"Screening needs about {needed / 1e9:.0f} GB for {len(points)} draws in d = {points.dim}, more than there is. "
+                "Give fewer draws, or chunked ones, whose terms are chosen on a few"
+            )
+        ridge = objective.strength(Ridge, points.probabilities) if objective.total(Ridge) else None
+        return PreparedScreening(self, family, points, ridge)
+
+    def chosen(self, family: Family, objective: Objective, points: Points, values: Values) -> Family:
+        """The family with the terms of all integrands; the linear ones, if there are none."""
+        prepared = self.prepare(family, objective, points)
+        found = prepared.solve(values).family
+        assert isinstance(family, TermFamily)
+        return family.with_terms(rows_of([(j,) for j in range(points.dim)], family.degree)) if found is None else found
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseTerm(Term):
+    """Terms of which each integrand has its own few: coefficient `coefficients[k]` of term `terms[k]` for integrand
+    `integrands[k]`, of `monomials` (p, degree) as a `SparsePolynomial` has them."""
+
+    monomials: Any
+    terms: Any
+    integrands: Any
+    coefficients: Any
+    num_integrands: int
+
+    def __call__(self, x, s):
+        shape = (self.num_integrands, len(self.monomials))
+        matrix = sparse.csr_matrix((self.coefficients, (self.integrands, self.terms)), shape=shape)
+        out = np.empty((len(x), self.num_integrands))
+        for first in range(0, len(x), _ROWS):
+            rows = slice(first, first + _ROWS)
+            _, images, scale = monomial_images(*with_constant(x[rows].T, s[rows].T), self.monomials)
+            out[rows] = (matrix @ (scale[:, None] * images)).T
+        return out
+
+    def named(self, names):
+        """Those with the largest coefficients first."""
+        found = []
+        for j in range(self.num_integrands):
+            own = np.flatnonzero(self.integrands == j)
+            order = own[np.argsort(-np.abs(self.coefficients[own]), kind="stable")]
+            found.append(tuple(named(self.monomials[self.terms[k]], names) for k in order))
+        return found
+
+
+class PreparedScreening(Prepared):
+    """Features of the base, factorised; norms of all pairs."""
+
+    def __init__(self, solver: Screening, family: TermFamily, points: Points, ridge: float | None):
+        n, d = points.x.shape
+        self._solver, self._family = solver, family
+        self._root = np.sqrt(points.probabilities)
+        self._unit = math.sqrt(float(family.weight))  # of features, as a ridge sees them
+        self._candidates = Candidates(points.x, points.s, points.probabilities)
+        self._sizes = [size for size in (d, 2 * d)[: family.degree] if size < n]
+        rows = np.concatenate([points.s.T, points.x.T * points.s.T + 1.0])[: max(self._sizes, default=0)]
+        self._features, self._means = self._centred(rows)
+        self._bases = base_fits(self._features, self._sizes, ridge)
+        most = n // _DRAWS_PER_PRODUCT
+        self._most = most if family.terms is None else min(family.terms, most)
+        self.stats = FitStats("screened", 0)  # not to be held against the draws: how many terms these allow was weighed
+
+    def solve(self, values: Values, ridge: float | None = None) -> Solution:
+        only_its_own_ridge(ridge)
+        means = self._root**2 @ values
+        f = self._root[:, None] * (values - means)
+        chosen: dict[int, _Chosen] = {}
+        first, *others = self._groups(f.shape[1])
+        found = self._group(f[:, first], None)
+        often = collections.Counter(k for one in found for term in one.taken for k in term)
+        hubs = [k for k, _ in often.most_common(_PARENTS // 2)]
+        chosen |= zip(first.tolist(), found, strict=True)
+        for some in others:
+            chosen |= zip(some.tolist(), self._group(f[:, some], hubs), strict=True)
+        return self._solution([chosen[j] for j in range(f.shape[1])], means)
+
+    def _groups(self, q: int) -> list[np.ndarray]:
+        """Integrands that are fitted together. The first of them are as many as all pairs are affordable for, and far apart,
+        so that they stand for the others."""
+        n, d = len(self._root), self._candidates.dim
+        explorers = int(np.clip(_EXPLORING / (n * d**2), 2, _TOGETHER))
+        first = np.unique(np.linspace(0, q - 1, min(explorers, q)).round().astype(int))
+        rest = np.setdiff1d(np.arange(q), first)
+        return [first, *np.array_split(rest, -(-len(rest) // _TOGETHER))] if len(rest) else [first]
+
+    def _group(self, f: Values, hubs: list[int] | None) -> list[_Chosen]:
+        """Rounds of screening and refitting. Without `hubs` the first looks at all pairs, with them at those with one of these,
+        or with a coordinate that matters most to the integrand's own base."""
+        fit, q = GroupFit(self._bases, self._features, f), f.shape[1]
+        taken: list[list[Product]] = [[] for _ in range(q)]
+        seen = [[] if hubs is None else self._strongest(fit.theta[j], hubs) for j in range(q)]
+        going = list(range(q))
+        for _ in range(self._solver.rounds):
+            left, total = (np.sum(array**2, axis=0) for array in (fit.residual, f))
+            going = [j for j in going if left[j] > _EXACT * total[j] and len(taken[j]) < self._most]
+            residuals = {j: fit.residual[:, j] / self._root for j in going}
+            offered = self._offered(fit, residuals, taken, seen)
+            new = {}
+            for j, (terms, count) in offered.items():
+                seen[j] = seen[j] or _members(terms)
+                new[j] = self._standing_out(terms, residuals[j], count)[: self._most - len(taken[j])]
+            going = [j for j, terms in new.items() if terms]
+            if not going:
+                break
+            fit.take({j: self._centred(self._candidates.images(new[j]))[0] for j in going})
+            for j in going:
+                taken[j] += new[j]
+        return [_Chosen(fit.base[j], fit.theta[j], taken[j], fit.products[j]) for j in range(q)]
+
+    def _strongest(self, theta: np.ndarray, hubs: list[int]) -> list[int]:
+        """These coordinates, and those whose terms in the base vary most."""
+        varying = np.abs(theta) * np.sqrt(np.einsum("ij,ij->i", self._features[: len(theta)], self._features[: len(theta)]))
+        each = varying.reshape(-1, self._candidates.dim).max(axis=0) if len(theta) else np.zeros(0)
+        return list(dict.fromkeys([*hubs, *np.argsort(-each, kind="stable")[: _PARENTS // 2].tolist()]))
+
+    def _offered(
+        self, fit: GroupFit, residuals: dict[int, np.ndarray], taken: list[list[Product]], seen: list[list[int]]
+    ) -> dict[int, tuple[list[Product], int]]:
+        """For each of these integrands terms on the short lists, and of how many they are the best; `seen` are coordinates to
+        look at pairs with, all if there are none."""
+        d, degree = self._candidates.dim, self._family.degree
+        found: dict[int, list[Product]] = {j: [] if fit.base[j].size else [(k,) for k in range(d)] for j in residuals}
+        counts = {j: len(terms) for j, terms in found.items()}
+        if degree >= 2:
+            some = {j: list(dict.fromkeys([*_members(taken[j]), *seen[j]]))[:_PARENTS] for j in residuals if seen[j]}
+            for j in residuals.keys() - some.keys():
+                found[j] += self._candidates.pairs(residuals[j])
+            if some:
+                short = self._candidates.pairs_with([*some.values()], [residuals[j] for j in some])
+                for j, terms in zip(some, short, strict=True):
+                    found[j] += terms
+            counts = {j: count + d * (d + 1) // 2 for j, count in counts.items()}
+        parents = {j: _parents(taken[j], degree) for j in residuals if _parents(taken[j], degree)}
+        if parents:
+            short = self._candidates.children([*parents.values()], [residuals[j] for j in parents])
+            for j, terms in zip(parents, short, strict=True):
+                found[j] += terms
+                counts[j] += len(parents[j]) * d
+        for j, terms in found.items():
+            found[j] = [
+                term for term in dict.fromkeys(terms) if term not in taken[j] and not self._in_base(term, fit.base[j].size)
+            ]
+        return {j: (terms, counts[j]) for j, terms in found.items()}
+
+    def _in_base(self, term: Product, size: int) -> bool:
+        """Whether a base of this size has it: linear terms are the first, squares the next."""
+        return len(set(term)) == 1 and len(term) <= 2 and len(term) * self._candidates.dim <= size
+
+    def _standing_out(self, offered: list[Product], residual: np.ndarray, count: int) -> list[Product]:
+        """Those whose correlation with the residual is more than the largest of `count` that chance would give."""
+        if not offered:
+            return []
+        sizes = self._candidates.significance(offered, residual)
+        order = np.argsort(-sizes, kind="stable")[: self._solver.at_a_time]
+        return [offered[k] for k in order if sizes[k] > math.sqrt(2 * math.log(max(count, 2)))]
+
+    def _centred(self, images: Float64[np.ndarray, "m n"]) -> tuple[Float64[np.ndarray, "m n"], Float64[np.ndarray, " m"]]:
+        """Features, centred and weighted, and their means."""
+        images *= self._unit
+        means = images @ self._root**2
+        return (images - means[:, None]) * self._root, means
+
+    def _solution(self, chosen: list[_Chosen], means: np.ndarray) -> Solution:
+        d, counts = self._candidates.dim, [len(one.theta) + len(one.taken) for one in chosen]
+        self.stats |= {
+            "unknowns": max(counts, default=0),
+            "terms": counts,
+            "products": [len(one.taken) for one in chosen],
+            "ridge": [one.base.ridge for one in chosen],
+        }
+        numbers: dict[Product, int] = {}
+        terms = []
+        for one in chosen:
+            own = [(k,) if k < d else (k - d, k - d) for k in range(len(one.theta))] + one.taken
+            terms.append([numbers.setdefault(term, len(numbers)) for term in own])
+        if not numbers:
+            return Solution(means, ())
+        monomials = rows_of(list(numbers), self._family.degree)
+        coefficients = self._unit * np.concatenate([part for one in chosen for part in (one.theta, one.products)])
+        integrands = np.repeat(np.arange(len(chosen)), counts)
+        term = SparseTerm(monomials, np.concatenate(terms).astype(int), integrands, coefficients, len(chosen))
+        offsets = np.array([self._mean_of(one) for one in chosen])
+        return Solution(means - offsets, (term,), self._family.with_terms(monomials))
+
+    def _mean_of(self, one: _Chosen) -> float:
+        """Of g over the draws."""
+        products = one.products @ self._centred(self._candidates.images(one.taken))[1] if one.taken else 0.0
+        return float(self._means[: len(one.theta)] @ one.theta + products)
+
+
+class _Chosen(NamedTuple):
+    """The terms and coefficients of one integrand: of its base, and of the products that it took."""
+
+    base: BaseFit
+    theta: np.ndarray
+    taken: list[Product]
+    products: np.ndarray
+
+
+def _parents(taken: list[Product], degree: int) -> list[Product]:
+    """Terms whose children are looked at: those taken, and squares of their coordinates."""
+    found = [term for term in taken if 2 <= len(term) < degree] + [(k, k) for k in _members(taken) if degree >= 3]
+    return list(dict.fromkeys(found))[:_PARENTS]
+
+
+def _members(terms: list[Product]) -> list[int]:
+    """The coordinates of terms, in the order in which they come up."""
+    return list(dict.fromkeys(k for term in terms for k in term))
