@@ -30,7 +30,7 @@ ORDER = {
     "output": "formatting record plots report estimates frames",
     "chunked": "arrays rows sums windows estimate",
     "adapters": "base chunks log_density arviz blackjax hierarchies numpyro pymc models stan recognition files",
-    "integration": "target modes proposals importance evidence means",
+    "integration": "target modes proposals importance evidence second_answer means",
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 NAMES = [str(path.relative_to(SOURCE)) for path in FILES]

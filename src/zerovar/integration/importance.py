@@ -195,9 +195,11 @@ class _Cloud:
         Components about points of large weight make these smaller, and tails with them: the large rounds have none.
         """
         proposal = proposal.defended()
-        return (
-            proposal.with_frontier(self.z, self.log_density - self.log_proposal()) if exploring and self.mixtures else proposal
-        )
+        if not self.mixtures:
+            return proposal
+        log_weights = self.log_density - self.log_proposal()
+        proposal = proposal.with_tails(self.z, log_weights, self.frame.root)
+        return proposal.with_frontier(self.z, log_weights) if exploring else proposal
 
     def log_proposal(self) -> np.ndarray:
         """Of the mixture of all proposals, each by how many points it gave, in z."""

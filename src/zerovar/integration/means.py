@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from ..adapters.models import FlatDensity, flat_density
-from ..answers import Answer, ErrorBound, answer_of, default_split, plain_answer
+from ..answers import Answer, answer_of, default_split, plain_answer
 from ..choice import Automatic, Selection, choose
-from ..choice.defaults import polynomial
 from ..conclusion import Evidence, concluded, settings
 from ..diagnostics import Cautions
 from ..errors import NumericalError, SampleWarning
@@ -25,11 +24,11 @@ from ..fitting import Method, check_call
 from ..integrands import as_values
 from ..output import Estimate, Integration, Traces
 from ..sample import Sample, as_float
-from ..splits import cross_fit
 from ..task import Task
 from .evidence import log_evidence
 from .importance import Round, WeightedPoints, first_proposal, importance_sample, proposal_of, weights_of
 from .modes import Mode, found_modes
+from .second_answer import held
 from .target import Target
 
 _FEWEST = 200  # gradients
@@ -42,9 +41,6 @@ _LEAST_SHARE = 0.5
 _NEGLIGIBLE = 1e-12  # of an average weight: such points change no sum, and have scores like no others
 _JUMP = 1e-5  # of the weight next to points without density, from which Stein's identity is in doubt
 _SEEN_ONCE = 0.1  # share of the starts that found a mode no other did, from which more modes are likely
-_CROSS_FITTED = "distance from the weighted mean of left-out residuals, which is right for any control variate"
-_POLYNOMIAL = "distance from a cross-fitted polynomial, which is more than both errors explain"
-_APART = 3.0  # joint errors
 _ADVICE = "Sample it, by NUTS for instance, and call zv.estimate"
 
 
@@ -103,8 +99,11 @@ def integrate(
     sample = Sample(points.x[kept], points.scores[kept], points.log_weights[kept], flat.names)
     array, found, events = as_values(*_integrands(flat, values, names, sample))
     task = Task.of(sample, array, True, seed)
-    answer, selection = _answered(task, found, family, _jumps(points, cautions), progress)
-    answer = dataclasses.replace(answer, bounds=(*answer.bounds, *_held(task, answer)))
+    if _jumps(points, cautions):
+        answer, selection = plain_answer(task), None
+    else:
+        answer, selection = _answered(task, found, family, progress)
+        answer = held(task, answer, found, cautions)
     at = array if answer.rows is None else array[answer.rows]
     result = concluded(
         Evidence.of(task, found, events),
@@ -236,24 +235,9 @@ def _jumps(points: WeightedPoints, cautions: Cautions) -> bool:
     return True
 
 
-def _held(task: Task, answer: Answer) -> tuple[ErrorBound, ...]:
-    """What the weighted means of left-out residuals say of the answer: its own, and those of a cross-fitted polynomial.
-
-    Rich control variates are nearly exact where the points are, and all of their error is where the weights are least known. A
-    polynomial errs everywhere, and sees more of it: on a posterior with an exponential tail it is half as far off.
-    """
-    own = np.abs(answer.in_a_mean.mean(axis=(0, 1)))
-    other = answer_of(task, Method(polynomial(len(task), task.sample.dim)), cross_fit())
-    away = np.abs(other.value - answer.value)
-    joint = np.hypot(other.std_error(task.scale)[0], answer.std_error(task.scale)[0])
-    return ErrorBound(own, _CROSS_FITTED), ErrorBound(np.where(away > _APART * joint, away, 0.0), _POLYNOMIAL)
-
-
 def _answered(
-    task: Task, names: tuple[str, ...], family: Family | Automatic | None, jumps: bool, progress: bool
+    task: Task, names: tuple[str, ...], family: Family | Automatic | None, progress: bool
 ) -> tuple[Answer, Selection | None]:
-    if jumps:
-        return plain_answer(task), None
     if isinstance(family, Family):
         method = Method(family)
         return answer_of(task, method, default_split(task, method)), None

@@ -18,7 +18,8 @@ _WIDE, _WIDER, _HEAVY = 0.05, 2.0, 3.0  # share, scale and freedom of the compon
 _LONG, _LONGER, _LESS_HEAVY = 0.15, 8.0, 5.0  # the same of those that are long in one coordinate each, all together
 _FRONTIER, _OUTPOSTS = 0.1, 4  # share and number of components about the points of largest weight
 _AROUND, _ROUNDER = 0.02, 0.05  # share of the points that shape one, and what its variances have at least, of the mixture's
-_MOST_LONG = 30  # dimensions up to which there are long components, and those at the frontier
+_MOST_LONG = 30  # dimensions up to which there are long components, and those at the frontier and in tails
+_TAILS, _TAIL, _FEWEST = 0.15, 0.02, 20  # share of components in tails; the mass that is one, and the points at least
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -110,6 +111,37 @@ class TMixture:
             np.concatenate([self.means, means]),
             np.concatenate([self.roots, roots]),
             np.append(self.freedom, np.full(count, _LESS_HEAVY)),
+        )
+
+    def with_tails(
+        self, x: Float64[np.ndarray, "n d"], log_weights: Float64[np.ndarray, " n"], along: Float64[np.ndarray, "k d"]
+    ) -> TMixture:
+        """With a component for either tail of each linear function in `along`, like the points there; the longer the tail,
+        the larger its share. An exponential tail has mass where the others lead no point, and goes elsewhere than they do."""
+        if self.dim > _MOST_LONG:
+            return self
+        probabilities = np.exp(log_weights - log_sum(log_weights[:, None])[0])
+        covariance, least = self.covariance, max(_FEWEST, 2 * self.dim)
+        means, roots, excess = [], [], []
+        for line in along:
+            u = x @ line / np.sqrt(line @ covariance @ line)
+            for side in (1.0, -1.0):
+                order = np.argsort(-side * u)
+                far = order[: max(least, int(np.searchsorted(np.cumsum(probabilities[order]), _TAIL)))]
+                share = probabilities[far] + probabilities[far].sum() / len(far) / 10
+                share /= share.sum()
+                mean = share @ x[far]
+                away = x[far] - mean
+                local = away.T @ (share[:, None] * away) + _ROUNDER * covariance
+                means.append(mean)
+                roots.append(np.linalg.cholesky(local))
+                excess.append(np.abs(share @ u[far] - u[far[-1]]))
+        shares = np.square(excess) / np.sum(np.square(excess))
+        return TMixture(
+            np.append((1 - _TAILS) * self.shares, _TAILS * shares),
+            np.concatenate([self.means, means]),
+            np.concatenate([self.roots, roots]),
+            np.append(self.freedom, np.full(len(means), _LESS_HEAVY)),
         )
 
     def _pull(self, distance: Float64[np.ndarray, "k n"]) -> Float64[np.ndarray, "k n"]:
