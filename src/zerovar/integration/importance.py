@@ -194,11 +194,11 @@ class _Cloud:
 
         Components about points of large weight make these smaller, and tails with them: the large rounds have none.
         """
-        proposal = proposal.defended()
+        bulk, proposal = proposal.covariance, proposal.defended()
         if not self.mixtures:
             return proposal
         log_weights = self.log_density - self.log_proposal()
-        proposal = proposal.with_tails(self.z, log_weights, self.frame.root)
+        proposal = proposal.with_tails(self.z, log_weights, self.frame.root, bulk)
         return proposal.with_frontier(self.z, log_weights) if exploring else proposal
 
     def log_proposal(self) -> np.ndarray:

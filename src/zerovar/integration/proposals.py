@@ -20,6 +20,7 @@ _FRONTIER, _OUTPOSTS = 0.1, 4  # share and number of components about the points
 _AROUND, _ROUNDER = 0.02, 0.05  # share of the points that shape one, and what its variances have at least, of the mixture's
 _MOST_LONG = 30  # dimensions up to which there are long components, and those at the frontier and in tails
 _TAILS, _TAIL, _FEWEST = 0.15, 0.02, 20  # share of components in tails; the mass that is one, and the points at least
+_FURTHER = 2.8  # deviations to the mean of such a tail from which it is long; a normal's is at 2.4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,31 +115,39 @@ class TMixture:
         )
 
     def with_tails(
-        self, x: Float64[np.ndarray, "n d"], log_weights: Float64[np.ndarray, " n"], along: Float64[np.ndarray, "k d"]
+        self,
+        x: Float64[np.ndarray, "n d"],
+        log_weights: Float64[np.ndarray, " n"],
+        along: Float64[np.ndarray, "k d"],
+        covariance: Float64[np.ndarray, "d d"],
     ) -> TMixture:
-        """With a component for either tail of each linear function in `along`, like the points there; the longer the tail,
-        the larger its share. An exponential tail has mass where the others lead no point, and goes elsewhere than they do."""
+        """With components in the long tails of the linear functions in `along`, like the points there; the longer the tail, the
+        larger its share. `covariance` is that of the bulk. An exponential tail has mass far out, and seldom in the direction in
+        which the bulk is long."""
         if self.dim > _MOST_LONG:
             return self
         probabilities = np.exp(log_weights - log_sum(log_weights[:, None])[0])
-        covariance, least = self.covariance, max(_FEWEST, 2 * self.dim)
+        centre, least = probabilities @ x, max(_FEWEST, 2 * self.dim)
         means, roots, excess = [], [], []
         for line in along:
-            u = x @ line / np.sqrt(line @ covariance @ line)
+            u = (x - centre) @ line / np.sqrt(line @ covariance @ line)
             for side in (1.0, -1.0):
                 order = np.argsort(-side * u)
                 far = order[: max(least, int(np.searchsorted(np.cumsum(probabilities[order]), _TAIL)))]
-                share = probabilities[far] + probabilities[far].sum() / len(far) / 10
+                share = probabilities[far] + probabilities[far].mean() / 10
                 share /= share.sum()
+                if side * share @ u[far] < _FURTHER:
+                    continue
                 mean = share @ x[far]
                 away = x[far] - mean
-                local = away.T @ (share[:, None] * away) + _ROUNDER * covariance
                 means.append(mean)
-                roots.append(np.linalg.cholesky(local))
+                roots.append(np.linalg.cholesky(_WIDER * (away.T @ (share[:, None] * away)) + _ROUNDER * covariance))
                 excess.append(np.abs(share @ u[far] - u[far[-1]]))
-        shares = np.square(excess) / np.sum(np.square(excess))
+        if not means:
+            return self
+        total = min(_TAILS, len(means) * _TAILS / 3)
         return TMixture(
-            np.append((1 - _TAILS) * self.shares, _TAILS * shares),
+            np.append((1 - total) * self.shares, total * np.square(excess) / np.sum(np.square(excess))),
             np.concatenate([self.means, means]),
             np.concatenate([self.roots, roots]),
             np.append(self.freedom, np.full(len(means), _LESS_HEAVY)),
