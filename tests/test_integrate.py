@@ -1,5 +1,6 @@
 """Means without a chain: modes, proposals, weights, evidence, and refusals where importance sampling does not reach."""
 
+import dataclasses
 import json
 
 import jax.numpy as jnp
@@ -9,11 +10,16 @@ from scipy.stats import multivariate_t
 
 import zerovar as zv
 from zerovar import cli
+from zerovar.answers import plain_answer
+from zerovar.diagnostics import Cautions
 from zerovar.integration.evidence import log_evidence
-from zerovar.integration.importance import Frame, importance_sample
+from zerovar.integration.importance import Frame, first_proposal, importance_sample
 from zerovar.integration.modes import found_modes
 from zerovar.integration.proposals import TMixture
+from zerovar.integration.second_answer import held
 from zerovar.integration.target import Target
+from zerovar.sample import Sample
+from zerovar.task import Task
 
 QUADRATIC = zv.Polynomial(2)
 
@@ -256,3 +262,71 @@ def test_the_record_is_saved_printed_and_written_by_the_command_line(tmp_path, m
     loaded = zv.load(tmp_path / "answer.npz")
     assert loaded.integration.describe() == answer.integration.describe()
     assert str(loaded) == str(answer)
+
+
+def gumbel(x):
+    """Of log of an exponential variable, in each coordinate: its left tail is exponential, its mean −0.5772."""
+    return jnp.sum(x - jnp.exp(x))
+
+
+def test_exponential_tails_are_named_and_errors_cover():
+    off = []
+    for seed in range(3):
+        with pytest.warns(zv.SampleWarning, match="exponential tail along x0, x1"):
+            answer = zv.integrate(gumbel, 2, gradients=600, family=zv.Polynomial(3), seed=seed)
+        off.append((answer.value + np.euler_gamma) / answer.std_error)
+        assert np.all(answer.std_error < 0.3 * answer.plain_std_error)
+    assert np.sqrt(np.mean(np.square(off))) < 1.9  # 6 numbers: one in a thousand is above, if errors are right
+    assert not zv.integrate(normal([1.0, 2.0]), 2, gradients=600, family=zv.Polynomial(3)).warnings
+
+
+def test_a_wrong_answer_gives_way_to_the_second_one():
+    rng = np.random.default_rng(0)
+    sample = Sample(draws := rng.normal(size=(1000, 2)), -draws, np.zeros(1000))
+    task = Task.of(sample, np.exp(draws[:, :1]))
+    right = plain_answer(task)
+    cautions = Cautions()
+    np.testing.assert_array_equal(held(task, right, ("f",), cautions).value, right.value)
+    assert not cautions.texts
+    wrong = dataclasses.replace(right, value=right.value + 0.5)
+    with pytest.warns(zv.SampleWarning, match="That mean is reported"):
+        found = held(task, wrong, ("f",), cautions)
+    error = found.std_error(task.scale)[0]
+    assert np.abs(found.value - np.exp(0.5)) < 4 * error < 0.2
+
+
+def test_long_tails_get_components_of_their_own_and_short_ones_none():
+    rng = np.random.default_rng(0)
+    one = TMixture(np.ones(1), np.zeros((1, 2)), np.eye(2)[None], np.array([30.0]))
+    draws = rng.normal(size=(3000, 2))
+    assert one.with_tails(draws, np.zeros(3000), np.eye(2), np.eye(2)) is one
+    draws[:, 0] = np.log(rng.exponential(size=3000)) / 1.28 + 0.45
+    more = one.with_tails(draws, np.zeros(3000), np.eye(2), np.eye(2))
+    assert more.shares.sum() == pytest.approx(1)
+    assert len(more.shares) == 2
+    assert more.means[1, 0] < -3.2
+    assert abs(more.means[1, 1]) < 1
+
+
+def test_what_is_done_is_told_and_an_interruption_leaves_nothing_behind(monkeypatch):
+    target, said = target_of(normal([1.0, 3.0]), 2, 500), []
+    modes = found_modes(target, np.ones((1, 2)), np.random.default_rng(0), said.append, True)
+    importance_sample(target, *first_proposal(modes), np.random.default_rng(0), True, said.append)
+    assert said[0].startswith("modes: start 1 of")
+    assert said[-1] == "points: round 12 of 12"
+    before = zv.integrate(normal([1.0, 3.0]), 2, gradients=300, family=QUADRATIC)
+    calls, at = [], Target.at
+
+    def interrupted(self, x):
+        calls.append(len(x))
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return at(self, x)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Target, "at", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            zv.integrate(normal([1.0, 3.0]), 2, gradients=300, family=QUADRATIC)
+    after = zv.integrate(normal([1.0, 3.0]), 2, gradients=300, family=QUADRATIC)
+    np.testing.assert_array_equal(after.value, before.value)
+    np.testing.assert_array_equal(after.std_error, before.std_error)

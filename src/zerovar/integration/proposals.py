@@ -19,8 +19,8 @@ _LONG, _LONGER, _LESS_HEAVY = 0.15, 8.0, 5.0  # the same of those that are long 
 _FRONTIER, _OUTPOSTS = 0.1, 4  # share and number of components about the points of largest weight
 _AROUND, _ROUNDER = 0.02, 0.05  # share of the points that shape one, and what its variances have at least, of the mixture's
 _MOST_LONG = 30  # dimensions up to which there are long components, and those at the frontier and in tails
-_TAILS, _TAIL, _FEWEST = 0.15, 0.02, 20  # share of components in tails; the mass that is one, and the points at least
-_FURTHER = 2.8  # deviations to the mean of such a tail from which it is long; a normal's is at 2.4
+_TAILS, _TAIL, _FEWEST = 0.1, 0.02, 20  # share of components in tails; the mass that is one, and the points at least
+_FURTHER = 3.2  # deviations to the mean of such a tail from which it is long; a normal's is at 2.4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -141,11 +141,11 @@ class TMixture:
                 mean = share @ x[far]
                 away = x[far] - mean
                 means.append(mean)
-                roots.append(np.linalg.cholesky(_WIDER * (away.T @ (share[:, None] * away)) + _ROUNDER * covariance))
+                roots.append(np.linalg.cholesky(away.T @ (share[:, None] * away) + _ROUNDER * covariance))
                 excess.append(np.abs(share @ u[far] - u[far[-1]]))
         if not means:
             return self
-        total = min(_TAILS, len(means) * _TAILS / 3)
+        total = min(_TAILS, len(means) * _TAILS / 2)
         return TMixture(
             np.append((1 - total) * self.shares, total * np.square(excess) / np.sum(np.square(excess))),
             np.concatenate([self.means, means]),

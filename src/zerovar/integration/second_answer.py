@@ -17,11 +17,11 @@ from ..diagnostics import Cautions
 from ..fitting import Method
 from ..sample import Sample
 from ..splits import cross_fit
-from ..std_errors import batch_sums, relative_uncertainty
+from ..std_errors import batch_sums, relative_uncertainty, standard_error
 from ..task import Task
 
-_WRONG = 3.0  # errors of the second answer, from which it is the one to report
-_SUSPECT = 2.0  # the same, from which the error covers the distance where a tail is long
+_WRONG = 3.0  # joint errors between the two answers, from which the second is the one to report
+_SUSPECT = 2.0  # errors of the second, from which the error covers the distance where a tail is long
 # What is left of the second answer's error at least, where a tail is long. Errors of the first were up to three times too small
 # on the posteriors with exponential tails (dogs_log, garch11), and a fifth of this in most of their answers.
 _LEAST = 0.1
@@ -45,7 +45,8 @@ def held(task: Task, answer: Answer, names: tuple[str, ...], cautions: Cautions)
     """The answer, with an error that covers what the second one says of it; or the second one, where the first is wrong."""
     second = _second(task)
     away = np.abs(second.answer.value - answer.value)
-    wrong = away > _WRONG * second.error
+    # by scatter alone: other bounds of its error may be there just because it is wrong
+    wrong = away > _WRONG * np.hypot(second.error, standard_error(answer.influences, task.scale))
     long = long_tails(task.sample)
     bounds = [ErrorBound(np.abs(answer.in_a_mean.mean(axis=(0, 1))), _OWN)]
     if long.any():
