@@ -21,9 +21,9 @@ import numpy as np
 from .integrate import Problem, problem
 
 RESULTS = Path(__file__).parent / "gradients.csv"
-BUDGETS = (500, 1000, 2000, 5000, 10_000, 20_000)
-LENGTHS = (60, 200, 700, 2400)  # draws of one chain of NUTS, after as many of warm-up
-MODELS = ("logmesquite", "gp_regr", "eight_schools_noncentered")
+BUDGETS = (500, 1000, 2000, 5000, 20_000)
+LENGTHS = (60, 400, 2400)  # draws of one chain of NUTS, after as many of warm-up
+MODELS = ("gp_regr", "logmesquite")
 METHODS = ("importance sampling", "NUTS", "NUTS + estimate", "integrate")
 
 

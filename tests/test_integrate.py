@@ -300,7 +300,7 @@ def test_long_tails_get_components_of_their_own_and_short_ones_none():
     one = TMixture(np.ones(1), np.zeros((1, 2)), np.eye(2)[None], np.array([30.0]))
     draws = rng.normal(size=(3000, 2))
     assert one.with_tails(draws, np.zeros(3000), np.eye(2), np.eye(2)) is one
-    draws[:, 0] = np.log(rng.exponential(size=3000)) / 1.28 + 0.45
+    draws[:, 0] = 1.2 * np.log(rng.exponential(size=3000)) + 0.7
     more = one.with_tails(draws, np.zeros(3000), np.eye(2), np.eye(2))
     assert more.shares.sum() == pytest.approx(1)
     assert len(more.shares) == 2
