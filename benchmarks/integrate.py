@@ -23,6 +23,8 @@ import numpy as np
 
 from .harness import print_table
 
+_DRAWS = 4000  # independent ones that errors are compared with: what four chains of 1000 would be worth at best
+
 
 class Problem(NamedTuple):
     """A log density of d numbers, integrands of one draw, their means with errors, deviations, and log Z where it is known."""
@@ -231,6 +233,7 @@ HEAD = (
     "plain",
     "error",
     "reported",
+    "of 4000 draws'",
     "rms z",
     "± 1.96 covers",
     "log Z: rms z",
@@ -243,7 +246,7 @@ def row(name: str, some: Sequence[Outcome]) -> list[str]:
     good = [one for one in some if not one.refused]
     shares = [str(len(some)), str(len(some) - len(good)), str(sum(one.warned for one in good))]
     if not good:
-        return [name, *shares, *7 * [""], f"{np.mean([one.seconds for one in some]):.0f}"]
+        return [name, *shares, *8 * [""], f"{np.mean([one.seconds for one in some]):.0f}"]
     off, error, truth, plain = (
         np.array([getattr(one, key) for one in good]) for key in ("off", "error", "truth_error", "plain_off")
     )
@@ -255,6 +258,7 @@ def row(name: str, some: Sequence[Outcome]) -> list[str]:
         *shares,
         f"{np.mean([one.effective for one in good]):.2f}",
         *sizes,
+        f"{np.median(np.sqrt(np.mean(off**2, axis=0))) * np.sqrt(_DRAWS):.1e}",
         f"{np.sqrt(np.mean(z**2)):.2f}",
         f"{np.mean(np.abs(z) < 1.96):.0%}",
         "" if np.isnan(evidence) else f"{evidence:.2f}",

@@ -204,11 +204,12 @@ def test_modes_of_flat_and_skewed_densities_have_usable_widths():
     assert np.all((widths > 0.2) & (widths < 2))  # though the curvature at the top is zero
 
 
-def test_numpyro_and_pymc_models(capsys):
+MEASURED = np.array([4.9, 1.2, 3.8, 0.4, 5.1, 2.7, 6.3, 2.2, 3.1, 4.4])
+
+
+def numpyro_model():
     numpyro = pytest.importorskip("numpyro")
     import numpyro.distributions as dist
-
-    y = np.array([4.9, 1.2, 3.8, 0.4, 5.1, 2.7, 6.3, 2.2, 3.1, 4.4])
 
     def model(y):
         mu = numpyro.sample("mu", dist.Normal(0, 10))
@@ -216,11 +217,26 @@ def test_numpyro_and_pymc_models(capsys):
         numpyro.deterministic("ratio", mu / sigma)
         numpyro.sample("y", dist.Normal(mu, sigma), obs=y)
 
-    answer = zv.integrate(model, args=(y,), gradients=700, family=zv.Polynomial(3))
+    return model, {"args": (MEASURED,)}
+
+
+def pymc_model():
+    pm = pytest.importorskip("pymc")
+    with pm.Model() as model:
+        mu, sigma = pm.Normal("mu", 0, 10), pm.HalfNormal("sigma", 10)
+        pm.Deterministic("ratio", mu / sigma)
+        pm.Normal("y", mu, sigma, observed=MEASURED)
+    return model, {}
+
+
+@pytest.mark.parametrize("make", [numpyro_model, pytest.param(pymc_model, marks=pytest.mark.whole)])
+def test_models_with_their_data(make):
+    model, data = make()
+    answer = zv.integrate(model, **data, gradients=700, family=zv.Polynomial(3))
     assert set(answer.names) == {"mu", "sigma", "ratio"}
     mu, sigma = (a.ravel() for a in np.meshgrid(np.linspace(-3, 10, 801), np.geomspace(0.5, 40, 801)))
     log_density = -0.5 * (mu / 10) ** 2 - 0.5 * (sigma / 10) ** 2 + np.log(sigma)  # on the grid of log sigma
-    log_density += sum(-0.5 * ((each - mu) / sigma) ** 2 - np.log(sigma) for each in y)
+    log_density += sum(-0.5 * ((each - mu) / sigma) ** 2 - np.log(sigma) for each in MEASURED)
     density = np.exp(log_density - log_density.max())
     truth = {name: density @ each / density.sum() for name, each in (("mu", mu), ("sigma", sigma), ("ratio", mu / sigma))}
     found = dict(zip(answer.names, answer.value, strict=True))
