@@ -14,8 +14,9 @@ from jaxtyping import Bool, Float64
 from ..answers import Answer, ErrorBound, answer_of
 from ..choice.defaults import polynomials
 from ..diagnostics import Cautions
+from ..errors import listed
 from ..fitting import Method
-from ..sample import Sample
+from ..sample import Sample, coordinate
 from ..splits import cross_fit
 from ..std_errors import batch_sums, relative_uncertainty, standard_error
 from ..task import Task
@@ -52,21 +53,21 @@ def held(task: Task, answer: Answer, names: tuple[str, ...], cautions: Cautions)
     if long.any():
         bounds.append(ErrorBound(_LEAST * second.error, _LONG_TAIL))
         bounds.append(ErrorBound(np.where(away > _SUSPECT * second.error, away, 0.0), _DISTANT))
-        said = [task.sample.names[j] if task.sample.names else f"coordinate {j}" for j in np.flatnonzero(long)]
+        said = listed([coordinate(task.sample.names, j) for j in np.flatnonzero(long)])
         cautions.of_sample(
-            f"The density has an exponential tail along {', '.join(said)}: its scores do not grow there. Control variates do "
+            f"The density has an exponential tail along {said}: its scores do not grow there. Control variates do "
             "not reach so far, and errors are as small as a cross-fitted polynomial's weighted residuals allow. Coordinates "
             "in which the tail is shorter, or more gradients, give smaller ones."
         )
-    held = dataclasses.replace(answer, bounds=(*answer.bounds, *bounds))
+    covered = dataclasses.replace(answer, bounds=(*answer.bounds, *bounds))
     if not wrong.any():
-        return held
+        return covered
     cautions.of_sample(
         "For {names} the chosen control variate is more than three errors away from the weighted mean of a cross-fitted "
         "polynomial's residuals, which is right whatever the tails. That mean is reported, with its own error.",
         [name for name, so in zip(names, wrong, strict=True) if so],
     )
-    return _replaced(held, second, wrong)
+    return _replaced(covered, second, wrong)
 
 
 def _second(task: Task) -> _Second:
