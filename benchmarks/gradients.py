@@ -112,8 +112,8 @@ def picture(path: Path) -> None:
         axis.set(title=model, xlabel="gradients")
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("error in posterior deviations")
-    axes[0][-1].legend(fontsize=8, loc="best")
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.legend(*axes[0][0].get_legend_handles_labels(), fontsize=8, loc="lower center", ncols=len(METHODS), frameon=False)
     figure.savefig(path, dpi=120, metadata={"Software": None})
 
 
