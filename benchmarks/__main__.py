@@ -11,7 +11,21 @@ from typing import Any
 import zerovar as zv
 from zerovar.choice import Policy
 
-from . import adapters, automatic, calibration, checks, device, dimensions, exact, growth, peers, scale, sgd, stream
+from . import (
+    adapters,
+    automatic,
+    calibration,
+    checks,
+    device,
+    dimensions,
+    exact,
+    growth,
+    integrate,
+    peers,
+    scale,
+    sgd,
+    stream,
+)
 from .harness import Row, print_table, show, show_slopes, write
 
 
@@ -73,6 +87,13 @@ def run_calibration(quick: bool, data: Path | None, out: Path) -> dict[str, Any]
         f"{n} draws": calibration.run(out / "calibration", n, count, n // 500 or 1, data)
         for n, count in ((400, 100), (2000, 40))
     }
+
+
+def run_integrate(quick: bool, data: Path | None, processes: int | None) -> dict[str, Any]:
+    """From log densities to their means, without a chain."""
+    if quick:
+        return {"integrate": integrate.run(seeds=1, gradients=600, processes=1, only=("normal, d = 1", "hole"), simple=True)}
+    return {"integrate": integrate.run(data, processes=processes)}
 
 
 def run_checks(quick: bool, data: Path | None) -> dict[str, Any]:
@@ -316,6 +337,7 @@ def main() -> None:
             "sgd",
             "automatic",
             "calibration",
+            "integrate",
             "checks",
             "dimensions",
             "adapters",
@@ -333,6 +355,7 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, help="folder with posteriors/ (*.npz, truth.json), sonar.csv, madelon_train.csv.gz"
     )
+    parser.add_argument("--processes", type=int, help="that share the calls of `integrate` (default: one a core)")
     parser.add_argument(
         "--vary", action="append", default=[], metavar="NAME=VALUE", help="a number of the automatic choice, such as pilot=2000"
     )
@@ -347,6 +370,7 @@ def main() -> None:
 
     runs = {"exact": run_exact, "sgd": run_sgd, "automatic": run_choice, "adapters": run_adapters, "scale": run_scale}
     runs |= {"calibration": lambda quick: run_calibration(quick, options.data, options.out)}
+    runs |= {"integrate": lambda quick: run_integrate(quick, options.data, options.processes)}
     runs |= {"checks": lambda quick: run_checks(quick, options.data)}
     runs |= {"dimensions": run_dimensions}
     runs |= {"peers": lambda quick: run_peers(quick, options.out), "stream": run_stream, "device": run_device}

@@ -32,6 +32,7 @@ SURFACE = {
         "chunked.estimate",
         "choice.automatic",
         "diagnostics.checks",
+        "integration.means",
         "io",
         "output",
         "tuning.tuned",

@@ -16,8 +16,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 ORDER = {
     "": """environment errors io hyper points sample integrands coordinates operators kernels families objectives solvers
         fitting splits std_errors tails precision task answers tuning diagnostics choice output conclusion chunked adapters
-        estimation summaries cli __main__""",
-    "io": "atomic archive",
+        estimation integration summaries cli __main__""",
+    "io": "atomic archive programs",
     "families": "base polynomial kernel network anisotropic ridge_functions sparse_polynomial",
     "solvers": "algebra terms stats base exact iterative training screening default",
     "solvers/algebra": "memory threads dense tiles factors",
@@ -30,7 +30,8 @@ ORDER = {
     "choice": "policy defaults candidates race selection stacking automatic",
     "output": "formatting record plots report estimates frames",
     "chunked": "arrays rows sums windows estimate",
-    "adapters": "base chunks log_density arviz blackjax hierarchies numpyro pymc stan recognition files",
+    "adapters": "base chunks log_density arviz blackjax hierarchies numpyro pymc models stan recognition files",
+    "integration": "target modes proposals importance evidence second_answer means",
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 NAMES = [str(path.relative_to(SOURCE)) for path in FILES]

@@ -29,6 +29,7 @@ from .families import (
     SparsePolynomial,
 )
 from .fitting import Fitted, fit
+from .integration import integrate
 from .io.archive import load
 from .io.programs import keep_compiled
 from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance, Variance
@@ -103,6 +104,7 @@ __all__ = [
     "from_pymc",
     "holdout",
     "in_sample",
+    "integrate",
     "keep_compiled",
     "kernels",
     "load",

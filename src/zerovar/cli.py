@@ -1,8 +1,9 @@
-"""The command line: zerovar demo | estimate FILE | check FILE | info."""
+"""The command line: zerovar demo | estimate FILE | integrate MODULE:FUNCTION | check FILE | info."""
 
 import argparse
 import csv
 import dataclasses
+import importlib
 import io
 import json
 import os
@@ -25,6 +26,7 @@ from .environment import __version__, described
 from .errors import NumericalError, ZerovarWarning
 from .estimation import estimate
 from .families import Family, Kernel, Network, Polynomial
+from .integration import integrate
 from .io.atomic import atomic, destination, discard_pending
 from .output import Estimate
 from .solvers import SGD, Exact, Solver
@@ -99,13 +101,22 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--solver", choices=SOLVERS, help="how to fit one family (default: exact, and sgd for networks)")
     run.add_argument("--split", choices=SPLITS, help="which draws fit and which estimate, for one family (default: in-sample)")
     run.add_argument("--seed", type=int, default=0, help="for solvers that are random (default: %(default)s)")
-    for name, text in (
-        ("--json", "write the answer as JSON ('-' for standard output)"),
-        ("--csv", "write the table as CSV ('-' for standard output)"),
-        ("--figure", "save a picture of plain against controlled estimates"),
-        ("--report", "write a self-contained HTML page: table, pictures, diagnostics"),
-    ):
-        run.add_argument(name, type=_output, metavar="PATH", help=text)
+    _add_outputs(run)
+
+    chainless = commands.add_parser(
+        "integrate",
+        help="means under a log density, without a chain",
+        description="FUNCTION is a log density in JAX, of one unconstrained draw; MODULE is looked for in this folder too.",
+        epilog="example: zerovar integrate posterior:log_density --dimensions 5 --values posterior:natural --json answer.json",
+    )
+    chainless.set_defaults(run=_integrate)
+    chainless.add_argument("function", metavar="MODULE:FUNCTION")
+    chainless.add_argument("--dimensions", type=int, required=True, metavar="D", help="numbers in a draw")
+    chainless.add_argument("--values", metavar="MODULE:FUNCTION", help="the integrands, of one draw (default: the draw)")
+    chainless.add_argument("--gradients", type=int, default=5000, help="how many may be computed (default: %(default)s)")
+    chainless.add_argument("--family", choices=FAMILIES, help="control variates to use (default: chosen for each integrand)")
+    chainless.add_argument("--seed", type=int, default=0, help="of the points (default: %(default)s)")
+    _add_outputs(chainless)
 
     tested = "test whether the scores in a file belong to its draws; exit status 1 if not"
     _of_files(commands, "check", _check, tested, "example: zerovar check posterior.npz")
@@ -113,6 +124,16 @@ def _parser() -> argparse.ArgumentParser:
     info = commands.add_parser("info", help="what a bug report needs: versions, platform, devices, threads, settings")
     info.set_defaults(run=_info)
     return parser
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    for name, text in (
+        ("--json", "write the answer as JSON ('-' for standard output)"),
+        ("--csv", "write the table as CSV ('-' for standard output)"),
+        ("--figure", "save a picture of plain against controlled estimates"),
+        ("--report", "write a self-contained HTML page: table, pictures, diagnostics"),
+    ):
+        parser.add_argument(name, type=_output, metavar="PATH", help=text)
 
 
 def _output(text: str) -> Path:
@@ -163,15 +184,7 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    outputs = [path for path in (options.json, options.csv, options.figure, options.report) if path is not None]
-    if outputs.count(Path("-")) > 1:
-        raise ValueError("only one of --json and --csv can go to standard output")
-    for path in outputs:
-        if path != Path("-"):
-            destination(path)  # what cannot be written is said before the work
-    for name, path in (("--figure", options.figure), ("--report", options.report)):
-        if path == Path("-"):
-            raise ValueError(f"{name} needs a file: it cannot go to standard output")
+    _check_outputs(options)
     given = read(options.file, options.scores, options.values)
     if options.var_names:
         named = given.values
@@ -181,8 +194,56 @@ def _estimate(options: argparse.Namespace) -> int:
     choices: dict[str, dict[str, Any]] = {"family": FAMILIES, "solver": SOLVERS, "split": SPLITS}
     wanted = {name: table[getattr(options, name)] for name, table in choices.items() if getattr(options, name)}
     result = estimate(given, seed=options.seed, **wanted)
-    result = dataclasses.replace(result, settings=result.settings | {"files": ", ".join(map(str, options.file))})
-    if Path("-") in outputs:
+    return _put_out(
+        options, dataclasses.replace(result, settings=result.settings | {"files": ", ".join(map(str, options.file))})
+    )
+
+
+def _integrate(options: argparse.Namespace) -> int:
+    _check_outputs(options)
+    density = _imported(options.function)
+    values = None if options.values is None else _imported(options.values)
+    family = FAMILIES[options.family] if options.family else None
+    result = integrate(density, options.dimensions, values, gradients=options.gradients, family=family, seed=options.seed)
+    return _put_out(options, dataclasses.replace(result, settings=result.settings | {"log density": options.function}))
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    """The function that MODULE:FUNCTION names."""
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise ValueError(f"{name!r} must be MODULE:FUNCTION, such as posterior:log_density for that function in posterior.py")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{name} cannot be imported: {error}") from error
+    if not callable(found):
+        raise ValueError(f"{name} must be a function of one draw; got {type(found).__name__}")
+    return found
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """What cannot be written is said before the work."""
+    outputs = _outputs(options)
+    if outputs.count(Path("-")) > 1:
+        raise ValueError("only one of --json and --csv can go to standard output")
+    for path in outputs:
+        if path != Path("-"):
+            destination(path)
+    for name, path in (("--figure", options.figure), ("--report", options.report)):
+        if path == Path("-"):
+            raise ValueError(f"{name} needs a file: it cannot go to standard output")
+
+
+def _outputs(options: argparse.Namespace) -> list[Path]:
+    return [path for path in (options.json, options.csv, options.figure, options.report) if path is not None]
+
+
+def _put_out(options: argparse.Namespace, result: Estimate) -> int:
+    """On the terminal, and to the files that were asked for."""
+    if Path("-") in _outputs(options):
         for text in result.warnings:
             print(f"zerovar: {text}", file=sys.stderr)
     else:

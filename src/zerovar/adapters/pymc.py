@@ -27,7 +27,7 @@ def from_pymc(
     with `store_gradient=True, store_unconstrained=True` has all this already: use `zv.from_arviz(idata)`.
     """
     posterior = dataset(idata, "posterior")
-    with _settings_kept():
+    with settings_kept():
         try:
             from pymc.sampling.jax import get_jaxified_graph
             from pytensor.graph.replace import clone_replace
@@ -76,7 +76,7 @@ def _of_dict(coordinates: Mapping[str, Any] | None, names: list[str]) -> Mapping
 
 
 @contextmanager
-def _settings_kept() -> Iterator[None]:
+def settings_kept() -> Iterator[None]:
     """PyTensor's JAX backend turns double precision on for the whole process when it is imported; the choice is the user's."""
     before = jax.config.read("jax_enable_x64")
     try:

@@ -29,7 +29,8 @@ class Estimate(EstimateRecord):
     `covariance` (q, q) is that of the estimates, for differences, ratios and the delta method. `error_reasons` says what each
     standard error rests on. `warnings` are the words of caution that were given, `stats` what was fitted and how. `family` is
     the one that was given; where it was chosen for each integrand it is None, and `selection` says what was taken and why.
-    `traces` is what the pictures show, `settings` what was asked for, with a fingerprint of the data.
+    `traces` is what the pictures show, `settings` what was asked for, with a fingerprint of the data. `integration` says how
+    the points of `zv.integrate` came about.
     """
 
     def table(self) -> Table:
@@ -69,7 +70,14 @@ class Estimate(EstimateRecord):
         if self.selection is not None:
             for k, record in enumerate(records):
                 record |= {"control_variate": self.selection.describe(k), "reason": self.selection.reasons[k]}
-        done = {"num_draws": self.num_draws, "family": self._family, "split": self.split, "warnings": list(self.warnings)}
+        done: dict[str, Any] = {
+            "num_draws": self.num_draws,
+            "family": self._family,
+            "split": self.split,
+            "warnings": list(self.warnings),
+        }
+        if self.integration is not None:
+            done["integration"] = self.integration.to_dict()
         return {"estimates": records} | done
 
     def to_dataset(self) -> Any:

@@ -12,6 +12,7 @@ from ..errors import listed
 from ..families import Family
 from ..io.archive import storable
 from ..solvers import FitStats
+from .formatting import plus_minus
 
 NUMBERS = ("value", "std_error", "plain_value", "plain_std_error", "gain")  # what there is one of an integrand
 PerIntegrand = Float64[np.ndarray, " q"]
@@ -27,6 +28,41 @@ class Traces:
     residuals: Float64[np.ndarray, "chain draw q"]  # n times what each draw adds to the answer: f − c − g, weighted
 
 
+@storable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Integration:
+    """How the points of `zv.integrate` came about.
+
+    `modes` (m, d) are the maxima that were found, each by so many of the `starts`; `effective_size` and `pareto_k` are those of
+    the importance weights. `log_evidence` is log ∫ exp(log density), with its standard error. At `outside` of the points the
+    density is zero, at `undefined` of them it is NaN: both have weight zero.
+    """
+
+    gradients: int
+    points: int
+    rounds: int
+    effective_size: float
+    pareto_k: float
+    modes: Float64[np.ndarray, "m d"]
+    starts: tuple[int, ...]
+    log_evidence: float
+    log_evidence_error: float
+    outside: int = 0
+    undefined: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers for JSON."""
+        return dataclasses.asdict(self) | {"modes": self.modes.tolist(), "starts": list(self.starts)}
+
+    def describe(self) -> str:
+        zero = f"; zero at {self.outside} points and undefined at {self.undefined}" if self.outside + self.undefined else ""
+        several = f"{len(self.starts)} modes" if len(self.starts) > 1 else "one mode" if self.starts else "points as given"
+        return (
+            f"{self.gradients} gradients: {several}, {self.points} weighted points that count like {self.effective_size:.0f}, "
+            f"Pareto k {self.pareto_k:.2f}{zero}. log evidence {plus_minus(self.log_evidence, self.log_evidence_error)}."
+        )
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class EstimateRecord:
     """Means of q integrands with and without control variates; arrays are NumPy, (q,).
@@ -35,7 +71,8 @@ class EstimateRecord:
     `covariance` (q, q) is that of the estimates, for differences, ratios and the delta method. `error_reasons` says what each
     standard error rests on. `warnings` are the words of caution that were given, `stats` what was fitted and how. `family` is
     the one that was given; where it was chosen for each integrand it is None, and `selection` says what was taken and why.
-    `traces` is what the pictures show, `settings` what was asked for, with a fingerprint of the data.
+    `traces` is what the pictures show, `settings` what was asked for, with a fingerprint of the data. `integration` says how
+    the points of `zv.integrate` came about.
     """
 
     names: tuple[str, ...]
@@ -53,6 +90,7 @@ class EstimateRecord:
     selection: Selection | None = None
     traces: Traces | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    integration: Integration | None = None
 
     @property
     def gain(self) -> PerIntegrand:
@@ -71,7 +109,9 @@ class EstimateRecord:
     def notes(self) -> list[str]:
         """What stands under the table besides warnings."""
         skipped = [] if self.selection is None else [f"Not tried: {text}." for text in self.selection.skipped]
-        return [self.unhelped, *skipped, *self._limits] if self.unhelped else [*skipped, *self._limits]
+        origin = [] if self.integration is None else [self.integration.describe()]
+        unhelped = [self.unhelped] if self.unhelped else []
+        return [*origin, *unhelped, *skipped, *self._limits]
 
     @property
     def _limits(self) -> list[str]:

@@ -1,0 +1,147 @@
+"""Error against the number of gradients: plain importance sampling, `integrate`, NUTS, and NUTS with `estimate`.
+
+python -m benchmarks.gradients --data ../shared/data [--models gp_regr ...] [--seeds 2]   # runs, and appends to gradients.csv
+python -m benchmarks.gradients --picture docs/images/gradients.png                        # draws what is there
+
+Errors are root mean squares over the parameters, in posterior deviations. Gradients of NUTS are those of the warm-up too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .integrate import Problem, problem
+
+RESULTS = Path(__file__).parent / "gradients.csv"
+BUDGETS = (500, 1000, 2000, 5000, 20_000)
+LENGTHS = (60, 400, 2400)  # draws of one chain of NUTS, after as many of warm-up
+MODELS = ("gp_regr", "logmesquite")
+METHODS = ("importance sampling", "NUTS", "NUTS + estimate", "integrate")
+
+
+class Point(NamedTuple):
+    """One run."""
+
+    model: str
+    method: str
+    seed: int
+    gradients: int
+    error: float
+
+
+def nuts(given: Problem, length: int, seed: int) -> tuple[np.ndarray, int]:
+    """Draws of one chain (n, d), and the gradients that it took with its warm-up."""
+    import jax
+    from numpyro.infer import MCMC, NUTS
+
+    with jax.enable_x64(True):
+        kernel = NUTS(potential_fn=lambda x: -given.log_density(x))
+        chain = MCMC(kernel, num_warmup=length, num_samples=length, progress_bar=False)
+        key, start = jax.random.key(seed), 0.1 * np.random.default_rng(seed).standard_normal(given.d)
+        chain.warmup(key, init_params=start, extra_fields=("num_steps",), collect_warmup=True)
+        spent = int(np.sum(chain.get_extra_fields()["num_steps"]))
+        chain.run(key, init_params=start, extra_fields=("num_steps",))
+        return np.asarray(chain.get_samples()), spent + int(np.sum(chain.get_extra_fields()["num_steps"]))
+
+
+def points(model: str, data: Path, seed: int) -> Iterator[Point]:
+    import jax
+
+    import zerovar as zv
+
+    given = problem(model, data)
+
+    def error(value: Any) -> float:
+        return float(np.sqrt(np.mean(((value - given.means) / given.deviations) ** 2)))
+
+    choice = zv.Automatic(progress=False)
+    for budget in BUDGETS:
+        try:
+            found = zv.integrate(given.log_density, given.d, given.values, gradients=budget, seed=seed, family=choice)
+        except zv.NumericalError as refused:
+            print(model, budget, refused)
+            continue
+        yield Point(model, "importance sampling", seed, budget, error(found.plain_value))
+        yield Point(model, "integrate", seed, budget, error(found.value))
+    for length in LENGTHS:
+        draws, spent = nuts(given, length, seed)
+        with jax.enable_x64(True):
+            posterior = zv.from_log_density(given.log_density, draws)
+            values = draws if given.values is None else np.asarray(jax.vmap(given.values)(draws))
+        found = zv.estimate(posterior, values=values, family=choice)
+        yield Point(model, "NUTS", seed, spent, error(found.plain_value))
+        yield Point(model, "NUTS + estimate", seed, spent, error(found.value))
+
+
+def picture(path: Path) -> None:
+    """A panel for each model, a line for each method: medians over seeds."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    with RESULTS.open(encoding="utf-8") as file:
+        rows = [
+            Point(row["model"], row["method"], int(row["seed"]), int(row["gradients"]), float(row["error"]))
+            for row in csv.DictReader(file)
+        ]
+    models = list(dict.fromkeys(row.model for row in rows))
+    figure, axes = plt.subplots(1, len(models), figsize=(3.6 * len(models), 3.4), sharey=True, squeeze=False)
+    styles = dict(zip(METHODS, (("0.55", "o"), ("C1", "s"), ("C2", "^"), ("C0", "D")), strict=True))
+    for axis, model in zip(axes[0], models, strict=True):
+        for method in METHODS:
+            runs = defaultdict(list)
+            for row in rows:
+                if (row.model, row.method) == (model, method):
+                    runs[row.seed].append((row.gradients, row.error))
+            if not runs:
+                continue
+            shortest = min(map(len, runs.values()))
+            each = np.log([sorted(one)[:shortest] for one in runs.values()])
+            gradients, error = np.exp(np.median(each, axis=0)).T
+            colour, marker = styles[method]
+            axis.loglog(gradients, error, marker=marker, ms=4, color=colour, label=method)
+        axis.set(title=model, xlabel="gradients")
+        axis.grid(alpha=0.3)
+    axes[0][0].set_ylabel("error in posterior deviations")
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.legend(*axes[0][0].get_legend_handles_labels(), fontsize=8, loc="lower center", ncols=len(METHODS), frameon=False)
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="a folder with models/, posteriors/ and tails/")
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--picture", type=Path, help="draw what was measured, and run nothing")
+    options = parser.parse_args()
+    if options.picture is not None:
+        picture(options.picture)
+        return
+    if options.data is None:
+        parser.error("--data: a folder with models/, posteriors/ and tails/")
+    new = not RESULTS.exists()
+    with RESULTS.open("a", encoding="utf-8", newline="") as file:
+        write = csv.writer(file, lineterminator="\n")
+        if new:
+            write.writerow(Point._fields)
+        for seed in range(options.seeds):
+            for model in options.models:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    for one in points(model, options.data, seed):
+                        write.writerow((*one[:4], f"{one.error:.4g}"))
+                        file.flush()
+
+
+if __name__ == "__main__":
+    main()

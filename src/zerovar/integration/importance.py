@@ -1,0 +1,229 @@
+"""Adaptive importance sampling in which every point counts: all of them are weighted by the mixture of all proposals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64
+
+from ..errors import NumericalError
+from ..tails import weights_shape
+from .modes import Mode
+from .proposals import TMixture, fitted_mixture, log_sum
+from .target import Target
+
+_FIRST_FREEDOM = 5.0  # of the t distributions about the modes
+_LEAST_SHARE = 0.05  # of a mode's in the first proposal, whatever its mass seems
+_ROUNDS = (1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 4)  # points of each, relative: proposals improve by rounds, and answers by points
+_EXPLORING = 8  # first rounds, which look for mass beyond the points of largest weight
+_JUDGED = 3  # last rounds by which the proposals are judged
+_NEGLIGIBLE = -50.0  # log probabilities below which points change no sum
+_TEMPERED = 3  # a fit is to points that count at least like a third of them, or like five a coordinate
+
+
+class Frame(NamedTuple):
+    """Coordinates z of x = centre + root z, in which the density is about standard."""
+
+    centre: Float64[np.ndarray, " d"]
+    root: Float64[np.ndarray, "d d"]
+
+    def x(self, z: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "n d"]:
+        return self.centre + z @ self.root.T
+
+    def z(self, x: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "n d"]:
+        return np.linalg.solve(self.root, (x - self.centre).T).T
+
+    @property
+    def log_volume(self) -> float:
+        return float(np.linalg.slogdet(self.root)[1])
+
+
+class Round(NamedTuple):
+    """n points, of one proposal that does not depend on them: log weights by it alone, and the ratios of its components to it,
+    each of mean one; no ratios where it is known at the points alone."""
+
+    log_weights: Float64[np.ndarray, " n"]
+    ratios: Float64[np.ndarray, "n c"]
+
+    @property
+    def share(self) -> float:
+        """Of the points, by their effective number."""
+        return effective_number(self.log_weights) / len(self.log_weights)
+
+
+class WeightedPoints(NamedTuple):
+    """n points in rounds, the log density and scores there, and the log density of the mixture of all their proposals."""
+
+    x: Float64[np.ndarray, "n d"]
+    log_density: Float64[np.ndarray, " n"]
+    scores: Float64[np.ndarray, "n d"]
+    undefined: Bool[np.ndarray, " n"]
+    log_proposal: Float64[np.ndarray, " n"]
+    rounds: tuple[Round, ...]
+
+    @property
+    def log_weights(self) -> Float64[np.ndarray, " n"]:
+        return self.log_density - self.log_proposal
+
+    @property
+    def effective(self) -> float:
+        """Kish's effective size."""
+        return effective_number(self.log_weights)
+
+    @property
+    def pareto_k(self) -> float:
+        """The shape of the weights' tail: from 0.7 on sums of them cannot be trusted."""
+        return weights_shape(weights_of(self.log_weights))
+
+    @property
+    def last_share(self) -> float:
+        """The median effective share of the last rounds."""
+        return float(np.median([one.share for one in self.rounds[-_JUDGED:]]))
+
+    @property
+    def top_share(self) -> float:
+        """Of all weight, in the ten largest."""
+        weights = np.sort(weights_of(self.log_weights))
+        return float(weights[-10:].sum() / weights.sum())
+
+
+def effective_number(log_weights: Float64[np.ndarray, " n"]) -> float:
+    weights = weights_of(log_weights)
+    return float(weights.sum() ** 2 / np.sum(weights**2)) if weights.any() else 0.0
+
+
+def weights_of(log_weights: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+    """In units of the largest; all zero where none is positive."""
+    top = log_weights.max()
+    return np.exp(log_weights - top) if np.isfinite(top) else np.zeros_like(log_weights)
+
+
+def first_proposal(modes: Sequence[Mode]) -> tuple[Frame, TMixture]:
+    """Laplace's approximation with the tails of a t distribution, a component a mode, in the coordinates of the best one."""
+    frame = Frame(modes[0].at, modes[0].root)
+    mass = np.array([mode.log_mass for mode in modes])
+    shares = np.maximum(np.exp(mass - mass.max()), _LEAST_SHARE)
+    roots = [_triangular(np.linalg.solve(frame.root, mode.root)) for mode in modes]
+    means = frame.z(np.stack([mode.at for mode in modes]))
+    return frame, TMixture(shares / shares.sum(), means, np.stack(roots), np.full(len(modes), _FIRST_FREEDOM))
+
+
+def proposal_of(points: WeightedPoints) -> tuple[Frame, TMixture]:
+    """A proposal like points of which only their own density is known, by weights so tempered that enough of them count."""
+    log_weights = points.log_weights
+    good = np.isfinite(log_weights)
+    if good.sum() <= points.x.shape[1] + 1:
+        raise NumericalError(f"the log density is finite at {good.sum()} of {len(good)} draws: too few to begin with")
+    tempered = _tempered(log_weights[good], points.x.shape[1])
+    probabilities, x = np.exp(tempered), points.x[good]
+    mean = probabilities @ x
+    away = x - mean
+    covariance = away.T @ (probabilities[:, None] * away)
+    scale = np.sqrt(np.diag(covariance))
+    root = scale[:, None] * np.linalg.cholesky(covariance / np.outer(scale, scale) + 1e-8 * np.eye(len(mean)))
+    d = len(mean)
+    return Frame(mean, root), TMixture(np.ones(1), np.zeros((1, d)), np.eye(d)[None], np.array([_FIRST_FREEDOM]))
+
+
+def _tempered(log_weights: Float64[np.ndarray, " n"], d: int) -> Float64[np.ndarray, " n"]:
+    """Log probabilities by the largest power of the weights by which enough points count to fit d dimensions."""
+    enough = min(len(log_weights) / _TEMPERED, max(50.0, 5.0 * d))
+    power = 1.0
+    while effective_number(power * log_weights) < enough and power > 1e-6:
+        power *= 0.8
+    tempered = power * log_weights
+    return tempered - log_sum(tempered[:, None])[0]
+
+
+def _triangular(root: np.ndarray) -> np.ndarray:
+    """The lower triangular matrix with the same product by its transpose."""
+    upper = np.asarray(np.linalg.qr(root.T, mode="r"))
+    return upper.T * np.where(np.diag(upper) < 0, -1.0, 1.0)
+
+
+def importance_sample(
+    target: Target,
+    frame: Frame,
+    proposal: TMixture,
+    rng: np.random.Generator,
+    sobol: bool,
+    told: Callable[[str], Any],
+) -> WeightedPoints:
+    """All that the budget leaves, in rounds; before each the proposal is fitted to the points so far."""
+    cloud = _Cloud(target, frame)
+    ends = np.cumsum((0, *_ROUNDS)) * target.left // sum(_ROUNDS)
+    for k, size in enumerate(np.diff(ends)):
+        told(f"points: round {k + 1} of {len(_ROUNDS)}")
+        proposal = cloud.fitted(proposal) if k else proposal
+        cloud.add(cloud.defended(proposal, k < _EXPLORING), int(size), rng, sobol)
+    return cloud.points()
+
+
+class _Cloud:
+    """The points so far, in the coordinates of a frame."""
+
+    def __init__(self, target: Target, frame: Frame):
+        self.target, self.frame = target, frame
+        self.mixtures: list[tuple[int, TMixture]] = []
+        self.z = np.empty((0, target.dim))
+        self.log_density, self.scores = np.empty(0), np.empty((0, target.dim))
+        self.undefined = np.empty(0, dtype=bool)
+        self.each = np.empty((0, 0))  # log densities of all proposals at all points
+        self.rounds: list[Round] = []
+
+    def add(self, proposal: TMixture, n: int, rng: np.random.Generator, sobol: bool) -> None:
+        """n points of a proposal."""
+        z, proposal = proposal.points(n, rng, sobol)
+        found = self.target.at(self.frame.x(z))
+        components = proposal.densities(z)
+        own = proposal.log_density(z)
+        earlier = np.stack([one.log_density(z) for _, one in self.mixtures]) if self.mixtures else np.empty((0, n))
+        now = np.concatenate([proposal.log_density(self.z), own])
+        self.each = np.concatenate([np.concatenate([self.each, earlier], axis=1), now[None]])
+        self.rounds.append(Round(found.log_density - own + self.frame.log_volume, np.exp(components - own).T))
+        self.mixtures.append((n, proposal))
+        self.z = np.concatenate([self.z, z])
+        self.log_density = np.concatenate([self.log_density, found.log_density])
+        self.scores = np.concatenate([self.scores, found.scores])
+        self.undefined = np.concatenate([self.undefined, found.undefined])
+
+    def defended(self, proposal: TMixture, exploring: bool) -> TMixture:
+        """With what guards against tails, and finds mass that it does not show.
+
+        Components about points of large weight make these smaller, and tails with them: the large rounds have none.
+        """
+        bulk, proposal = proposal.covariance, proposal.defended()
+        if not self.mixtures:
+            return proposal
+        log_weights = self.log_density - self.log_proposal()
+        proposal = proposal.with_tails(self.z, log_weights, self.frame.root, bulk)
+        return proposal.with_frontier(self.z, log_weights) if exploring else proposal
+
+    def log_proposal(self) -> np.ndarray:
+        """Of the mixture of all proposals, each by how many points it gave, in z."""
+        shares = np.log(np.array([n for n, _ in self.mixtures]) / len(self.z))
+        return log_sum(shares[:, None] + self.each)
+
+    def fitted(self, before: TMixture) -> TMixture:
+        """A proposal for the next round, by weights so tempered that enough points count."""
+        log_proposal = self.log_proposal()
+        log_weights = self.log_density - log_proposal
+        good = np.isfinite(log_weights)
+        if not good.any():
+            return before
+        tempered = _tempered(log_weights[good], self.target.dim)
+        positive = tempered > _NEGLIGIBLE
+        log_density = log_proposal[good] + tempered + np.log(len(self.z))
+        return fitted_mixture(self.z[good][positive], log_density[positive], np.exp(tempered[positive]), before)
+
+    def points(self) -> WeightedPoints:
+        return WeightedPoints(
+            self.frame.x(self.z),
+            self.log_density,
+            self.scores,
+            self.undefined,
+            self.log_proposal() - self.frame.log_volume,
+            tuple(self.rounds),
+        )

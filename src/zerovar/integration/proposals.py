@@ -1,0 +1,262 @@
+"""Mixtures of multivariate t distributions: to draw from, to evaluate, and to fit to weighted points."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg import solve_triangular
+
+_FREEDOMS = (3.0, 8.0, 30.0, 200.0)  # tails that a fit chooses from
+_STEPS = 10  # of expectation maximisation, from the mixture of the round before
+_MOST = 8  # components
+_POINTS_PER_NUMBER = 4.0  # effective points for each number of a richer mixture
+_RAREST = 0.02  # share under which a component is dropped
+_WIDE, _WIDER, _HEAVY = 0.05, 2.0, 3.0  # share, scale and freedom of the component that keeps weights in the tails bounded
+_LONG, _LONGER, _LESS_HEAVY = 0.15, 8.0, 5.0  # the same of those that are long in one coordinate each, all together
+_FRONTIER, _OUTPOSTS = 0.1, 4  # share and number of components about the points of largest weight
+_AROUND, _ROUNDER = 0.02, 0.05  # share of the points that shape one, and what its variances have at least, of the mixture's
+_MOST_LONG = 30  # dimensions up to which there are long components, and those at the frontier and in tails
+_TAILS, _TAIL, _FEWEST = 0.1, 0.02, 20  # share of components in tails; the mass that is one, and the points at least
+_FURTHER = 3.2  # deviations to the mean of such a tail from which it is long; a normal's is at 2.4
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TMixture:
+    """Σ shares_k t(means_k, roots_k roots_kᵀ, freedom_k), k components in d dimensions."""
+
+    shares: Float64[np.ndarray, " k"]
+    means: Float64[np.ndarray, "k d"]
+    roots: Float64[np.ndarray, "k d d"]  # lower triangular
+    freedom: Float64[np.ndarray, " k"]
+
+    @property
+    def dim(self) -> int:
+        return self.means.shape[1]
+
+    def with_freedom(self, freedom: float) -> TMixture:
+        return dataclasses.replace(self, freedom=np.full(len(self.shares), freedom))
+
+    def log_density(self, x: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, " n"]:
+        return log_sum(self._by_component(x)[0])
+
+    def densities(self, x: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "k n"]:
+        """Log densities of the components that have a share."""
+        some = self.shares > 0
+        return self._by_component(x)[0][some] - np.log(self.shares[some])[:, None]
+
+    def points(self, n: int, rng: np.random.Generator, sobol: bool) -> tuple[Float64[np.ndarray, "n d"], TMixture]:
+        """n points, as many of each component as its share says; and the mixture with the shares that these are."""
+        counts = np.floor(n * self.shares).astype(int)
+        order = np.argsort(counts - n * self.shares, kind="stable")
+        counts[order[: n - counts.sum()]] += 1
+        found = [
+            mean + _standard_t(int(count), self.dim, float(nu), rng, sobol) @ root.T
+            for count, mean, root, nu in zip(counts, self.means, self.roots, self.freedom, strict=True)
+            if count
+        ]
+        return np.concatenate(found), dataclasses.replace(self, shares=counts / n)
+
+    @property
+    def covariance(self) -> Float64[np.ndarray, "d d"]:
+        """Of normal components in place of the t distributions."""
+        away = self.means - self.shares @ self.means
+        within = np.einsum("k,kij->ij", self.shares, self.roots @ self.roots.transpose(0, 2, 1))
+        return within + np.einsum("k,ki,kj->ij", self.shares, away, away)
+
+    def defended(self, long: bool = True) -> TMixture:
+        """With components of heavy tails about all of it, so that no tail is left to chance: one that is wide, and for each
+        coordinate one that is `long` in it, along the regression of the others on that coordinate."""
+        mean, covariance, d = self.shares @ self.means, self.covariance, self.dim
+        added = [_WIDER**2 * covariance]
+        if long and d <= _MOST_LONG:
+            along = covariance / np.sqrt(np.diag(covariance))
+            added += [covariance + (_LONGER**2 - 1) * np.outer(line, line) for line in along.T]
+        count = len(added) - 1
+        shares = np.append(_WIDE, np.full(count, _LONG / max(count, 1)))
+        return TMixture(
+            np.concatenate([(1 - shares.sum()) * self.shares, shares]),
+            np.concatenate([self.means, np.broadcast_to(mean, (len(added), d))]),
+            np.concatenate([self.roots, np.linalg.cholesky(np.stack(added))]),
+            np.concatenate([self.freedom, [_HEAVY], np.full(count, _LESS_HEAVY)]),
+        )
+
+    def with_frontier(self, x: Float64[np.ndarray, "n d"], log_weights: Float64[np.ndarray, " n"]) -> TMixture:
+        """With small components about the points of largest weight, each like the points around it: where weights are large,
+        the density goes on beyond what was seen."""
+        if self.dim > _MOST_LONG:
+            return self
+        root = np.linalg.cholesky(self.covariance)
+        unit = solve_triangular(root, x.T, lower=True).T
+        probabilities = np.exp(log_weights - log_sum(log_weights[:, None])[0])
+        free, near = np.isfinite(log_weights), max(2 * self.dim, int(_AROUND * len(x)))
+        means, roots = [], []
+        for _ in range(_OUTPOSTS):
+            if not free.any():
+                break
+            top = int(np.where(free, log_weights, -np.inf).argmax())
+            around = np.argsort(np.sum((unit - unit[top]) ** 2, axis=1))[:near]
+            free[around] = False
+            share = probabilities[around] + 1 / len(x)
+            away = unit[around] - unit[top]
+            local = away.T @ (share[:, None] * away) / share.sum() + _ROUNDER * np.eye(self.dim)
+            means.append(x[top])
+            roots.append(root @ np.linalg.cholesky(local))
+        if not means:
+            return self
+        count = len(means)
+        return TMixture(
+            np.append((1 - _FRONTIER) * self.shares, np.full(count, _FRONTIER / count)),
+            np.concatenate([self.means, means]),
+            np.concatenate([self.roots, roots]),
+            np.append(self.freedom, np.full(count, _LESS_HEAVY)),
+        )
+
+    def with_tails(
+        self,
+        x: Float64[np.ndarray, "n d"],
+        log_weights: Float64[np.ndarray, " n"],
+        along: Float64[np.ndarray, "k d"],
+        covariance: Float64[np.ndarray, "d d"],
+    ) -> TMixture:
+        """With components in the long tails of the linear functions in `along`, like the points there; the longer the tail, the
+        larger its share. `covariance` is that of the bulk. An exponential tail has mass far out, and seldom in the direction in
+        which the bulk is long."""
+        if self.dim > _MOST_LONG:
+            return self
+        probabilities = np.exp(log_weights - log_sum(log_weights[:, None])[0])
+        centre, least = probabilities @ x, max(_FEWEST, 2 * self.dim)
+        means, roots, excess = [], [], []
+        for line in along:
+            u = (x - centre) @ line / np.sqrt(line @ covariance @ line)
+            for side in (1.0, -1.0):
+                order = np.argsort(-side * u)
+                far = order[: max(least, int(np.searchsorted(np.cumsum(probabilities[order]), _TAIL)))]
+                share = probabilities[far] + probabilities[far].mean() / 10
+                share /= share.sum()
+                if side * share @ u[far] < _FURTHER:
+                    continue
+                mean = share @ x[far]
+                away = x[far] - mean
+                means.append(mean)
+                roots.append(np.linalg.cholesky(away.T @ (share[:, None] * away) + _ROUNDER * covariance))
+                excess.append(np.abs(share @ u[far] - u[far[-1]]))
+        if not means:
+            return self
+        total = min(_TAILS, len(means) * _TAILS / 2)
+        return TMixture(
+            np.append((1 - total) * self.shares, total * np.square(excess) / np.sum(np.square(excess))),
+            np.concatenate([self.means, means]),
+            np.concatenate([self.roots, roots]),
+            np.append(self.freedom, np.full(len(means), _LESS_HEAVY)),
+        )
+
+    def _pull(self, distance: Float64[np.ndarray, "k n"]) -> Float64[np.ndarray, "k n"]:
+        """What a point counts for the mean and scale of a t distribution: less, far out."""
+        return (self.freedom[:, None] + self.dim) / (self.freedom[:, None] + distance)
+
+    def _by_component(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log of share times density, and squared distances in widths, (k, n) each."""
+        from scipy.special import gammaln
+
+        nu, d = self.freedom, self.dim
+        pairs = zip(self.means, self.roots, strict=True)
+        distance = np.stack([np.sum(solve_triangular(r, (x - m).T, lower=True) ** 2, axis=0) for m, r in pairs])
+        constant = gammaln((nu + d) / 2) - gammaln(nu / 2) - d / 2 * np.log(nu * np.pi)
+        volume = np.log(np.abs(np.diagonal(self.roots, axis1=1, axis2=2))).sum(axis=1)
+        with np.errstate(divide="ignore"):  # a share of zero
+            level = np.log(self.shares) + constant - volume
+        return level[:, None] - (nu + d)[:, None] / 2 * np.log1p(distance / nu[:, None]), distance
+
+
+def log_sum(each: Float64[np.ndarray, "k n"]) -> Float64[np.ndarray, " n"]:
+    """log Σ_k e^each_k without overflow."""
+    top = each.max(axis=0)
+    safe = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return safe + np.log(np.exp(each - safe).sum(axis=0))
+
+
+def _standard_t(n: int, d: int, freedom: float, rng: np.random.Generator, sobol: bool) -> Float64[np.ndarray, "n d"]:
+    if not sobol:
+        return rng.standard_normal((n, d)) / np.sqrt(rng.chisquare(freedom, (n, 1)) / freedom)
+    from scipy.special import gammaincinv, ndtri
+    from scipy.stats import qmc
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # balance is best at powers of two; scrambled points need none
+        uniform = qmc.Sobol(d + 1, rng=rng).random(n)
+    uniform = np.clip(uniform, 1e-12, 1 - 1e-12)
+    return ndtri(uniform[:, :d]) / np.sqrt(2 * gammaincinv(freedom / 2, uniform[:, d:]) / freedom)
+
+
+def fitted_mixture(
+    x: Float64[np.ndarray, "n d"],
+    log_density: Float64[np.ndarray, " n"],
+    probabilities: Float64[np.ndarray, " n"],
+    before: TMixture,
+) -> TMixture:
+    """A mixture for points with these probabilities under a normalised density, by expectation maximisation from the one
+    `before` and from finer ones.
+
+    Tails and the number of components are those of the largest effective share that importance sampling from it would have,
+    1 / E[density / mixture] over the points, less what so many numbers would gain by chance. Likelihood alone would have tails
+    too light. Covariances of few points are shrunk towards those before.
+    """
+    effective = 1 / np.sum(probabilities**2)
+    numbers = 1 + x.shape[1] + x.shape[1] * (x.shape[1] + 1) / 2
+
+    def score(mixture: TMixture, fitted: int = 0) -> float:
+        ratio = log_density - mixture.defended(long=False).log_density(x)
+        return -float(log_sum((np.log(probabilities) + ratio)[:, None])[0]) - fitted * numbers / len(x)
+
+    found = [
+        max(((score(one), one) for one in (before, *(before.with_freedom(nu) for nu in _FREEDOMS))), key=lambda pair: pair[0])
+    ]
+    start = before
+    while True:
+        fits = [_maximised(x, probabilities, start.with_freedom(nu), effective) for nu in _FREEDOMS]
+        found.append(max(((score(one, len(one.shares)), one) for one in fits), key=lambda pair: pair[0]))
+        best = found[-1]
+        more = 2 * len(best[1].shares)
+        improves = len(found) == 2 or best[0] > found[-2][0]
+        if not improves or more > _MOST or effective < _POINTS_PER_NUMBER * more * numbers:
+            break
+        start = _split(best[1])
+    return max(found, key=lambda pair: pair[0])[1]
+
+
+def _maximised(x: np.ndarray, probabilities: np.ndarray, start: TMixture, effective: float) -> TMixture:
+    mixture, d = start, x.shape[1]
+    prior = start.roots @ start.roots.transpose(0, 2, 1)
+    for _ in range(_STEPS):
+        each, distance = mixture._by_component(x)
+        with np.errstate(invalid="ignore"):
+            share = probabilities * np.exp(each - log_sum(each))
+        pull = share * mixture._pull(distance)
+        mass = share.sum(axis=1)
+        kept = mass > max(_RAREST, 2 / effective) if len(mass) > 1 else np.array([True])
+        kept = kept if kept.any() else mass == mass.max()
+        share, pull, mass, prior = share[kept], pull[kept], mass[kept], prior[kept]
+        means = pull @ x / pull.sum(axis=1)[:, None]
+        away = x - means[:, None]
+        scatter = np.einsum("kn,kni,knj->kij", pull, away, away, optimize=True) / mass[:, None, None]
+        size, shrinkage = (effective * mass)[:, None, None], d + 1.0
+        covariance = (size * scatter + shrinkage * prior) / (size + shrinkage)
+        mixture = TMixture(mass / mass.sum(), means, np.linalg.cholesky(covariance), mixture.freedom[kept])
+    return mixture
+
+
+def _split(mixture: TMixture) -> TMixture:
+    """Every component as two, moved apart along its longest axis."""
+    left, _, _ = np.linalg.svd(mixture.roots)
+    length = np.linalg.norm(mixture.roots, ord=2, axis=(1, 2))
+    step = 0.7 * length[:, None] * left[:, :, 0]
+    return TMixture(
+        np.repeat(mixture.shares / 2, 2),
+        np.stack([mixture.means - step, mixture.means + step], axis=1).reshape(-1, mixture.dim),
+        np.repeat(mixture.roots, 2, axis=0),
+        np.repeat(mixture.freedom, 2),
+    )

@@ -1,0 +1,348 @@
+"""Means without a chain: modes, proposals, weights, evidence, and refusals where importance sampling does not reach."""
+
+import dataclasses
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_t
+
+import zerovar as zv
+from zerovar import cli
+from zerovar.answers import plain_answer
+from zerovar.diagnostics import Cautions
+from zerovar.integration.evidence import log_evidence
+from zerovar.integration.importance import Frame, first_proposal, importance_sample
+from zerovar.integration.modes import found_modes
+from zerovar.integration.proposals import TMixture
+from zerovar.integration.second_answer import held
+from zerovar.integration.target import Target
+from zerovar.sample import Sample
+from zerovar.task import Task
+
+QUADRATIC = zv.Polynomial(2)
+
+
+def normal(scales, mean=0.0):
+    """A log density, without its constant."""
+    return lambda x: -0.5 * jnp.sum(((x - mean) / jnp.asarray(scales)) ** 2)
+
+
+def silent(_):
+    pass
+
+
+def target_of(log_density, d, budget=2000):
+    return Target(log_density, np.zeros(d), budget)
+
+
+def test_a_mixture_has_the_density_of_its_points_and_is_normalised():
+    mixture = TMixture(
+        np.array([0.3, 0.7]),
+        np.array([[0.0, 1.0], [4.0, -1.0]]),
+        np.array([[[1.0, 0.0], [0.5, 2.0]], [[0.3, 0.0], [0.0, 0.4]]]),
+        np.array([3.0, 30.0]),
+    )
+    x = np.random.default_rng(0).normal(size=(50, 2)) * 3
+    parts = zip(mixture.means, mixture.roots, mixture.freedom, strict=True)
+    each = [multivariate_t(mean, root @ root.T, df=freedom).pdf(x) for mean, root, freedom in parts]
+    np.testing.assert_allclose(np.exp(mixture.log_density(x)), mixture.shares @ each, rtol=1e-10)
+    for sobol in (True, False):
+        points, drawn = mixture.points(4001, np.random.default_rng(1), sobol)
+        np.testing.assert_allclose(drawn.shares, mixture.shares, atol=1 / 4000)
+        left = points[np.abs(points[:, 0] - 4) > 2]  # nearly all of the first component
+        error = np.sqrt(3 / len(left))  # three times the variance: t₃
+        np.testing.assert_allclose(np.median(left, axis=0), [0.0, 1.0], atol=4 * error * 2)
+    ratio = np.exp(mixture.log_density(points) - mixture.defended().log_density(points))
+    assert ratio.max() < 1 / 0.8 + 1e-9  # what is added for the tails takes no more than its share
+
+
+def test_ill_conditioned_gaussians_are_exact():
+    d = 20
+    scales = np.geomspace(1, 1e4, d)  # variances to 1e8
+    mean = np.linspace(-2, 2, d) * scales
+    answer = zv.integrate(normal(scales, mean), d, gradients=1500, family=zv.Polynomial(1))
+    np.testing.assert_allclose(answer.value / scales, mean / scales, atol=1e-9)
+    exact = d / 2 * np.log(2 * np.pi) + np.log(scales).sum()
+    record = answer.integration
+    assert abs(record.log_evidence - exact) < 4 * record.log_evidence_error < 0.3
+    assert record.gradients <= 1500
+    assert record.effective_size > 0.4 * record.points
+
+
+def test_a_posterior_with_known_evidence_and_means():
+    """Radiata pine's first model in miniature: conjugate, so that means and log Z have closed forms."""
+    rng = np.random.default_rng(3)
+    x, n, a, b = rng.normal(size=20), 20, 3.0, 2.0
+    y = 1 + 2 * x + rng.normal(size=n)
+    design, precision = np.stack([np.ones(n), x], axis=1), np.diag([0.5, 0.25])  # of the coefficients, times tau
+    after = design.T @ design + precision
+    centre = np.linalg.solve(after, design.T @ y)
+    rate = b + 0.5 * (y @ y - centre @ after @ centre)
+    from scipy.special import gammaln
+
+    shape = a + n / 2
+    exact = (
+        -n / 2 * np.log(2 * np.pi)
+        + 0.5 * np.linalg.slogdet(precision)[1]
+        - 0.5 * np.linalg.slogdet(after)[1]
+        + a * np.log(b)
+        - shape * np.log(rate)
+        + gammaln(shape)
+        - gammaln(a)
+    )
+
+    def log_density(draw):
+        beta, log_tau = draw["beta"], draw["log_tau"]
+        tau = jnp.exp(log_tau)
+        likelihood = 0.5 * n * (log_tau - jnp.log(2 * jnp.pi)) - 0.5 * tau * jnp.sum((y - design @ beta) ** 2)
+        prior = log_tau - jnp.log(2 * jnp.pi) + 0.5 * np.linalg.slogdet(precision)[1] - 0.5 * tau * beta @ precision @ beta
+        return likelihood + prior + a * jnp.log(b) - gammaln(a) + a * log_tau - b * tau
+
+    start = {"beta": np.zeros(2), "log_tau": np.zeros(())}
+    values = {"intercept": lambda draw: draw["beta"][0], "tau": lambda draw: jnp.exp(draw["log_tau"])}
+    answer = zv.integrate(log_density, start, values, gradients=1000, family=zv.Automatic(effort="low"))
+    assert answer.names == ("intercept", "tau")
+    truth = np.array([centre[0], shape / rate])
+    assert np.all(np.abs(answer.value - truth) < 4 * answer.std_error)
+    assert np.all(answer.std_error < 0.1 * answer.plain_std_error)
+    record = answer.integration
+    assert abs(record.log_evidence - exact) < 4 * record.log_evidence_error < 0.1
+
+
+def test_two_modes_far_apart_are_both_found_and_weighed():
+    def log_density(x, apart):
+        one, other = (-0.5 * jnp.sum(x.at[0].add(sign * apart) ** 2) for sign in (1, -1))
+        return jnp.logaddexp(jnp.log(0.7) + one, jnp.log(0.3) + other)
+
+    answer = zv.integrate(lambda x: log_density(x, 5.0), 5, gradients=1200, family=QUADRATIC)
+    assert len(answer.integration.starts) == 2
+    assert abs(answer.value[0] + 2.0) < 4 * answer.std_error[0] < 1.0
+    start = np.array([[-500.0, 0, 0, 0, 0]])  # the negative control: what no start and no proposal reaches is not seen
+    one = zv.integrate(lambda x: log_density(x, 500.0), start, gradients=1000, family=QUADRATIC)
+    assert abs(one.value[0] + 500) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("log_density", "d", "said"),
+    [
+        (lambda x: -(x[0] ** 2) / 18 - jnp.sum(x[1:] ** 2) * jnp.exp(-x[0]) / 2 - 9 * x[0] / 2, 10, "does not reach"),
+        (lambda x: -0.5 * jnp.sum(x[::2] ** 2) - 2 * jnp.sum((x[1::2] - x[::2] ** 2) ** 2), 40, "does not reach"),
+        (lambda x: -1e-300 * jnp.sum(x**2), 2, "does not fall"),
+        (lambda x: -(x[0] ** 2) - jnp.exp(-x[1]), 2, "does not fall"),
+        (lambda x: jnp.nan * x[0], 1, "NaN at all"),
+    ],
+    ids=["funnel", "ridges", "flat", "improper", "undefined"],
+)
+def test_refused_with_a_reason(log_density, d, said):
+    with pytest.raises(zv.NumericalError, match=said):
+        zv.integrate(log_density, d, gradients=600)
+
+
+def test_a_hole_is_named_and_control_variates_are_left_out():
+    def log_density(x):
+        return jnp.where(jnp.sum((x - 1.0) ** 2) < 0.5, jnp.nan, -0.5 * jnp.sum(x**2))
+
+    with pytest.warns(zv.SampleWarning, match="next to where its mass is"):
+        answer = zv.integrate(log_density, 2, gradients=800)
+    assert answer.integration.undefined > 0
+    np.testing.assert_array_equal(answer.value, answer.plain_value)
+    grid = np.stack(np.meshgrid(*2 * [np.linspace(-7, 7, 1401)]), axis=-1).reshape(-1, 2)
+    density = np.where(np.sum((grid - 1) ** 2, axis=1) < 0.5, 0.0, np.exp(-0.5 * np.sum(grid**2, axis=1)))
+    assert np.all(np.abs(answer.value - density @ grid / density.sum()) < 4 * answer.std_error)
+
+
+def test_zero_far_from_the_mass_is_no_hole():
+    answer = zv.integrate(lambda x: jnp.where(x[0] > 12, -jnp.inf, -0.5 * x[0] ** 2), 1, gradients=600, family=QUADRATIC)
+    assert not answer.warnings
+    assert answer.gain[0] > 1e6
+
+
+def test_the_same_seed_gives_the_same_bits_and_gradients_are_bounded():
+    density = normal([1.0, 3.0])
+    one, same, random = (
+        zv.integrate(density, 2, gradients=300, family=QUADRATIC, seed=1, sobol=sobol) for sobol in (True, True, False)
+    )
+    np.testing.assert_array_equal(one.plain_value, same.plain_value)
+    assert one.plain_value[0] != random.plain_value[0]
+    assert max(one.integration.gradients, random.integration.gradients) <= 300
+
+
+def test_points_from_elsewhere_are_used_or_fitted():
+    rng = np.random.default_rng(0)
+    draws = 1.2 * rng.normal(size=(800, 2))
+    log_proposal = -0.5 * np.sum((draws / 1.2) ** 2, axis=1) - np.log(2 * np.pi * 1.44)
+    kwargs = {"draws": draws, "log_proposal": log_proposal, "family": QUADRATIC}
+    answer = zv.integrate(normal([1.0, 1.0]), gradients=2000, **kwargs)
+    assert answer.integration.gradients == answer.integration.points == 800
+    assert abs(answer.integration.log_evidence - np.log(2 * np.pi)) < 4 * answer.integration.log_evidence_error
+    far = zv.integrate(normal([1.0, 1.0], 6.0), gradients=2500, **kwargs)  # too far to be weighted
+    assert far.integration.gradients > 800
+    np.testing.assert_allclose(far.value, 6.0, atol=1e-6)
+    with pytest.raises(zv.NumericalError, match="count like"):
+        zv.integrate(normal([1.0, 1.0], 6.0), gradients=800, **kwargs)
+
+
+def test_weights_that_are_wrong_are_seen_in_the_evidence():
+    """The negative control of log Z: points that are taken for those of another proposal."""
+    target = target_of(normal([1.0, 1.0]), 2, 2000)
+    frame = Frame(np.zeros(2), np.eye(2))
+    one = TMixture(np.ones(1), np.zeros((1, 2)), np.eye(2)[None], np.array([5.0]))
+    points = importance_sample(target, frame, one, np.random.default_rng(0), True, silent)
+    value, error = log_evidence(points)
+    assert abs(value - np.log(2 * np.pi)) < 4 * error
+    bare = points._replace(rounds=tuple(one._replace(ratios=one.ratios[:, :0]) for one in points.rounds))
+    assert error < 0.7 * log_evidence(bare)[1]  # control variates help
+    shifted = points._replace(rounds=tuple(one._replace(log_weights=one.log_weights + 0.1) for one in points.rounds))
+    assert abs(log_evidence(shifted)[0] - np.log(2 * np.pi)) > 4 * error
+
+
+def test_modes_of_flat_and_skewed_densities_have_usable_widths():
+    quartic = found_modes(target_of(lambda x: -jnp.sum(x**4), 3), np.ones((1, 3)), np.random.default_rng(0), silent, True)
+    widths = np.linalg.norm(quartic[0].root, axis=1)
+    assert np.all((widths > 0.2) & (widths < 2))  # though the curvature at the top is zero
+
+
+MEASURED = np.array([4.9, 1.2, 3.8, 0.4, 5.1, 2.7, 6.3, 2.2, 3.1, 4.4])
+
+
+def numpyro_model():
+    numpyro = pytest.importorskip("numpyro")
+    import numpyro.distributions as dist
+
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0, 10))
+        sigma = numpyro.sample("sigma", dist.HalfNormal(10))
+        numpyro.deterministic("ratio", mu / sigma)
+        numpyro.sample("y", dist.Normal(mu, sigma), obs=y)
+
+    return model, {"args": (MEASURED,)}
+
+
+def pymc_model():
+    pm = pytest.importorskip("pymc")
+    with pm.Model() as model:
+        mu, sigma = pm.Normal("mu", 0, 10), pm.HalfNormal("sigma", 10)
+        pm.Deterministic("ratio", mu / sigma)
+        pm.Normal("y", mu, sigma, observed=MEASURED)
+    return model, {}
+
+
+@pytest.mark.parametrize("make", [numpyro_model, pytest.param(pymc_model, marks=pytest.mark.whole)])
+def test_models_with_their_data(make):
+    model, data = make()
+    answer = zv.integrate(model, **data, gradients=700, family=zv.Polynomial(3))
+    assert set(answer.names) == {"mu", "sigma", "ratio"}
+    mu, sigma = (a.ravel() for a in np.meshgrid(np.linspace(-3, 10, 801), np.geomspace(0.5, 40, 801)))
+    log_density = -0.5 * (mu / 10) ** 2 - 0.5 * (sigma / 10) ** 2 + np.log(sigma)  # on the grid of log sigma
+    log_density += sum(-0.5 * ((each - mu) / sigma) ** 2 - np.log(sigma) for each in MEASURED)
+    density = np.exp(log_density - log_density.max())
+    truth = {name: density @ each / density.sum() for name, each in (("mu", mu), ("sigma", sigma), ("ratio", mu / sigma))}
+    found = dict(zip(answer.names, answer.value, strict=True))
+    errors = dict(zip(answer.names, answer.std_error, strict=True))
+    for name, value in truth.items():
+        assert abs(found[name] - value) < 4 * errors[name] + 1e-6 * abs(value)
+
+
+def test_bad_arguments_are_refused():
+    density = normal([1.0])
+    for arguments, said in [
+        (((density,), {}), "start must say how a draw looks"),
+        (((density, 1), {"gradients": 10}), "gradients must be"),
+        (((density, 1), {"draws": np.zeros((5, 1))}), "belong together"),
+        (((density, 1, np.zeros(5)), {}), "values must be a function"),
+        (((lambda x: x, 2), {}), "one number"),
+        (((lambda x: x[3], 2), {}), "could not be evaluated"),
+        (((density, 1), {"family": "quadratic", "gradients": 200}), "family must be"),
+        (((3.0, 1), {}), "must be a JAX function"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            zv.integrate(*arguments[0], **arguments[1])
+
+
+def test_the_record_is_saved_printed_and_written_by_the_command_line(tmp_path, monkeypatch, capsys):
+    source = "import jax.numpy as jnp\nlog_density = lambda x: -0.5 * jnp.sum(x**2)\nsize = lambda x: {'size': jnp.sum(x**2)}\n"
+    (tmp_path / "chainless.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    command = ["integrate", "chainless:log_density", "--dimensions", "2", "--gradients", "300", "--family", "quadratic"]
+    assert cli.main([*command, "--values", "chainless:size", "--json", "answer.json"]) == 0
+    assert "log evidence" in capsys.readouterr().out
+    written = json.loads((tmp_path / "answer.json").read_text())
+    assert abs(written["estimates"][0]["value"] - 2.0) < 1e-9
+    assert abs(written["integration"]["log_evidence"] - np.log(2 * np.pi)) < 4 * written["integration"]["log_evidence_error"]
+    assert cli.main([*command[:1], "chainless", *command[2:]]) == 2
+    assert "MODULE:FUNCTION" in capsys.readouterr().err
+    answer = zv.integrate(normal([1.0]), 1, gradients=300, family=QUADRATIC)
+    answer.save(tmp_path / "answer.npz")
+    loaded = zv.load(tmp_path / "answer.npz")
+    assert loaded.integration.describe() == answer.integration.describe()
+    assert str(loaded) == str(answer)
+
+
+def gumbel(x):
+    """Of log of an exponential variable, in each coordinate: its left tail is exponential, its mean −0.5772."""
+    return jnp.sum(x - jnp.exp(x))
+
+
+def test_exponential_tails_are_named_and_errors_cover():
+    off = []
+    for seed in range(3):
+        with pytest.warns(zv.SampleWarning, match="exponential tail along x0, x1"):
+            answer = zv.integrate(gumbel, 2, gradients=600, family=zv.Polynomial(3), seed=seed)
+        off.append((answer.value + np.euler_gamma) / answer.std_error)
+        assert np.all(answer.std_error < 0.3 * answer.plain_std_error)
+    assert np.sqrt(np.mean(np.square(off))) < 1.9  # 6 numbers: one in a thousand is above, if errors are right
+    assert not zv.integrate(normal([1.0, 2.0]), 2, gradients=600, family=zv.Polynomial(3)).warnings
+
+
+def test_a_wrong_answer_gives_way_to_the_second_one():
+    rng = np.random.default_rng(0)
+    sample = Sample(draws := rng.normal(size=(1000, 2)), -draws, np.zeros(1000))
+    task = Task.of(sample, np.exp(draws[:, :1]))
+    right = plain_answer(task)
+    cautions = Cautions()
+    np.testing.assert_array_equal(held(task, right, ("f",), cautions).value, right.value)
+    assert not cautions.texts
+    wrong = dataclasses.replace(right, value=right.value + 0.5)
+    with pytest.warns(zv.SampleWarning, match="That mean is reported"):
+        found = held(task, wrong, ("f",), cautions)
+    error = found.std_error(task.scale)[0]
+    assert np.abs(found.value - np.exp(0.5)) < 4 * error < 0.2
+
+
+def test_long_tails_get_components_of_their_own_and_short_ones_none():
+    rng = np.random.default_rng(0)
+    one = TMixture(np.ones(1), np.zeros((1, 2)), np.eye(2)[None], np.array([30.0]))
+    draws = rng.normal(size=(3000, 2))
+    assert one.with_tails(draws, np.zeros(3000), np.eye(2), np.eye(2)) is one
+    draws[:, 0] = 1.2 * np.log(rng.exponential(size=3000)) + 0.7
+    more = one.with_tails(draws, np.zeros(3000), np.eye(2), np.eye(2))
+    assert more.shares.sum() == pytest.approx(1)
+    assert len(more.shares) == 2
+    assert more.means[1, 0] < -3.2
+    assert abs(more.means[1, 1]) < 1
+
+
+def test_what_is_done_is_told_and_an_interruption_leaves_nothing_behind(monkeypatch):
+    target, said = target_of(normal([1.0, 3.0]), 2, 500), []
+    modes = found_modes(target, np.ones((1, 2)), np.random.default_rng(0), said.append, True)
+    importance_sample(target, *first_proposal(modes), np.random.default_rng(0), True, said.append)
+    assert said[0].startswith("modes: start 1 of")
+    assert said[-1] == "points: round 12 of 12"
+    before = zv.integrate(normal([1.0, 3.0]), 2, gradients=300, family=QUADRATIC)
+    calls, at = [], Target.at
+
+    def interrupted(self, x):
+        calls.append(len(x))
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return at(self, x)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Target, "at", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            zv.integrate(normal([1.0, 3.0]), 2, gradients=300, family=QUADRATIC)
+    after = zv.integrate(normal([1.0, 3.0]), 2, gradients=300, family=QUADRATIC)
+    np.testing.assert_array_equal(after.value, before.value)
+    np.testing.assert_array_equal(after.std_error, before.std_error)
