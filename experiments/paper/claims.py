@@ -25,6 +25,8 @@ class Verdict(NamedTuple):
 
     @property
     def word(self) -> str:
+        if np.isnan(self.share):
+            return "open"
         return "holds" if self.share == 1 else "does not hold" if self.share <= 0.1 else "in part"
 
 
@@ -37,6 +39,14 @@ class Claim(NamedTuple):
 
 def _count(cases: list[bool], what: str) -> Verdict:
     return Verdict(float(np.mean(cases)) if cases else 0.0, f"{sum(cases)} of {len(cases)} {what}")
+
+
+def _enough(rows: list[Row], cases: list[bool], number: str) -> Verdict:
+    """Open where the paper's recipe was repeated less than three times."""
+    count = len(distinct(rows, "repetition"))
+    if count < 3:
+        return Verdict(float("nan"), f"{count} repetition{'s' if count > 1 else ''} only; {number}")
+    return Verdict(float(np.mean(cases)), number)
 
 
 # ---- Costs
@@ -240,7 +250,7 @@ def _best_two(by: str, **where: object) -> Callable[[list[Row]], Verdict]:
             order = sorted(found, key=lambda method: -found[method])
             cases.append(order[0] in ("polynomial + two kernels", "network"))
             listed.append(f"{by} = {place}: " + ", ".join(f"{method} {found[method]:.2g}" for method in order))
-        return Verdict(float(np.mean(cases)) if cases else 0.0, "gains, " + "; ".join(listed))
+        return _enough(here, cases, "gains, " + "; ".join(listed))
 
     return verdict
 
@@ -255,7 +265,7 @@ def _comparable(rows: list[Row]) -> Verdict:
             stepped, solved = found[f"{kind}, as in the paper"], found[f"{kind}, same family exact"]
             cases.append(stepped > 0.8 * solved)
             listed.append(f"{name}, {kind} {stepped:.2g} against {solved:.2g}")
-    return Verdict(float(np.mean(cases)) if cases else 0.0, "gains of steps against the solve: " + "; ".join(listed))
+    return _enough(here, cases, "gains of steps against the solve: " + "; ".join(listed))
 
 
 # ---- Theory
@@ -311,6 +321,6 @@ def section(tables: Tables) -> str:
     return (
         "Each verdict is a share of cases, counted in the tables: *holds* in all of them, *does not hold* in one tenth or "
         "less. Where nothing else is said, the paper's own recipe is judged. Its repetitions are in the next table; where "
-        "they are two to four, the order of neighbours is within chance.\n\n"
+        "they are two to four, the order of neighbours is within chance. *Open* claims have fewer than three.\n\n"
         + markdown(["the paper", "where", "verdict", "number", "picture"], rows)
     )

@@ -62,10 +62,12 @@ def recipe_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
     table = []
     for kind in dict.fromkeys(method.split(", ")[0] for method in _methods(rows) if ", " in method):
         stepped, solved = f"{kind}, as in the paper", f"{kind}, same family exact"
+        if solved not in found[places[0]] and f"{kind}, exact by the dual" in found[places[0]]:
+            solved = f"{kind}, exact by the dual"
         cells = []
         for place in places:
             both = [found[place].get(method) for method in (stepped, solved)]
-            cells.append(" / ".join("" if gain is None else f"{gain:.3g}" for gain in both).removesuffix(" / "))
+            cells.append(" / ".join("–" if gain is None else f"{gain:.3g}" for gain in both).removesuffix(" / –"))
         largest = [select(rows, method=method, **{by: places[-1]}) for method in (stepped, solved)]
         ended = sum(not np.isfinite(row["value"]) for row in select(rows, method=stepped))
         cells.append(" / ".join(f"{np.median([row['seconds'] for row in part]):.2f}" for part in largest if part))
@@ -78,8 +80,9 @@ def recipe_section(rows: list[Row], by: str, names: Sequence[str]) -> list[str]:
         return []
     count = len(distinct(rows, "repetition"))
     text = (
-        f"**The paper's recipe**, {count} repetitions: gains (ratios of mean squared errors, plain to controlled, median over "
-        "the integrands) by plain steps / by the exact solve of the same family and penalty. Below 1 it does harm:\n"
+        f"**The paper's recipe**, {count} repetition{'s' if count > 1 else ''}: gains (ratios of mean squared errors, plain "
+        "to controlled, median over the integrands) by plain steps / by the exact solve of the same family and penalty. Below "
+        "1 it does harm:\n"
     )
     return [text, recipe_table(rows, by, names)]
 
