@@ -107,12 +107,13 @@ def draw(points: list[Point]) -> Any:
         ours = [point for point in points if point.posterior == name]
         panel.loglog([p.seconds for p in ours], [p.gain for p in ours], "o-", color="#0072b2", label="zerovar")
         for point in ours:
-            panel.annotate(point.effort, (point.seconds, point.gain), (0, 7), textcoords="offset points", ha="center", size=8)
+            side, place = {"low": ((0, 8), "center"), "normal": ((-7, 0), "right"), "high": ((7, -3), "left")}[point.effort]
+            panel.annotate(point.effort, (point.seconds, point.gain), side, textcoords="offset points", ha=place, size=8)
         for setting, (seconds, gains) in ZVCV.items():
             gain = dict(zip(_POSTERIORS, gains, strict=True)).get(name, np.nan)
             panel.loglog(seconds, gain, marks[setting], color="#e69f00", label=f"ZVCV: {setting}")
         panel.set_title(name, size=10)
-        panel.margins(x=0.15, y=0.2)
+        panel.margins(x=0.2, y=0.2)
         panel.grid(alpha=0.3)
     for panel in axes.ravel()[len(names) :]:
         panel.set_visible(False)
