@@ -6,8 +6,8 @@ import dataclasses
 import warnings
 
 import numpy as np
+import scipy
 from jaxtyping import Float64
-from scipy.linalg import solve_triangular
 
 _FREEDOMS = (3.0, 8.0, 30.0, 200.0)  # tails that a fit chooses from
 _STEPS = 10  # of expectation maximisation, from the mixture of the round before
@@ -89,7 +89,7 @@ class TMixture:
         if self.dim > _MOST_LONG:
             return self
         root = np.linalg.cholesky(self.covariance)
-        unit = solve_triangular(root, x.T, lower=True).T
+        unit = scipy.linalg.solve_triangular(root, x.T, lower=True).T
         probabilities = np.exp(log_weights - log_sum(log_weights[:, None])[0])
         free, near = np.isfinite(log_weights), max(2 * self.dim, int(_AROUND * len(x)))
         means, roots = [], []
@@ -163,7 +163,7 @@ class TMixture:
 
         nu, d = self.freedom, self.dim
         pairs = zip(self.means, self.roots, strict=True)
-        distance = np.stack([np.sum(solve_triangular(r, (x - m).T, lower=True) ** 2, axis=0) for m, r in pairs])
+        distance = np.stack([np.sum(scipy.linalg.solve_triangular(r, (x - m).T, lower=True) ** 2, axis=0) for m, r in pairs])
         constant = gammaln((nu + d) / 2) - gammaln(nu / 2) - d / 2 * np.log(nu * np.pi)
         volume = np.log(np.abs(np.diagonal(self.roots, axis1=1, axis2=2))).sum(axis=1)
         with np.errstate(divide="ignore"):  # a share of zero
