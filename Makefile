@@ -68,8 +68,11 @@ extras: setup
 	$(WORKER) PYTHONPATH=tests $(BIN)/python scripts/extras.py
 
 # The core of the tests on the oldest versions of what zerovar needs (lowest.txt), and on the newest of the day
-lowest highest:
-	$(PYTHON) scripts/versions.py $@
+lowest:
+	$(PYTHON) scripts/versions.py lowest
+
+highest:
+	$(PYTHON) scripts/versions.py highest
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -18,7 +18,7 @@ from zerovar.errors import missing
 @pytest.mark.parametrize(("fmt", "package"), [("wide", "pandas"), ("xarray", "xarray")])
 def test_a_missing_package_is_named_before_the_work(fmt, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.setattr(summaries, "estimate", lambda *args, **kwargs: pytest.fail("this took time"))
+    monkeypatch.setattr(summaries.Session, "of", lambda *args, **kwargs: pytest.fail("this took time"))
     x = np.zeros((2, 10, 1))
     with pytest.raises(ImportError, match=rf"needs {package}: pip install '\.\[xarray\]' in a clone"):
         zv.summary(x, -x, fmt=fmt)
