@@ -41,7 +41,10 @@ PAGES = [
 RUN = [page for page in PAGES if page != "docs/extending.md" and "```python" in text_of(page)]
 
 
-@pytest.mark.parametrize("page", RUN)
+LONG = ("docs/api.md", "docs/integrate.md", "docs/limits.md")
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.whole) if page in LONG else page for page in RUN])
 def test_examples_run(page):
     text = text_of(page)
     names, printed = run_page(page)

@@ -29,7 +29,8 @@ _AT = {"polynomial": (5000, 20), "kernel": (1000, 5)}  # m while d varies, and d
 
 def jobs(size: Size) -> list[Job]:
     if size.quick:
-        return [{"part": "ours", "family": family, "over": "m", "m": m, "d": 5} for family in DRAWS for m in (200, 300)]
+        few = [(family, m) for family in DRAWS for m in (200, 300)]
+        return [{"part": "ours", "family": family, "over": "m", "m": m, "d": 5, **size.marks} for family, m in few]
     found = []
     for family, (m_at, d_at) in _AT.items():
         found += [{"part": "ours", "family": family, "over": "m", "m": m, "d": d_at} for m in DRAWS[family]]

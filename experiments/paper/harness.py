@@ -321,7 +321,8 @@ class Error(NamedTuple):
         ended = f"{self.diverged} diverged" if self.diverged else ""
         if np.isnan(self.mean):
             return ended
-        return f"{self.mean:.2e} ± {self.error:.0e}" + (f" ({ended})" if ended else "")
+        error = "" if np.isnan(self.error) else f" ± {self.error:.0e}"  # one repetition has none
+        return f"{self.mean:.2e}{error}" + (f" ({ended})" if ended else "")
 
 
 def absolute_error(rows: Sequence[Row]) -> Error:
