@@ -14,9 +14,9 @@ import zerovar as zv
 SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and `__init__` from all of them.
 ORDER = {
-    "": """environment errors io hyper points sample integrands coordinates operators kernels families objectives solvers
-        fitting splits std_errors tails precision task answers tuning diagnostics choice output conclusion chunked adapters
-        estimation integration summaries cli __main__""",
+    "": """environment errors progress io hyper points sample integrands coordinates operators kernels families objectives
+        solvers fitting splits std_errors tails precision task answers tuning diagnostics choice output conclusion chunked
+        adapters estimation integration summaries cli __main__""",
     "io": "atomic archive programs",
     "families": "base polynomial kernel network anisotropic ridge_functions sparse_polynomial",
     "solvers": "algebra terms stats base exact iterative training screening default",

@@ -11,7 +11,7 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from .families import Family
 from .fitting import Method, fitted_to, interrupted
@@ -70,6 +70,15 @@ class Answer:
     def in_a_mean(self) -> Series:
         """n times what each draw's leave-out residual adds to a plain mean of them."""
         return self.influences if self.residuals is None else self.residuals
+
+    def with_columns(self, other: Answer, columns: Bool[np.ndarray, " q"]) -> Answer:
+        """With the value and influences of another answer for some integrands; bounds stay."""
+        return dataclasses.replace(
+            self,
+            value=np.where(columns, other.value, self.value),
+            influences=np.where(columns, other.influences, self.influences),
+            residuals=np.where(columns, other.in_a_mean, self.in_a_mean),
+        )
 
     @staticmethod
     def of_mean(series: Series, probabilities: Float64[np.ndarray, " n"], stats: FitStats) -> Answer:

@@ -157,6 +157,12 @@ def _where_constant(answer: Answer, evidence: Evidence) -> Answer:
     )
 
 
+def traces_of(values: np.ndarray, answer: Answer) -> Traces:
+    """The integrands (n, q) and influences at the draws that estimate."""
+    at = values if answer.rows is None else values[answer.rows]
+    return Traces(at.reshape(answer.influences.shape), answer.influences)
+
+
 def settings(sample: Sample, values: np.ndarray, *choices: Any) -> dict[str, Any]:
     """What was asked for, in words, and a fingerprint of the data: what it takes to make the answer again."""
     named = zip(("family", "objective", "solver", "split"), choices, strict=True)

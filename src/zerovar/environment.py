@@ -12,16 +12,17 @@ _OPTIONAL = ("arviz", "blackjax", "dask", "matplotlib", "numpyro", "nutpie", "pa
 _IN_REPORTS = ("jax", "equinox", "optax", "numpy", "scipy", "arviz-stats")
 # Variables of the shell that change what is computed, or how fast; no others are shown, as they may be private
 _SETTINGS = (
-    *(
-        "JAX_ENABLE_X64",
-        "JAX_PLATFORMS",
-        "JAX_DEFAULT_MATMUL_PRECISION",
-        "JAX_DISABLE_JIT",
-        "XLA_FLAGS",
-        "CUDA_VISIBLE_DEVICES",
-    ),
-    *("XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION"),
-    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
+    "JAX_ENABLE_X64",
+    "JAX_PLATFORMS",
+    "JAX_DEFAULT_MATMUL_PRECISION",
+    "JAX_DISABLE_JIT",
+    "XLA_FLAGS",
+    "CUDA_VISIBLE_DEVICES",
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
 )
 
 

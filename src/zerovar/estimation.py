@@ -9,13 +9,13 @@ from .answers import answer_of, default_split
 from .choice import Automatic, Forms, Known, choose
 from .choice.defaults import polynomial
 from .chunked import estimate_chunked, is_chunked
-from .conclusion import Evidence, concluded, settings
+from .conclusion import Evidence, concluded, settings, traces_of
 from .diagnostics import Cautions, Check, check
 from .families import Family
 from .fitting import Method, check_call
 from .integrands import as_values
 from .objectives import Objective
-from .output import Estimate, Traces
+from .output import Estimate
 from .sample import Sample
 from .solvers import Solver
 from .splits import Split
@@ -130,7 +130,6 @@ class Session:
             method = Method(family, objective, solver)
             split = default_split(task, method) if split is None else split
             answer = answer_of(task, method, split)
-        at = array if answer.rows is None else array[answer.rows]
         return concluded(
             Evidence.of(task, found, events, self.verdict.verified),
             answer,
@@ -139,7 +138,7 @@ class Session:
             split="in sample" if split is None else split.describe(),
             settings=settings(sample, array, family, objective, solver, split) | {"standardise": standardise, "seed": seed},
             selection=selection,
-            traces=Traces(at.reshape(answer.influences.shape), answer.influences),
+            traces=traces_of(array, answer),
         )
 
 

@@ -5,19 +5,16 @@ that left the draw, or its block of the chain, out; the answers are then stacked
 """
 
 import dataclasses
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..answers import Answer, plain_answer
 from ..errors import NumericalError, listed
 from ..families import Family
 from ..points import FittingDraws, distinct
+from ..progress import spinner
 from ..sample import Sample, coordinate
 from ..tails import heavy_scores
 from ..task import Task
@@ -86,7 +83,7 @@ def tried(
     trial = _Trial([CandidateAnswer("no control variate", True, plain)], [], plain, policy)
     if not np.ptp(task.values, axis=0).any():
         return trial.contenders, trial.skipped
-    with _shown(options.progress) as trial.say:
+    with spinner("choosing", options.progress) as trial.say:
         forms = list[tuple[float, str, Task]]()
         for name, form in _forms(task, others, trial.skipped):
             first = len(trial.contenders)
@@ -176,11 +173,7 @@ def _light(task: Task, skipped: list[str]) -> Task | None:
 
 def _better(one: Answer, other: Answer) -> Answer:
     """For each integrand the answer of less error."""
-    ahead = mean_squares(other) < mean_squares(one)
-    influences, residuals = (
-        np.where(ahead, b, a) for a, b in ((one.influences, other.influences), (one.in_a_mean, other.in_a_mean))
-    )
-    return dataclasses.replace(one, value=np.where(ahead, other.value, one.value), influences=influences, residuals=residuals)
+    return one.with_columns(other, mean_squares(other) < mean_squares(one))
 
 
 def _elsewhere(plain: Answer, some: Answer, columns: np.ndarray) -> Answer:
@@ -188,13 +181,3 @@ def _elsewhere(plain: Answer, some: Answer, columns: np.ndarray) -> Answer:
     value, influences, residuals = plain.value.copy(), plain.influences.copy(), plain.influences.copy()
     value[columns], influences[:, :, columns], residuals[:, :, columns] = some.value, some.influences, some.in_a_mean
     return dataclasses.replace(some, value=value, influences=influences, residuals=residuals, bounds=())
-
-
-@contextmanager
-def _shown(wanted: bool) -> Iterator[Callable[[str], None]]:
-    """Something to tell what is tried, which shows it on a terminal for as long as that takes."""
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("choosing: {task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not (wanted and sys.stderr.isatty())) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda label: bar.update(task, description=label)

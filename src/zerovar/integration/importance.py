@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float64
 from ..errors import NumericalError
 from ..tails import weights_shape
 from .modes import Mode
-from .proposals import TMixture, fitted_mixture, log_sum
+from .proposals import TMixture, fitted_mixture, log_sum, normalised
 from .target import Target
 
 _FIRST_FREEDOM = 5.0  # of the t distributions about the modes
@@ -133,8 +133,7 @@ def _tempered(log_weights: Float64[np.ndarray, " n"], d: int) -> Float64[np.ndar
     power = 1.0
     while effective_number(power * log_weights) < enough and power > 1e-6:
         power *= 0.8
-    tempered = power * log_weights
-    return tempered - log_sum(tempered[:, None])[0]
+    return normalised(power * log_weights)
 
 
 def _triangular(root: np.ndarray) -> np.ndarray:

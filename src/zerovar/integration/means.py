@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from ..adapters.models import FlatDensity, flat_density
 from ..answers import Answer, answer_of, default_split, plain_answer
 from ..choice import Automatic, Selection, choose
-from ..conclusion import Evidence, concluded, settings
+from ..conclusion import Evidence, concluded, settings, traces_of
 from ..diagnostics import Cautions
 from ..errors import NumericalError, SampleWarning
 from ..families import Family
 from ..fitting import Method, check_call
 from ..integrands import as_values
-from ..output import Estimate, Integration, Traces
+from ..output import Estimate, Integration
+from ..progress import spinner
 from ..sample import Sample, as_float
 from ..task import Task
 from .evidence import log_evidence
@@ -91,7 +88,7 @@ def integrate(
         start = jax.tree.map(lambda leaf: np.asarray(leaf)[0], draws)
     flat = flat_density(log_density, start, args, kwargs)
     rng, cautions = np.random.default_rng(seed), Cautions()
-    with _shown(progress) as told:
+    with spinner("integrating", progress) as told:
         modes, points, used = _points(flat, given, int(gradients), rng, sobol, told)
     integration = _judged(flat, modes, points, used, cautions)
     weights = weights_of(points.log_weights)
@@ -104,7 +101,6 @@ def integrate(
     else:
         answer, selection = _answered(task, found, family, progress)
         answer = held(task, answer, found, cautions)
-    at = array if answer.rows is None else array[answer.rows]
     result = concluded(
         Evidence.of(task, found, events),
         answer,
@@ -114,7 +110,7 @@ def integrate(
         settings=settings(sample, array, family, None, None, None)
         | {"gradients": int(gradients), "sobol": sobol, "seed": seed},
         selection=selection,
-        traces=Traces(at.reshape(answer.influences.shape), answer.influences),
+        traces=traces_of(array, answer),
     )
     return dataclasses.replace(result, integration=integration)
 
@@ -261,13 +257,3 @@ def _integrands(flat: FlatDensity, values: Any, names: Sequence[str] | None, sam
     if not callable(values):
         raise ValueError(f"values must be a function of one draw, as the points are not known yet; got {type(values).__name__}")
     return lambda x: values(flat.natural(x)), sample, names
-
-
-@contextmanager
-def _shown(wanted: bool) -> Iterator[Callable[[str], Any]]:
-    """On a terminal, what is being done; call it with a text."""
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=not (wanted and sys.stderr.isatty())) as bar:
-        task = bar.add_task("integrating")
-        yield lambda text: bar.update(task, description=text)

@@ -76,12 +76,8 @@ class TMixture:
             added += [covariance + (_LONGER**2 - 1) * np.outer(line, line) for line in along.T]
         count = len(added) - 1
         shares = np.append(_WIDE, np.full(count, _LONG / max(count, 1)))
-        return TMixture(
-            np.concatenate([(1 - shares.sum()) * self.shares, shares]),
-            np.concatenate([self.means, np.broadcast_to(mean, (len(added), d))]),
-            np.concatenate([self.roots, np.linalg.cholesky(np.stack(added))]),
-            np.concatenate([self.freedom, [_HEAVY], np.full(count, _LESS_HEAVY)]),
-        )
+        means, roots = np.broadcast_to(mean, (len(added), d)), np.linalg.cholesky(np.stack(added))
+        return self._joined(shares, means, roots, np.append(_HEAVY, np.full(count, _LESS_HEAVY)))
 
     def with_frontier(self, x: Float64[np.ndarray, "n d"], log_weights: Float64[np.ndarray, " n"]) -> TMixture:
         """With small components about the points of largest weight, each like the points around it: where weights are large,
@@ -90,7 +86,7 @@ class TMixture:
             return self
         root = np.linalg.cholesky(self.covariance)
         unit = scipy.linalg.solve_triangular(root, x.T, lower=True).T
-        probabilities = np.exp(log_weights - log_sum(log_weights[:, None])[0])
+        probabilities = np.exp(normalised(log_weights))
         free, near = np.isfinite(log_weights), max(2 * self.dim, int(_AROUND * len(x)))
         means, roots = [], []
         for _ in range(_OUTPOSTS):
@@ -107,12 +103,8 @@ class TMixture:
         if not means:
             return self
         count = len(means)
-        return TMixture(
-            np.append((1 - _FRONTIER) * self.shares, np.full(count, _FRONTIER / count)),
-            np.concatenate([self.means, means]),
-            np.concatenate([self.roots, roots]),
-            np.append(self.freedom, np.full(count, _LESS_HEAVY)),
-        )
+        shares, freedom = np.full(count, _FRONTIER / count), np.full(count, _LESS_HEAVY)
+        return self._joined(shares, np.stack(means), np.stack(roots), freedom)
 
     def with_tails(
         self,
@@ -126,7 +118,7 @@ class TMixture:
         which the bulk is long."""
         if self.dim > _MOST_LONG:
             return self
-        probabilities = np.exp(log_weights - log_sum(log_weights[:, None])[0])
+        probabilities = np.exp(normalised(log_weights))
         centre, least = probabilities @ x, max(_FEWEST, 2 * self.dim)
         means, roots, excess = [], [], []
         for line in along:
@@ -145,12 +137,16 @@ class TMixture:
                 excess.append(np.abs(share @ u[far] - u[far[-1]]))
         if not means:
             return self
-        total = min(_TAILS, len(means) * _TAILS / 2)
+        shares = min(_TAILS, len(means) * _TAILS / 2) * np.square(excess) / np.sum(np.square(excess))
+        return self._joined(shares, np.stack(means), np.stack(roots), np.full(len(means), _LESS_HEAVY))
+
+    def _joined(self, shares: np.ndarray, means: np.ndarray, roots: np.ndarray, freedom: np.ndarray) -> TMixture:
+        """With more components, whose shares are taken from the others in proportion."""
         return TMixture(
-            np.append((1 - total) * self.shares, total * np.square(excess) / np.sum(np.square(excess))),
+            np.append((1 - shares.sum()) * self.shares, shares),
             np.concatenate([self.means, means]),
             np.concatenate([self.roots, roots]),
-            np.append(self.freedom, np.full(len(means), _LESS_HEAVY)),
+            np.append(self.freedom, freedom),
         )
 
     def _pull(self, distance: Float64[np.ndarray, "k n"]) -> Float64[np.ndarray, "k n"]:
@@ -177,6 +173,11 @@ def log_sum(each: Float64[np.ndarray, "k n"]) -> Float64[np.ndarray, " n"]:
     safe = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
         return safe + np.log(np.exp(each - safe).sum(axis=0))
+
+
+def normalised(log_weights: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+    """Log probabilities."""
+    return log_weights - log_sum(log_weights[:, None])[0]
 
 
 def _standard_t(n: int, d: int, freedom: float, rng: np.random.Generator, sobol: bool) -> Float64[np.ndarray, "n d"]:

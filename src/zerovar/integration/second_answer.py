@@ -85,15 +85,9 @@ def _second(task: Task) -> _Second:
 
 def _replaced(answer: Answer, second: _Second, columns: Bool[np.ndarray, " q"]) -> Answer:
     """The answer, with the other in some columns."""
-    other = second.answer
     bounds = [ErrorBound(np.where(columns, 0.0, bound), reason) for bound, reason in answer.bounds]
-    return dataclasses.replace(
-        answer,
-        value=np.where(columns, other.value, answer.value),
-        influences=np.where(columns, other.influences, answer.influences),
-        residuals=np.where(columns, other.influences, answer.in_a_mean),
-        bounds=(*bounds, ErrorBound(np.where(columns, second.error, 0.0), _REPORTED)),
-    )
+    bounds.append(ErrorBound(np.where(columns, second.error, 0.0), _REPORTED))
+    return dataclasses.replace(answer.with_columns(second.answer, columns), bounds=tuple(bounds))
 
 
 def long_tails(sample: Sample) -> Bool[np.ndarray, " d"]:

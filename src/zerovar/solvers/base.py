@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
 
 import numpy as np
 from jaxtyping import Float64
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..families import Family, LinearFamily
 from ..io.archive import storable
@@ -142,24 +137,6 @@ def check_integers(solver: Solver, *names: str) -> None:
         value = getattr(solver, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
             raise ValueError(f"{type(solver).__name__}: {name} must be an integer of at least 1; got {value!r}")
-
-
-@contextlib.contextmanager
-def progress_bar(name: str, total: int, wanted: bool) -> Iterator[Callable[[int, str], None]]:
-    """A bar on a terminal, nothing elsewhere; it is shown once told how much is done, with a remark, unless that is all."""
-    columns = (TextColumn(name), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not (wanted and sys.stderr.isatty()))
-    task = bar.add_task("", total=total)
-
-    def show(done: int, remark: str) -> None:
-        bar.update(task, completed=done, description=remark)
-        if done < total:
-            bar.start()
-
-    try:
-        yield show
-    finally:
-        bar.stop()
 
 
 class Solver(ABC):

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..base import Result, progress_bar
+from ...progress import progress_bar
+from ..base import Result
 from ..stats import FitStats
 
 EVERY = 5  # iterations between looks at how far it is

@@ -13,7 +13,8 @@ import jax
 import numpy as np
 
 from ...io.atomic import atomic
-from ..base import Result, progress_bar
+from ...progress import progress_bar
+from ..base import Result
 from .batch_order import BatchOrder
 from .loop import Job, Params, StepRule, TrainingState, advance, finished, initial
 
