@@ -273,6 +273,7 @@ def run(
     processes: int | None = None,
     only: Sequence[str] = ("",),
     simple: bool = False,
+    first: int = 0,
 ) -> dict[str, list[str]]:
     """Print the table and return its rows."""
     names = [*EXACT, *TRAPS]
@@ -282,7 +283,7 @@ def run(
         names += ["radiata: density", "radiata: adjusted_density"]
     names = [name for name in names if name.startswith(tuple(only))]
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-    jobs = [(name, data, gradients, seed, simple) for name in names for seed in range(seeds)]
+    jobs = [(name, data, gradients, seed, simple) for name in names for seed in range(first, first + seeds)]
     if processes == 1:
         found = [outcome(job) for job in jobs]
     else:
@@ -297,6 +298,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="a folder with models/, posteriors/ and tails/")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="the first of these seeds")
     parser.add_argument("--gradients", type=int, default=5000)
     parser.add_argument("--processes", type=int, help="default: one a core")
     parser.add_argument("--only", nargs="+", default=[""], help="targets whose names begin so")

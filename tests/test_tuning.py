@@ -46,8 +46,9 @@ def test_derivatives_are_those_of_differences(family, criterion):
 def test_leave_one_out_is_that_of_the_solver():
     family = DEGREES
     descent = Descent.on(family, DRAWS, VALUES, DRAWS)
-    loss = descent._measure(start(descent), descent.values, LeaveOneOut())[0]
-    tuned = descent.tuned(DescentEnd(start(descent), loss, 1), len(SAMPLE))
+    position = start(descent)
+    loss, _, level = descent._measure(position, descent.values, LeaveOneOut())
+    tuned = descent.tuned(DescentEnd(position, loss, 1, level, np.eye(len(position))), len(SAMPLE))
     fitted = zv.fit(tuned.family, SAMPLE, VALUES, tuned.objective)
     spread = VALUES.std(axis=0)
     expected = np.log(np.mean((fitted.leave_out() / spread) ** 2, axis=0)).mean()

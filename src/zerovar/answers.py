@@ -8,6 +8,7 @@ bias, it is a lower bound of the error with its reason.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +20,9 @@ from .points import Points
 from .precision import Rounding
 from .sample import Sample
 from .solvers import FitStats, Result, default_solver
+from .solvers.algebra.threads import threads_for
 from .splits import OutOfFold, RowNumbers, Split, blocks, cross_fit, in_sample
-from .std_errors import INDEPENDENT, Series, influences_on_mean, standard_error
+from .std_errors import INDEPENDENT, ROUNDING, Series, influences_on_mean, standard_error
 from .tails import beyond_the_draws, extremes
 from .task import Task
 
@@ -71,6 +73,16 @@ class Answer:
         """n times what each draw's leave-out residual adds to a plain mean of them."""
         return self.influences if self.residuals is None else self.residuals
 
+    @functools.cached_property
+    def scatter(self) -> Float64[np.ndarray, " q"]:
+        """The standard error by the influences alone, which may be below rounding."""
+        return standard_error(self.influences, np.zeros(len(self.value)))
+
+    @functools.cached_property
+    def scatter_in_a_mean(self) -> Float64[np.ndarray, " q"]:
+        """The same if every draw counts alike."""
+        return self.scatter if self.residuals is None else standard_error(self.residuals, np.zeros(len(self.value)))
+
     def with_columns(self, other: Answer, columns: Bool[np.ndarray, " q"]) -> Answer:
         """With the value and influences of another answer for some integrands; bounds stay."""
         return dataclasses.replace(
@@ -95,7 +107,7 @@ class Answer:
     def std_error(self, scale: Float64[np.ndarray, " q"]) -> tuple[Float64[np.ndarray, " q"], tuple[str, ...]]:
         """Standard errors and what each rests on; `scale` (q,) is the size of the integrands' values, whose rounding bounds
         every error from below."""
-        error = standard_error(self.influences, scale)
+        error = np.maximum(self.scatter, ROUNDING * scale)
         reasons = [_NO_BOUND] * len(error)
         for bound, reason in self.bounds:
             reasons = [reason if up else before for up, before in zip(bound > error, reasons, strict=True)]
@@ -127,7 +139,7 @@ class Answer:
         controlled = np.any(residuals != plain.influences, axis=(0, 1)) if alike else np.ones(len(self.value), dtype=bool)
         # extreme draws of a slow chain come in clusters that are shorter than its autocorrelation time
         effective = residuals.shape[0] * residuals.shape[1] / np.sqrt(max(autocorrelation, 1.0))
-        scatter = np.where(controlled, standard_error(residuals, 0 * scale), 0.0)
+        scatter = np.where(controlled, self.scatter_in_a_mean, 0.0)
         own = points if points is None or self.rows is None else points.take(self.rows)
         beyond = beyond_the_draws(extremes(residuals, own), extremes(plain.influences, points), effective)
         beyond = np.where(controlled, beyond, 0.0)
@@ -174,7 +186,8 @@ def default_split(task: Task, method: Method) -> Split:
 
 def answer_of(task: Task, method: Method, split: Split) -> Answer:
     """By one family, fitted and estimated as the split says."""
-    return _out_of_fold(task, method, split) if isinstance(split, OutOfFold) else _in_sample(task, method)
+    with threads_for(len(task)):
+        return _out_of_fold(task, method, split) if isinstance(split, OutOfFold) else _in_sample(task, method)
 
 
 def _in_sample(task: Task, method: Method) -> Answer:

@@ -102,17 +102,18 @@ class Rival:
     family: LinearFamily
     below: float = np.inf
 
-    def descent(self, few: Task, whole: Task, steps: int, start: np.ndarray | None = None) -> Descended:
+    def descent(self, few: Task, whole: Task, steps: int, known: DescentEnd | None = None) -> Descended:
         """Tuned on a few of the draws, in the coordinates in which it will be fitted to all of them; not for noise. It begins
         where a descent for other integrands ended, if that is known."""
         descent = Descent.on(self.family, few.draws, few.values, whole.draws)
-        columns, start = descent.by_likelihood(start)
-        return Descended(descent, descent.run(columns, MarginalLikelihood(), steps, start), columns)
+        columns, start = descent.by_likelihood(None if known is None else known.position)
+        curved = None if known is None else known.steps
+        return Descended(descent, descent.run(columns, MarginalLikelihood(), steps, start, curved), columns)
 
     def further(self, few: Task, whole: Task, steps: int, before: Descended) -> Descended:
         """A descent for the same integrands that goes on, on other draws."""
         descent = Descent.on(self.family, few.draws, few.values, whole.draws)
-        end = descent.run(before.columns, MarginalLikelihood(), steps, before.end.position)
+        end = descent.run(before.columns, MarginalLikelihood(), steps, before.end.position, before.end.steps)
         return Descended(descent, end, before.columns)
 
     def answer(self, task: Task, found: Descended, policy: Policy) -> Answer:
@@ -158,7 +159,8 @@ def rivals(d: int, policy: Policy) -> list[Rival]:
     """Families to be tuned: for all integrands, and for those that the others leave with little gain."""
     cubic = Polynomial(3, weight=policy.degree_weights)
     scale = max(3.0, np.sqrt(d))
-    slow = Kernel(kernels.InverseMultiquadric(scale), weight=scale**2 / d)
+    long = policy.long * scale
+    slow = Kernel(kernels.InverseMultiquadric(long), weight=long**2 / d)
     found = [
         Rival("Polynomial(3) + anisotropic IMQ", Sum((cubic, Anisotropic(slow)))),
         Rival("anisotropic Polynomial(3) + IMQ", Anisotropic(Sum((cubic, slow)), mixing=True)),

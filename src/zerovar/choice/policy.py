@@ -27,8 +27,12 @@ class Policy:
         DRAWS_PER_TERM, "draws a term from which a polynomial is offered", "fits with fewer are over-confident"
     )
     degree_weights: tuple[float, ...] = _number(
-        (55.0, 7.0, 1.0),
+        (400.0, 1.0, 0.02),
         "prior variances of degrees 1 to 3 where tuning starts: lines are not shrunk like hundreds of cubic terms",
+        "medians of where it ends on eleven posteriors",
+    )
+    long: float = _number(
+        7.0, "length-scale of inverse multiquadrics where tuning starts, in those of the draws", "as for degree_weights"
     )
     streamed_terms: int = _number(600, "most terms of the polynomial for draws on disk: a pass costs their square")
     streamed_draws_per_term: int = _number(20, "draws a term it needs there")
@@ -53,9 +57,9 @@ class Policy:
     smooth: float = _number(1e5, "gain from which an integrand needs no rough kernel")
     separate: int = _number(50, "dimensions up to which sums of functions of single coordinates are tried: cost")
     little: float = _number(100.0, "gain up to which they are tried", "products of ten bumps: a gain of 60 where others have 3")
-    tuning_draws: int = _number(400, "draws that hyper-parameters are tuned on")
+    tuning_draws: int = _number(384, "draws that hyper-parameters are tuned on")
     tuning_fewest: int = _number(100, "and at least that many of a slow chain")
-    tuning_steps: int = _number(20, "evaluations of that descent", "40 gain nothing on eleven posteriors, 10 lose a third")
+    tuning_steps: int = _number(20, "evaluations of that descent", "12 lose three quarters of the gain on eight schools")
     renewed_steps: int = _number(
         6,
         "the same, from where a descent for other integrands of these draws ended",
@@ -63,8 +67,8 @@ class Policy:
     )
     in_front: int = _number(2, "most tuned families that go on with more draws, the best first", "one: gp_regr has a quarter")
     close: float = _number(4.0, "variances from the best up to which the others go on with it")
-    polished: int = _number(1000, "draws that they go on with")
-    polishing_steps: int = _number(8, "evaluations of that", "4 lose a seventh of the gain, none a third")
+    polished: int = _number(960, "draws that they go on with", "768: gp_regr has two thirds of the gain")
+    polishing_steps: int = _number(4, "evaluations of that", "6 gain nothing on eleven posteriors, none loses a third")
     thorough: bool = _number(
         False,
         "whether smoother functions, which are tuned in few dimensions, are tuned in all",

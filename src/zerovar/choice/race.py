@@ -17,12 +17,13 @@ from ..errors import NumericalError
 from ..solvers.algebra.threads import on_threads, one_thread
 from ..std_errors import INDEPENDENT
 from ..task import Task
+from ..tuning import DescentEnd
 from .candidates import Descended, Rival, rivals
 from .policy import Policy
 
 Chosen = Bool[np.ndarray, " q"]
 Squares = Float64[np.ndarray, " q"]
-Known = dict[str, Float64[np.ndarray, " h"]]  # by rival, where a descent for other integrands ended
+Known = dict[str, DescentEnd]  # by rival, where a descent for other integrands ended
 
 
 @dataclasses.dataclass(eq=False)
@@ -61,53 +62,32 @@ def raced(
     `plain` and `best` (q,) are mean squared influences without a control variate and with the best so far; `say` is told what
     runs, and `skipped` what did not and why. `known` has what other integrands on these draws have taught, and is taught more.
     """
-    slow = task.autocorrelation >= INDEPENDENT
+    d, slow = task.sample.dim, task.autocorrelation >= INDEPENDENT
     enough = policy.slow_fewest if slow else policy.fewest
     if task.effective < enough:
         skipped.append(f"tuned kernels: they need {enough} effective draws, and these are worth {task.effective:.0f}")
         return
-    if task.sample.dim > policy.kernel_dimensions:
+    if d > policy.kernel_dimensions:
         skipped.append(f"tuned kernels: not in more than {policy.kernel_dimensions} dimensions")
         return
     track = task if len(task) <= policy.few_enough else task.thinned(policy.pilot)[0]
-    runners, closed, varying = list[_Runner](), best, np.ptp(track.values, axis=0) > 0
-    for wave in _waves(_offered(task.sample.dim, policy, known), task.sample.dim, policy):
-        wanted = [(rival, varying & (plain < np.minimum(rival.below, policy.done) * best)) for rival in wave]
-        starting = [
-            (rival, columns, _guides(columns, plain / best, bool(runners), task, policy))
-            for rival, columns in wanted
-            if columns.any()
-        ]
-        say(" and ".join(rival.label for rival, *_ in starting))
-        with one_thread():
-            tuned = on_threads(lambda rival, _, guides: _tuned(rival, track, guides, policy, known.get(rival.label)), starting)
-        for (rival, columns, guides), found in zip(starting, tuned, strict=True):
-            if isinstance(found, NumericalError):
-                skipped.append(str(found))
-                continue
-            runners.append(_Runner(rival, columns, guides, found, rival.answer(track.only(columns), found, policy)))
-            best = np.minimum(best, runners[-1].squares)
-    if not slow and not known:
-        front = _in_front(runners)[: policy.in_front]
-        going = [one for one in front if one.place < front[0].place + np.log(policy.close)]
-        say(f"{' and '.join(runner.rival.label for runner in going)}, on more draws")
-        _polish(going, track, policy)
-    for runner in _in_front(runners):
-        known.setdefault(runner.rival.label, runner.found.end.position)
+    race = _Race(track, plain, best, policy, say, skipped, dict(known))
+    offered = _offered(d, policy, known)
+    for general in (True, False):  # first what suits all integrands; then what suits those that have little gain by it
+        stage = [rival for rival in offered if np.isinf(rival.below) == general]
+        for wave in [[rival] for rival in stage] if d <= policy.kinks else [stage]:
+            race.tune(wave)
+        if not slow and not known:
+            race.polish()
+    for runner in _in_front(race.runners):
+        known.setdefault(runner.rival.label, runner.found.end)
+    runners = race.runners
     if track is not task:
-        won = [dataclasses.replace(one, columns=one.columns & (one.squares < closed)) for one in _winners(runners)]
+        won = [dataclasses.replace(one, columns=one.columns & (one.squares < best)) for one in _winners(runners)]
         skipped += [f"{one.rival.label} on all draws: no better on {len(track)}" for one in won if not one.columns.any()]
         runners = [_on_all(runner, task, say, policy) for runner in won if runner.columns.any()]
     for runner in runners:
         yield runner.rival.label, runner.answer, runner.columns
-
-
-def _guides(columns: Chosen, gains: Float64[np.ndarray, " q"], later: bool, task: Task, policy: Policy) -> Chosen:
-    """The integrands that a rival is tuned for. Where kinks may be, and one has run: not those that lag far behind it."""
-    if task.sample.dim > policy.kinks or not later:
-        return columns
-    found = columns & (gains > np.max(gains, where=columns, initial=0.0) / policy.apart)
-    return found if found.any() else columns
 
 
 def _offered(d: int, policy: Policy, known: Known) -> list[Rival]:
@@ -116,38 +96,76 @@ def _offered(d: int, policy: Policy, known: Known) -> list[Rival]:
     return [one for one in offered if not known or one.label in known or (np.isfinite(one.below) and d <= policy.kinks)]
 
 
-def _waves(offered: list[Rival], d: int, policy: Policy) -> list[list[Rival]]:
-    """Rivals that are tuned side by side. In few dimensions one after the other, each guided by those before it."""
-    if d <= policy.kinks:
-        return [[rival] for rival in offered]
-    general = [rival for rival in offered if np.isinf(rival.below)]
-    return [general, [rival for rival in offered if rival not in general]]
+@dataclasses.dataclass(eq=False)
+class _Race:
+    """Rivals that have run so far, and the least squares of each integrand."""
 
+    track: Task  # the draws on which they are compared
+    plain: Squares
+    best: Squares
+    policy: Policy
+    say: Callable[[str], None]
+    skipped: list[str]
+    known: Known
+    runners: list[_Runner] = dataclasses.field(default_factory=list)
+    polished: list[_Runner] = dataclasses.field(default_factory=list)
 
-def _tuned(rival: Rival, track: Task, guides: Chosen, policy: Policy, start: np.ndarray | None) -> Descended | NumericalError:
-    """On a few hundred draws far enough apart to count as independent; or why not."""
-    few = int(np.clip(len(track) / track.autocorrelation, policy.tuning_fewest, policy.tuning_draws))
-    try:
+    def tune(self, wave: list[Rival]) -> None:
+        """Tune rivals side by side, each for the integrands that it may help, and fit them."""
+        wanted = [self.varying & (self.plain < np.minimum(rival.below, self.policy.done) * self.best) for rival in wave]
+        chosen = [(rival, columns) for rival, columns in zip(wave, wanted, strict=True) if columns.any()]
+        starting = [(rival, columns, self.guides(columns)) for rival, columns in chosen]
+        self.say(" and ".join(rival.label for rival, *_ in starting))
+        with one_thread():
+            for runner in on_threads(self.started, starting):
+                if isinstance(runner, NumericalError):
+                    self.skipped.append(str(runner))
+                else:
+                    self.runners.append(runner)
+                    self.best = np.minimum(self.best, runner.squares)
+
+    @property
+    def varying(self) -> Chosen:
+        return np.ptp(self.track.values, axis=0) > 0
+
+    def guides(self, columns: Chosen) -> Chosen:
+        """The integrands that a rival is tuned for. Where kinks may be, and one has run: not those that lag far behind it."""
+        if self.track.sample.dim > self.policy.kinks or not self.runners:
+            return columns
+        gains = self.plain / self.best
+        found = columns & (gains > np.max(gains, where=columns, initial=0.0) / self.policy.apart)
+        return found if found.any() else columns
+
+    def started(self, rival: Rival, columns: Chosen, guides: Chosen) -> _Runner | NumericalError:
+        """Tuned on a few hundred draws far enough apart to count as independent, and fitted; or why not."""
+        track, policy, start = self.track, self.policy, self.known.get(rival.label)
+        few = int(np.clip(len(track) / track.autocorrelation, policy.tuning_fewest, policy.tuning_draws))
         steps = policy.tuning_steps if start is None else policy.renewed_steps
-        return rival.descent(track.thinned(few)[0].only(guides), track, steps, start)
-    except NumericalError as error:
-        return error
+        try:
+            found = rival.descent(track.thinned(few)[0].only(guides), track, steps, start)
+            return _Runner(rival, columns, guides, found, rival.answer(track.only(columns), found, policy))
+        except NumericalError as error:
+            return error
 
+    def polish(self) -> None:
+        """Some steps on more draws for those in front. By likelihood, whatever the answer's own error then is: that rests on
+        the few draws in the tails (gp_regr has a fifth of the gain where it decides)."""
+        more = self.track.thinned(self.policy.polished)[0]
+        front = _in_front(self.runners)[: self.policy.in_front]
+        close = [one for one in front if one.place < front[0].place + np.log(self.policy.close) and one not in self.polished]
+        if len(more) <= self.policy.tuning_draws or not close:
+            return
+        self.say(f"{' and '.join(runner.rival.label for runner in close)}, on more draws")
 
-def _polish(runners: list[_Runner], track: Task, policy: Policy) -> None:
-    """Some steps on more draws. By likelihood, whatever the answer's own error then is: that rests on the few draws in the
-    tails (gp_regr has a fifth of the gain where it decides)."""
-    more = track.thinned(policy.polished)[0]
-    if len(more) <= policy.tuning_draws:
-        return
+        def further(runner: _Runner) -> None:
+            policy, on = self.policy, more.only(runner.guides)
+            runner.found = runner.rival.further(on, self.track, policy.polishing_steps, runner.found)
+            runner.answer = runner.rival.answer(self.track.only(runner.columns), runner.found, policy)
 
-    def further(runner: _Runner) -> Descended:
-        return runner.rival.further(more.only(runner.guides), track, policy.polishing_steps, runner.found)
-
-    with one_thread():
-        found = on_threads(further, [(runner,) for runner in runners])
-    for runner, descended in zip(runners, found, strict=True):
-        runner.found, runner.answer = descended, runner.rival.answer(track.only(runner.columns), descended, policy)
+        with one_thread():
+            on_threads(further, [(runner,) for runner in close])
+        self.best = np.minimum.reduce([self.best, *(runner.squares for runner in close)])
+        self.polished += close
 
 
 def _in_front(runners: list[_Runner]) -> list[_Runner]:

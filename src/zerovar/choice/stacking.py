@@ -46,7 +46,7 @@ def stacked(task: Task, contenders: Sequence[CandidateAnswer], policy: Policy) -
     found = np.stack([one.answer.value for one in contenders])
     chains = np.stack([one.answer.influences for one in contenders])
     residuals = np.stack([one.answer.in_a_mean for one in contenders])
-    errors = np.stack([standard_error(one, scale) for one in chains])
+    errors = np.stack([np.maximum(one.answer.scatter, ROUNDING * scale) for one in contenders])
     far = np.abs(found - found[0]) > policy.far * np.hypot(errors, errors[0])
     for k, j in np.argwhere(far):  # no draw says what is wrong with it, but the plain mean does
         found[k, j], errors[k, j] = found[0, j], errors[0, j]
@@ -89,7 +89,7 @@ def _disagreement(
 def _with_bias(answer: Answer, scale: np.ndarray) -> Float64[np.ndarray, " q"]:
     """By scatter, bounds, bias, and scatter if every draw counts alike."""
     bias = np.abs(answer.influences.mean(axis=(0, 1)))
-    return np.maximum.reduce([answer.std_error(scale)[0], bias, standard_error(answer.in_a_mean, 0 * scale)])
+    return np.maximum.reduce([answer.std_error(scale)[0], bias, answer.scatter_in_a_mean])
 
 
 def _bounds(task: Task, series: Series, helped: Bool[np.ndarray, " q"], error: np.ndarray) -> tuple[ErrorBound, ...]:

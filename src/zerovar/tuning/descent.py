@@ -9,26 +9,25 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
 from ..families import Family, LinearFamily
 from ..hyper import Kind, declared, hyper_parameters, may_move, with_hyper_parameters
 from ..objectives import LeastSquares, Ridge
 from ..points import FittingDraws, Points
-from ..solvers.algebra.threads import one_thread
+from ..solvers.algebra.threads import threads_for
 from ..solvers.algebra.tiles import feature_matrix, gram_matrix, gram_slopes
 from .criteria import Differentiable, MarginalLikelihood, Square, SteinGp, Values
 
 _EPS = np.finfo(np.float64).eps
 _FARTHEST = np.log(30.0)  # how far a scale may move from where it starts
 _FARTHEST_WEIGHT = 25.0
-_SMALL = 1200  # draws up to which LAPACK has one thread
+_WEIGHT_STEP = 3.0  # of a logarithm, where a scale takes 1: between 11 posteriors weights differ by 5 and scales by 1
 _FIRST_RIDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)
 _LEAST_RIDGE, _MOST_RIDGE = np.log(1e-15), np.log(10.0)
 _SETTLED = 1e-5  # change of the loss, a logarithm, at which a descent stops
@@ -57,6 +56,8 @@ class DescentEnd(NamedTuple):
     position: Float64[np.ndarray, " h"]
     loss: float
     evaluations: int
+    level: float  # the mean diagonal of the Gram there
+    steps: Float64[np.ndarray, "h h"]  # along whose columns the loss curves alike, as far as the descent has felt it
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -87,9 +88,17 @@ class Descent:
         return Descent(family, points, scaled, border.T, len(draws))
 
     def run(
-        self, columns: np.ndarray, criterion: Differentiable, evaluations: int, start: np.ndarray | None = None
+        self,
+        columns: np.ndarray,
+        criterion: Differentiable,
+        evaluations: int,
+        start: np.ndarray | None = None,
+        steps: np.ndarray | None = None,
     ) -> DescentEnd:
-        """Minimise the mean criterion over these integrands, from `start` or from the family as it is."""
+        """Minimise the mean criterion over these integrands, from `start` or from the family as it is.
+
+        `steps` are those of an earlier descent, on other draws: what it has felt of the curvature need not be felt again.
+        """
         from scipy.optimize import minimize
 
         columns = columns[np.ptp(self.values[:, columns], axis=0) > 0]
@@ -99,36 +108,38 @@ class Descent:
         low, high = origin - limits, origin + limits
         low[0], high[0] = _LEAST_RIDGE, _MOST_RIDGE
         position = np.clip(origin if start is None else start, low, high)
+        if steps is None:
+            steps = np.diag(np.concatenate([[_WEIGHT_STEP], np.where(self._are_weights, _WEIGHT_STEP, 1.0)]))
         if not len(columns):
-            return DescentEnd(position, 0.0, 0)
+            level = mean_diagonal(penalised_part(self._at(position[1:])), self.points)
+            return DescentEnd(position, 0.0, 0, level, steps)
         values = self.values[:, columns]
-        best = [np.inf, position]
+        best = [np.inf, position, 0.0]
 
-        def loss(position: np.ndarray) -> tuple[float, np.ndarray]:
-            value, slope = self._measure(position, values, criterion)
+        def loss(along: np.ndarray) -> tuple[float, np.ndarray]:
+            there = position + steps @ along
+            inside = np.clip(there, low, high)
+            value, slope, level = self._measure(inside, values, criterion)
             if value < best[0]:
-                best[:] = value, position.copy()
-            return value, slope
+                best[:] = value, inside, level
+            return value, steps.T @ np.where(there == inside, slope, 0.0)
 
-        options = {"maxiter": evaluations, "maxfun": evaluations, "ftol": _SETTLED}
-        with self._threads():
+        options = {"maxiter": evaluations, "maxfun": evaluations, "maxcor": evaluations, "ftol": _SETTLED}
+        with threads_for(len(self.points)):
             if start is None:
                 position[0] = np.log(self._first_ridge(position, values, criterion))
-            done = minimize(
-                loss, position, jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options=options
-            )
+            done = minimize(loss, np.zeros_like(position), jac=True, method="L-BFGS-B", options=options)
         if not best[0] < _FAILED:
             raise NumericalError(
                 f"{self.family.describe()}: the Gram matrix could not be factorised at any hyper-parameters tried"
             )
-        return DescentEnd(best[1], float(best[0]), int(done.nfev) + (len(_FIRST_RIDGES) if start is None else 0))
+        used = int(done.nfev) + (len(_FIRST_RIDGES) if start is None else 0)
+        return DescentEnd(best[1], float(best[0]), used, best[2], steps @ np.linalg.cholesky(done.hess_inv.todense()))
 
     def tuned(self, end: DescentEnd, size: int, used: int = 0) -> Tuned:
         """The family and objective of a descent, for `size` draws in place of those it was tuned on."""
         family = self._at(end.position[1:])
-        penalised = penalised_part(family)
-        level = float(np.exp(end.position[0])) + floor(size)
-        strength = level * mean_diagonal(penalised, self.points) / size
+        strength = (float(np.exp(end.position[0])) + floor(size)) * end.level / size
         return Tuned(family, LeastSquares(Ridge(strength)), end.loss, used + end.evaluations)
 
     def by_likelihood(self, start: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -144,7 +155,7 @@ class Descent:
         if not len(varying):
             return varying, np.concatenate([[np.log(_FIRST_RIDGES[0])], flat])
         losses = np.full((len(_FIRST_RIDGES), len(varying)), _FAILED)
-        with self._threads():
+        with threads_for(len(self.points)):
             for i, ridge in enumerate(_FIRST_RIDGES):
                 gp = SteinGp.of(gram.copy(), self._noise(gram, ridge), self.border, self.values[:, varying])
                 if gp is not None:
@@ -154,29 +165,25 @@ class Descent:
         ridge = _FIRST_RIDGES[int(losses[:, found].mean(axis=1).argmin())]
         return varying[found], np.concatenate([[np.log(ridge)], flat])
 
-    def _threads(self) -> AbstractContextManager[Any]:
-        """BLAS and XLA take turns, and idle threads of one get in the way of the other: on small matrices one is twice as
-        fast, and on a machine that is busy with other work many times."""
-        return one_thread() if len(self.points) <= _SMALL else nullcontext()
-
     def _first_ridge(self, position: np.ndarray, values: Values, criterion: Differentiable) -> float:
         """The best of a few: a family that interpolates does not feel a small ridge, so that no descent would leave it."""
         gram = gram_matrix(penalised_part(self._at(position[1:])), self.points.x, self.points.s)
         losses = [self._evaluated(gram.copy(), ridge, values, criterion)[0] for ridge in _FIRST_RIDGES]
         return _FIRST_RIDGES[int(np.argmin(losses))]
 
-    def _measure(self, position: np.ndarray, values: Values, criterion: Differentiable) -> tuple[float, np.ndarray]:
+    def _measure(self, position: np.ndarray, values: Values, criterion: Differentiable) -> tuple[float, np.ndarray, float]:
+        """The loss, its derivative in the position, and the mean diagonal of the Gram."""
         family, ridge = self._at(position[1:]), float(np.exp(position[0]))
         penalised = penalised_part(family)
         gram = gram_matrix(penalised, self.points.x, self.points.s)
         level = gram.diagonal().mean()
         loss, slope = self._evaluated(gram, ridge, values, criterion)
         if slope is None:
-            return loss, np.zeros_like(position)
+            return loss, np.zeros_like(position), level
         through = float(slope.diagonal() @ self._noise_shape)
         slope[np.diag_indices_from(slope)] += through * (ridge + floor(self.draws)) / len(slope)
         slopes = gram_slopes(penalised, self.points.x, self.points.s, slope)
-        return loss, np.concatenate([[through * ridge * level], self._gathered(penalised, slopes) @ self._gauge])
+        return loss, np.concatenate([[through * ridge * level], self._gathered(penalised, slopes) @ self._gauge]), level
 
     def _evaluated(self, gram: Square, ridge: float, values: Values, criterion: Differentiable) -> tuple[float, Square | None]:
         """The loss and its derivative in A, in the memory of the Gram; None where A cannot be factorised."""
@@ -201,13 +208,16 @@ class Descent:
         """The family's own position, and how far each entry may move."""
         logarithms = hyper_parameters(self.family)
         flat = np.concatenate([np.zeros(0), *map(np.ravel, logarithms)])
-        kinds = np.repeat([entry.kind for entry in declared(self.family)], [np.size(log) for log in logarithms])
-        is_weight = kinds == Kind.WEIGHT
-        limits = np.where(is_weight, _FARTHEST_WEIGHT, _FARTHEST)
-        movable = np.flatnonzero(is_weight & (self._numbered[0] > 0))
+        limits = np.where(self._are_weights, _FARTHEST_WEIGHT, _FARTHEST)
+        movable = np.flatnonzero(self._are_weights & (self._numbered[0] > 0))
         if len(movable):  # only ratios matter: the ridge is relative, so one weight is held
             limits[movable[-1]] = 0.0
         return np.linalg.solve(self._gauge, flat), limits
+
+    @functools.cached_property
+    def _are_weights(self) -> Bool[np.ndarray, " h"]:
+        sizes = [np.size(log) for log in hyper_parameters(self.family)]
+        return np.repeat([entry.kind is Kind.WEIGHT for entry in declared(self.family)], sizes).astype(bool)
 
     @functools.cached_property
     def _gauge(self) -> Float64[np.ndarray, "h h"]:

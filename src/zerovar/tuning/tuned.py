@@ -59,7 +59,7 @@ def tune(
         descent = Descent.on(family, thinned, array, all_draws)
         start, used = None, 0
         if not shared and array.shape[1] > 1:  # from what suits all, each goes on by itself
-            start, _, used = descent.run(np.arange(array.shape[1]), criterion, evaluations)
+            start, _, used, *_ = descent.run(np.arange(array.shape[1]), criterion, evaluations)
         found = [descent.tuned(descent.run(column, criterion, evaluations, start), size, used) for column in columns]
     return found[0] if shared else found
 

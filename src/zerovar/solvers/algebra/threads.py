@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import jax
@@ -14,9 +14,18 @@ from threadpoolctl import ThreadpoolController
 _T = TypeVar("_T")
 
 
+_SMALL = 1200  # draws up to which one thread of BLAS is as fast as many
+
+
 def one_thread() -> AbstractContextManager[Any]:
     """One of BLAS, for as long as this lasts."""
     return _controller().limit(limits=1, user_api="blas")
+
+
+def threads_for(draws: int) -> AbstractContextManager[Any]:
+    """One of BLAS for matrices of so few draws. BLAS and XLA take turns, and idle threads of one get in the way of the other:
+    on a machine that is busy with other work, many times over."""
+    return one_thread() if draws <= _SMALL else nullcontext()
 
 
 _controller = functools.cache(ThreadpoolController)  # looking for the libraries of this process takes as long as a small fit

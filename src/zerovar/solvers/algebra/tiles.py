@@ -20,8 +20,10 @@ from ...points import Matrix
 from .threads import on_threads
 
 _TILES = (64, 192, 512)
+_FEW_TILES = 2048  # points from which the largest tiles pay for one more program to compile
 _DEVICE_TILES = (512, 4096)  # an accelerator waits for its instructions unless each is large
-_SLOPE_TILES = (64, 256)  # a derivative keeps more arrays than its function
+_SLOPE_TILES = (64, 192)  # a derivative keeps more arrays than its function
+_DEVICE_SLOPE_TILES = (512, 1024)
 _FEATURE_ROWS = (128, 1024)
 _FLOATS = 2**25  # numbers that a tile may hold, where that is known: 256 MB
 
@@ -46,7 +48,8 @@ def _pulled_tile(family, x, s, y, t, slope):
 def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n n"]:
     """The symmetric Gram of one set of points."""
     n = len(x)
-    tile = _tile_for(n // 2, _TILES)  # half of the tiles suffice, so a few smaller ones are less work than one
+    few = _TILES if n > _FEW_TILES else _TILES[:-1]
+    tile = _tile_for(n // 2, few if _on_host() else _DEVICE_TILES)  # half of the tiles suffice: rather a few than one
     xs, ss = padded(x, tile), padded(s, tile)
     out = np.empty((n, n))
 
@@ -71,7 +74,7 @@ def gram_slopes(family: LinearFamily, x: Matrix, s: Matrix, slope: Float64[np.nd
     """The derivative of Σ slope · Gram in each of the family's hyper-parameters; `slope` is symmetric."""
     if not declared(family):
         return []
-    tile = _tile_for(len(x), _SLOPE_TILES)
+    tile = _tile_for(len(x), _SLOPE_TILES if _on_host() else _DEVICE_SLOPE_TILES)
     xs, ss = padded(x, tile), padded(s, tile)
 
     def pulled(i: int, j: int) -> list[np.ndarray]:
@@ -116,7 +119,7 @@ def evaluate(family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix,
 
 def _translated(kernel: Any, a: Float64[np.ndarray, "m q"], x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
     """Σ_j k(·, x_j) a_j. On an accelerator tiles are multiplied where they are made, for what travels to be small."""
-    there = jax.default_backend() != "cpu"
+    there = not _on_host()
     tile, columns = (_tile_for(size, _DEVICE_TILES if there else _TILES) for size in (len(x), len(a)))
     across: list[Any] = [padded(array, columns) for array in (kernel.points, kernel.scores, a)]
     out = []
@@ -144,6 +147,10 @@ def in_tiles(values: Callable[..., jax.Array], x: Matrix, s: Matrix, floats: int
 def _lower_half(count: int) -> list[tuple[int, int]]:
     """Rows and columns of the tiles that a symmetric matrix is known by."""
     return [(i, j) for i in range(count) for j in range(i + 1)]
+
+
+def _on_host() -> bool:
+    return jax.default_backend() == "cpu"
 
 
 def _tile_for(n: int, sizes: tuple[int, ...]) -> int:
