@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import time
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .harness import print_table
 from .integrate import Problem, problem
 
 RESULTS = Path(__file__).parent / "gradients.csv"
@@ -81,6 +83,21 @@ def points(model: str, data: Path, seed: int) -> Iterator[Point]:
         yield Point(model, "NUTS + estimate", seed, spent, error(found.value))
 
 
+def reference(model: str, data: Path) -> list[str]:
+    """The median error over parameters of 4 × 1000 draws after as many of warm-up, over that of as many independent draws."""
+    import jax
+
+    given, started = problem(model, data), time.perf_counter()
+    chains = [nuts(given, 1000, seed) for seed in range(4)]
+    seconds = time.perf_counter() - started
+    draws = np.concatenate([chain for chain, _ in chains])
+    with jax.enable_x64(True):
+        values = draws if given.values is None else np.asarray(jax.vmap(given.values)(draws))
+    error = float(np.median(np.abs(values.mean(axis=0) - given.means) / given.deviations))
+    likely = 0.6745 / np.sqrt(len(draws))  # the median absolute error of independent ones
+    return [model, f"{error:.1e}", f"{error / likely:.2g}", str(sum(spent for _, spent in chains)), f"{seconds:.0f}"]
+
+
 def picture(path: Path) -> None:
     """A panel for each model, a line for each method: medians over seeds."""
     import matplotlib
@@ -122,6 +139,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="a folder with models/, posteriors/ and tails/")
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--reference", action="store_true", help="4 × 1000 draws of NUTS on these models, and nothing else")
     parser.add_argument("--picture", type=Path, help="draw what was measured, and run nothing")
     options = parser.parse_args()
     if options.picture is not None:
@@ -129,6 +147,10 @@ def main() -> None:
         return
     if options.data is None:
         parser.error("--data: a folder with models/, posteriors/ and tails/")
+    if options.reference:
+        rows = [reference(model, options.data) for model in options.models]
+        print_table("4 × 1000 draws of NUTS", ("model", "error", "of 4000 draws'", "gradients", "seconds"), rows)
+        return
     new = not RESULTS.exists()
     with RESULTS.open("a", encoding="utf-8", newline="") as file:
         write = csv.writer(file, lineterminator="\n")

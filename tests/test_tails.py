@@ -141,6 +141,27 @@ def covered(replicates=40):
     return np.mean(hits)
 
 
+def test_heavy_weights_do_not_make_scores_heavy():
+    """Weights of N(0, 0.6²) to N(0, 1) have no variance; the scores −x have all moments, and their control variates stay. Far
+    points with wild scores and no weight leave them too, and with weight they do not."""
+    rng = np.random.default_rng(0)
+    x = 0.6 * rng.normal(size=(1000, 1))
+    low = zv.Automatic("low", progress=False)
+
+    def dropped(x, s, log_weights):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = zv.estimate(x, s, x[:, 0], family=low, log_weights=log_weights).selection
+        return any("control variates along" in line for line in found.skipped)
+
+    tilt = (0.5 / 0.36 - 0.5) * x[:, 0] ** 2
+    assert not dropped(x, -x, tilt)
+    far = np.concatenate([x, 6 + rng.normal(size=(20, 1))])
+    wild = np.concatenate([-x, -(10.0 ** np.linspace(2, 8, 20))[:, None]])
+    assert not dropped(far, wild, np.repeat([0.0, -40.0], [1000, 20]))
+    assert dropped(far, wild, np.zeros(1020))
+
+
 def test_errors_count_tails_that_few_draws_have_seen(monkeypatch):
     """80 answers know a coverage of nine in ten to 3 %. Negative control: by scatter alone it is a half."""
     assert covered() > 0.8

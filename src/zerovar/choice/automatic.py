@@ -160,9 +160,9 @@ def _forms(task: Task, others: Forms | None, skipped: list[str]) -> Iterator[tup
 def _light(task: Task, skipped: list[str]) -> Task | None:
     """The task along those coordinates whose scores have means, if any: Stein's identity holds along each by itself."""
     sample = task.sample
-    # a proposal may have points far out, with scores like no others and next to no weight
-    scores = sample.scores if sample.weights is None else len(sample) * sample.probabilities[:, None] * sample.scores
-    heavy = heavy_scores(sample.by_chain(scores))
+    heavy = heavy_scores(sample.by_chain(sample.scores))
+    if sample.weights is not None and heavy.any():  # far points of a proposal have wild scores, and next to no weight
+        heavy &= heavy_scores(sample.by_chain(len(sample) * sample.probabilities[:, None] * sample.scores))
     if not heavy.any():
         return task
     names = listed([coordinate(sample.names, j) for j in np.flatnonzero(heavy)])
