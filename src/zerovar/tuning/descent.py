@@ -30,6 +30,7 @@ _FARTHEST_WEIGHT = 25.0
 _WEIGHT_STEP = 3.0  # of a logarithm, where a scale takes 1: between 11 posteriors weights differ by 5 and scales by 1
 _FIRST_RIDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)
 _LEAST_RIDGE, _MOST_RIDGE = np.log(1e-15), np.log(10.0)
+_REMEMBERED = 100  # steps, at most, of which a descent keeps the change of slope
 _SETTLED = 1e-5  # change of the loss, a logarithm, at which a descent stops
 _FAILED = 1e10  # the loss of a Gram that cannot be factorised; the line search then turns back
 
@@ -124,7 +125,7 @@ class Descent:
                 best[:] = value, inside, level
             return value, steps.T @ np.where(there == inside, slope, 0.0)
 
-        options = {"maxiter": evaluations, "maxfun": evaluations, "maxcor": evaluations, "ftol": _SETTLED}
+        options = {"maxiter": evaluations, "maxfun": evaluations, "maxcor": min(evaluations, _REMEMBERED), "ftol": _SETTLED}
         with threads_for(len(self.points)):
             if start is None:
                 position[0] = np.log(self._first_ridge(position, values, criterion))
@@ -134,7 +135,7 @@ class Descent:
                 f"{self.family.describe()}: the Gram matrix could not be factorised at any hyper-parameters tried"
             )
         used = int(done.nfev) + (len(_FIRST_RIDGES) if start is None else 0)
-        return DescentEnd(best[1], float(best[0]), used, best[2], steps @ np.linalg.cholesky(done.hess_inv.todense()))
+        return DescentEnd(best[1], float(best[0]), used, best[2], _curved(steps, done.hess_inv.todense()))
 
     def tuned(self, end: DescentEnd, size: int, used: int = 0) -> Tuned:
         """The family and objective of a descent, for `size` draws in place of those it was tuned on."""
@@ -258,6 +259,15 @@ class Descent:
         flat = np.concatenate([np.zeros(0), *map(np.ravel, slopes)]) * _values(penalised)
         np.add.at(out, inside[inside > 0] - 1, flat[inside > 0])
         return out
+
+
+def _curved(steps: np.ndarray, inverse_hessian: np.ndarray) -> np.ndarray:
+    """Steps along which the loss curves alike, from those that it was felt in; these where that went wrong."""
+    try:
+        found = steps @ np.linalg.cholesky(inverse_hessian)
+    except np.linalg.LinAlgError:
+        return steps
+    return found if np.isfinite(found).all() else steps
 
 
 def _shaped(flat: np.ndarray, like: list[Any]) -> list[np.ndarray]:
