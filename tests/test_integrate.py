@@ -322,6 +322,12 @@ def test_long_tails_get_components_of_their_own_and_short_ones_none():
     assert len(more.shares) == 2
     assert more.means[1, 0] < -3.2
     assert abs(more.means[1, 1]) < 1
+    draws[:200, 0] += 300.0  # where the density is nothing
+    nothing = np.where(np.arange(3000) < 200, -np.inf, 0.0)
+    nothing[200 + draws[200:, 0].argmax()] = np.log(1000.0)  # the next one inwards has all that a tail may have
+    again = one.with_tails(draws, nothing, np.eye(2), np.eye(2))
+    assert np.isfinite(again.roots).all()
+    assert again.means[:, 0].max() < 1
 
 
 def test_what_is_done_is_told_and_an_interruption_leaves_nothing_behind(monkeypatch):

@@ -127,6 +127,8 @@ class TMixture:
                 order = np.argsort(-side * u)
                 far = order[: max(least, int(np.searchsorted(np.cumsum(probabilities[order]), _TAIL)))]
                 share = probabilities[far] + probabilities[far].mean() / 10
+                if not share.sum() > 0:  # far out, and the density is nothing there
+                    continue
                 share /= share.sum()
                 if side * share @ u[far] < _FURTHER:
                     continue
@@ -134,7 +136,7 @@ class TMixture:
                 away = x[far] - mean
                 means.append(mean)
                 roots.append(np.linalg.cholesky(away.T @ (share[:, None] * away) + _ROUNDER * covariance))
-                excess.append(np.abs(share @ u[far] - u[far[-1]]))
+                excess.append(np.abs(share @ u[far] - u[far[-1]]) + np.finfo(float).eps)
         if not means:
             return self
         shares = min(_TAILS, len(means) * _TAILS / 2) * np.square(excess) / np.sum(np.square(excess))
