@@ -54,6 +54,13 @@ def nuts(given: Problem, length: int, seed: int) -> tuple[np.ndarray, int]:
         return np.asarray(chain.get_samples()), spent + int(np.sum(chain.get_extra_fields()["num_steps"]))
 
 
+def values_at(given: Problem, draws: np.ndarray) -> np.ndarray:
+    import jax
+
+    with jax.enable_x64(True):
+        return draws if given.values is None else np.asarray(jax.vmap(given.values)(draws))
+
+
 def points(model: str, data: Path, seed: int) -> Iterator[Point]:
     import jax
 
@@ -77,23 +84,18 @@ def points(model: str, data: Path, seed: int) -> Iterator[Point]:
         draws, spent = nuts(given, length, seed)
         with jax.enable_x64(True):
             posterior = zv.from_log_density(given.log_density, draws)
-            values = draws if given.values is None else np.asarray(jax.vmap(given.values)(draws))
-        found = zv.estimate(posterior, values=values, family=choice)
+        found = zv.estimate(posterior, values=values_at(given, draws), family=choice)
         yield Point(model, "NUTS", seed, spent, error(found.plain_value))
         yield Point(model, "NUTS + estimate", seed, spent, error(found.value))
 
 
 def reference(model: str, data: Path) -> list[str]:
     """The median error over parameters of 4 × 1000 draws after as many of warm-up, over that of as many independent draws."""
-    import jax
-
     given, started = problem(model, data), time.perf_counter()
     chains = [nuts(given, 1000, seed) for seed in range(4)]
     seconds = time.perf_counter() - started
     draws = np.concatenate([chain for chain, _ in chains])
-    with jax.enable_x64(True):
-        values = draws if given.values is None else np.asarray(jax.vmap(given.values)(draws))
-    error = float(np.median(np.abs(values.mean(axis=0) - given.means) / given.deviations))
+    error = float(np.median(np.abs(values_at(given, draws).mean(axis=0) - given.means) / given.deviations))
     likely = 0.6745 / np.sqrt(len(draws))  # the median absolute error of independent ones
     return [model, f"{error:.1e}", f"{error / likely:.2g}", str(sum(spent for _, spent in chains)), f"{seconds:.0f}"]
 

@@ -73,15 +73,18 @@ class Answer:
         """n times what each draw's leave-out residual adds to a plain mean of them."""
         return self.influences if self.residuals is None else self.residuals
 
+    def scatter(self, scale: Float64[np.ndarray, " q"]) -> Float64[np.ndarray, " q"]:
+        """The standard error by the influences alone, at least the rounding of values of this `scale` (q,)."""
+        return np.maximum(self._scatter, ROUNDING * scale)
+
     @functools.cached_property
-    def scatter(self) -> Float64[np.ndarray, " q"]:
-        """The standard error by the influences alone, which may be below rounding."""
+    def _scatter(self) -> Float64[np.ndarray, " q"]:
         return standard_error(self.influences, np.zeros(len(self.value)))
 
     @functools.cached_property
     def scatter_in_a_mean(self) -> Float64[np.ndarray, " q"]:
-        """The same if every draw counts alike."""
-        return self.scatter if self.residuals is None else standard_error(self.residuals, np.zeros(len(self.value)))
+        """The same if every draw counts alike, which may be below rounding."""
+        return self._scatter if self.residuals is None else standard_error(self.residuals, np.zeros(len(self.value)))
 
     def with_columns(self, other: Answer, columns: Bool[np.ndarray, " q"]) -> Answer:
         """With the value and influences of another answer for some integrands; bounds stay."""
@@ -107,7 +110,7 @@ class Answer:
     def std_error(self, scale: Float64[np.ndarray, " q"]) -> tuple[Float64[np.ndarray, " q"], tuple[str, ...]]:
         """Standard errors and what each rests on; `scale` (q,) is the size of the integrands' values, whose rounding bounds
         every error from below."""
-        error = np.maximum(self.scatter, ROUNDING * scale)
+        error = self.scatter(scale)
         reasons = [_NO_BOUND] * len(error)
         for bound, reason in self.bounds:
             reasons = [reason if up else before for up, before in zip(bound > error, reasons, strict=True)]

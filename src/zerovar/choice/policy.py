@@ -32,7 +32,7 @@ class Policy:
         "medians of where it ends on eleven posteriors",
     )
     long: float = _number(
-        7.0, "length-scale of inverse multiquadrics where tuning starts, in those of the draws", "as for degree_weights"
+        7.0, "length-scale of inverse multiquadrics where tuning starts, over that of a Gaussian", "as for degree_weights"
     )
     streamed_terms: int = _number(600, "most terms of the polynomial for draws on disk: a pass costs their square")
     streamed_draws_per_term: int = _number(20, "draws a term it needs there")

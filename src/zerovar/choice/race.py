@@ -71,7 +71,7 @@ def raced(
         skipped.append(f"tuned kernels: not in more than {policy.kernel_dimensions} dimensions")
         return
     track = task if len(task) <= policy.few_enough else task.thinned(policy.pilot)[0]
-    race = _Race(track, plain, best, policy, say, skipped, dict(known))
+    race = _Race(track, plain, best, policy, say, skipped, known)
     offered = _offered(d, policy, known)
     for general in (True, False):  # first what suits all integrands; then what suits those that have little gain by it
         stage = [rival for rival in offered if np.isinf(rival.below) == general]

@@ -46,7 +46,7 @@ def stacked(task: Task, contenders: Sequence[CandidateAnswer], policy: Policy) -
     found = np.stack([one.answer.value for one in contenders])
     chains = np.stack([one.answer.influences for one in contenders])
     residuals = np.stack([one.answer.in_a_mean for one in contenders])
-    errors = np.stack([np.maximum(one.answer.scatter, ROUNDING * scale) for one in contenders])
+    errors = np.stack([one.answer.scatter(scale) for one in contenders])
     far = np.abs(found - found[0]) > policy.far * np.hypot(errors, errors[0])
     for k, j in np.argwhere(far):  # no draw says what is wrong with it, but the plain mean does
         found[k, j], errors[k, j] = found[0, j], errors[0, j]

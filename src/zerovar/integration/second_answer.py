@@ -18,7 +18,7 @@ from ..errors import listed
 from ..fitting import Method
 from ..sample import Sample, coordinate
 from ..splits import cross_fit
-from ..std_errors import ROUNDING, batch_sums, relative_uncertainty
+from ..std_errors import batch_sums, relative_uncertainty
 from ..task import Task
 
 _WRONG = 3.0  # joint errors between the two answers, from which the second is the one to report
@@ -47,7 +47,7 @@ def held(task: Task, answer: Answer, names: tuple[str, ...], cautions: Cautions)
     second = _second(task)
     away = np.abs(second.answer.value - answer.value)
     # by scatter alone: other bounds of its error may be there just because it is wrong
-    wrong = away > _WRONG * np.hypot(second.error, np.maximum(answer.scatter, ROUNDING * task.scale))
+    wrong = away > _WRONG * np.hypot(second.error, answer.scatter(task.scale))
     long = long_tails(task.sample)
     bounds = [ErrorBound(np.abs(answer.in_a_mean.mean(axis=(0, 1))), _OWN)]
     if long.any():
