@@ -1,6 +1,6 @@
 """Error against the number of gradients: plain importance sampling, `integrate`, NUTS, and NUTS with `estimate`.
 
-python -m benchmarks.gradients --data ../shared/data [--models gp_regr ...] [--seeds 2]   # runs, and appends to gradients.csv
+python -m benchmarks.gradients --data ../shared/data [--models gp_regr ...] [--seeds 3]   # runs, and appends to gradients.csv
 python -m benchmarks.gradients --picture docs/images/gradients.png                        # draws what is there
 
 Errors are root mean squares over the parameters, in posterior deviations. Gradients of NUTS are those of the warm-up too.
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import time
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +27,7 @@ from .integrate import Problem, problem
 RESULTS = Path(__file__).parent / "gradients.csv"
 BUDGETS = (500, 1000, 2000, 5000, 20_000)
 LENGTHS = (60, 400, 2400)  # draws of one chain of NUTS, after as many of warm-up
-MODELS = ("gp_regr", "logmesquite")
+MODELS = ("arK", "eight_schools_noncentered", "garch11", "gp_regr", "hmm_drive_0", "logmesquite")
 METHODS = ("importance sampling", "NUTS", "NUTS + estimate", "integrate")
 
 
@@ -61,7 +63,14 @@ def values_at(given: Problem, draws: np.ndarray) -> np.ndarray:
         return draws if given.values is None else np.asarray(jax.vmap(given.values)(draws))
 
 
-def points(model: str, data: Path, seed: int) -> Iterator[Point]:
+def points(job: tuple[str, Path, int]) -> list[Point]:
+    """Of one model and seed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(_points(*job))
+
+
+def _points(model: str, data: Path, seed: int) -> Iterator[Point]:
     import jax
 
     import zerovar as zv
@@ -89,19 +98,30 @@ def points(model: str, data: Path, seed: int) -> Iterator[Point]:
         yield Point(model, "NUTS + estimate", seed, spent, error(found.value))
 
 
-def reference(model: str, data: Path) -> list[str]:
-    """The median error over parameters of 4 × 1000 draws after as many of warm-up, over that of as many independent draws."""
+def _chain(job: tuple[str, Path, int]) -> tuple[np.ndarray, int, float]:
+    """1000 draws of NUTS after as many of warm-up, the gradients that they took, and the seconds."""
+    model, data, seed = job
     given, started = problem(model, data), time.perf_counter()
-    chains = [nuts(given, 1000, seed) for seed in range(4)]
-    seconds = time.perf_counter() - started
-    draws = np.concatenate([chain for chain, _ in chains])
+    return *nuts(given, 1000, seed), time.perf_counter() - started
+
+
+def reference(model: str, data: Path, chains: list[tuple[np.ndarray, int, float]]) -> list[str]:
+    """The median error over parameters of four chains, over that of as many independent draws."""
+    given = problem(model, data)
+    draws = np.concatenate([chain for chain, _, _ in chains])
     error = float(np.median(np.abs(values_at(given, draws).mean(axis=0) - given.means) / given.deviations))
     likely = 0.6745 / np.sqrt(len(draws))  # the median absolute error of independent ones
-    return [model, f"{error:.1e}", f"{error / likely:.2g}", str(sum(spent for _, spent in chains)), f"{seconds:.0f}"]
+    return [
+        model,
+        f"{error:.1e}",
+        f"{error / likely:.2g}",
+        str(sum(spent for _, spent, _ in chains)),
+        f"{sum(each for _, _, each in chains):.0f}",
+    ]
 
 
 def picture(path: Path) -> None:
-    """A panel for each model, a line for each method: medians over seeds."""
+    """A panel for each model, a line for each method: medians over the seeds that were answered."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -113,34 +133,42 @@ def picture(path: Path) -> None:
             for row in csv.DictReader(file)
         ]
     models = list(dict.fromkeys(row.model for row in rows))
-    figure, axes = plt.subplots(1, len(models), figsize=(3.6 * len(models), 3.4), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(-(-len(models) // 3), 3, figsize=(9.6, 5.8), sharex=True, sharey=True)
     styles = dict(zip(METHODS, (("0.55", "o"), ("C1", "s"), ("C2", "^"), ("C0", "D")), strict=True))
-    for axis, model in zip(axes[0], models, strict=True):
+    for axis, model in zip(axes.flat, models, strict=True):
         for method in METHODS:
-            runs = defaultdict(list)
-            for row in rows:
-                if (row.model, row.method) == (model, method):
-                    runs[row.seed].append((row.gradients, row.error))
-            if not runs:
-                continue
-            shortest = min(map(len, runs.values()))
-            each = np.log([sorted(one)[:shortest] for one in runs.values()])
-            gradients, error = np.exp(np.median(each, axis=0)).T
+            alike = _alike([row for row in rows if (row.model, row.method) == (model, method)])
+            gradients, error = np.exp(
+                [np.median(np.log([(row.gradients, row.error) for row in some]), axis=0) for some in alike]
+            ).T
             colour, marker = styles[method]
             axis.loglog(gradients, error, marker=marker, ms=4, color=colour, label=method)
-        axis.set(title=model, xlabel="gradients")
+        axis.set_title(model, fontsize=10)
         axis.grid(alpha=0.3)
-    axes[0][0].set_ylabel("error in posterior deviations")
-    figure.tight_layout(rect=(0, 0.07, 1, 1))
-    figure.legend(*axes[0][0].get_legend_handles_labels(), fontsize=8, loc="lower center", ncols=len(METHODS), frameon=False)
+    axes[0, 0].set_ylim(top=3)  # a chain of 60 draws that has not arrived is a hundred deviations away
+    figure.supxlabel("gradients", y=0.07, fontsize=10)
+    figure.supylabel("error in posterior deviations", fontsize=10)
+    figure.tight_layout(rect=(0, 0.04, 1, 1))
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=9, loc="lower center", ncols=len(METHODS), frameon=False)
     figure.savefig(path, dpi=120, metadata={"Software": None})
+
+
+def _alike(rows: list[Point]) -> list[list[Point]]:
+    """Runs of one model and method, by what they were given: a number of gradients, or for NUTS a length of the chain."""
+    groups = defaultdict(list)
+    for seed in {row.seed for row in rows}:
+        mine = sorted((row for row in rows if row.seed == seed), key=lambda row: row.gradients)
+        for k, row in enumerate(mine):
+            groups[k if "NUTS" in row.method else row.gradients].append(row)
+    return [groups[key] for key in sorted(groups)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="a folder with models/, posteriors/ and tails/")
     parser.add_argument("--models", nargs="+", default=MODELS)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--processes", type=int, help="default: one a core")
     parser.add_argument("--reference", action="store_true", help="4 × 1000 draws of NUTS on these models, and nothing else")
     parser.add_argument("--picture", type=Path, help="draw what was measured, and run nothing")
     options = parser.parse_args()
@@ -149,22 +177,24 @@ def main() -> None:
         return
     if options.data is None:
         parser.error("--data: a folder with models/, posteriors/ and tails/")
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     if options.reference:
-        rows = [reference(model, options.data) for model in options.models]
+        with get_context("spawn").Pool(options.processes) as pool:
+            chains = pool.map(
+                _chain, [(model, options.data, seed) for model in options.models for seed in range(4)], chunksize=1
+            )
+        rows = [reference(model, options.data, chains[4 * k : 4 * k + 4]) for k, model in enumerate(options.models)]
         print_table("4 × 1000 draws of NUTS", ("model", "error", "of 4000 draws'", "gradients", "seconds"), rows)
         return
     new = not RESULTS.exists()
-    with RESULTS.open("a", encoding="utf-8", newline="") as file:
+    jobs = [(model, options.data, seed) for model in options.models for seed in range(options.seeds)]
+    with RESULTS.open("a", encoding="utf-8", newline="") as file, get_context("spawn").Pool(options.processes) as pool:
         write = csv.writer(file, lineterminator="\n")
         if new:
             write.writerow(Point._fields)
-        for seed in range(options.seeds):
-            for model in options.models:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    for one in points(model, options.data, seed):
-                        write.writerow((*one[:4], f"{one.error:.4g}"))
-                        file.flush()
+        for found in pool.imap_unordered(points, jobs):
+            write.writerows((*one[:4], f"{one.error:.4g}") for one in found)
+            file.flush()
 
 
 if __name__ == "__main__":

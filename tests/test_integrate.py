@@ -13,7 +13,8 @@ from zerovar import cli
 from zerovar.answers import plain_answer
 from zerovar.diagnostics import Cautions
 from zerovar.integration.evidence import log_evidence
-from zerovar.integration.importance import Frame, first_proposal, importance_sample
+from zerovar.integration.importance import Frame, Round, WeightedPoints, first_proposal, importance_sample
+from zerovar.integration.means import _refusal
 from zerovar.integration.modes import found_modes
 from zerovar.integration.proposals import TMixture
 from zerovar.integration.second_answer import held
@@ -138,6 +139,18 @@ def test_two_modes_far_apart_are_both_found_and_weighed():
 def test_refused_with_a_reason(log_density, d, said):
     with pytest.raises(zv.NumericalError, match=said):
         zv.integrate(log_density, d, gradients=600)
+
+
+@pytest.mark.parametrize(
+    ("shares", "refused"), [((0.2, 0.5, 0.62, 0.56), False), ((0.9, 0.48, 0.59, 0.51), True), ((0.9, 0.4, 0.7, 0.48), True)]
+)
+def test_proposals_are_judged_by_the_median_and_the_best_of_the_last_rounds(shares, refused):
+    n = 500
+    rounds = tuple(Round(np.where(np.arange(n) < share * n, 0.0, -np.inf), np.empty((n, 0))) for share in shares)
+    log_weights, x = np.concatenate([one.log_weights for one in rounds]), np.zeros((n * len(shares), 1))
+    reason = _refusal(WeightedPoints(x, log_weights, x, np.zeros(len(x), bool), np.zeros(len(x)), rounds))
+    assert (reason is not None) == refused
+    assert reason is None or "last proposals" in reason
 
 
 def test_a_hole_is_named_and_control_variates_are_left_out():

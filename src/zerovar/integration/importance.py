@@ -78,9 +78,10 @@ class WeightedPoints(NamedTuple):
         return weights_shape(weights_of(self.log_weights))
 
     @property
-    def last_share(self) -> float:
-        """The median effective share of the last rounds."""
-        return float(np.median([one.share for one in self.rounds[-_JUDGED:]]))
+    def last_shares(self) -> tuple[float, float]:
+        """The median and the largest effective share of the last rounds."""
+        shares = [one.share for one in self.rounds[-_JUDGED:]]
+        return float(np.median(shares)), max(shares)
 
     @property
     def top_share(self) -> float:
