@@ -96,23 +96,23 @@ def run_integrate(quick: bool, data: Path | None, processes: int | None) -> dict
     return {"integrate": integrate.run(data, processes=processes)}
 
 
-def run_checks(quick: bool, data: Path | None) -> dict[str, Any]:
+def run_checks(quick: bool, data: Path | None, seed: int) -> dict[str, Any]:
     """False alarms, mistakes found and named, events that no draw shows, and what a check costs."""
     few = "d = 1" if quick else ""
-    right = checks.alarms(2 if quick else 200, None if quick else data, few)
+    right = checks.alarms(2 if quick else 200, None if quick else data, few, seed)
     print_table(
         "check on right samples",
         ("sample", "samples", "false alarms", "the first"),
         [(row.case, row.samples, f"{row.share:.1%}", row.said) for row in right],
     )
-    wrong = checks.mistakes(2 if quick else 100, "twice" if quick else "")
+    wrong = checks.mistakes(2 if quick else 100, "twice" if quick else "", seed)
     print_table(
         "check on mistakes, 4 × 1000 draws",
         ("mistake", "samples", "found", "named rightly"),
         [(row.case, row.samples, f"{row.found / row.samples:.0%}", f"{row.named / row.samples:.0%}") for row in wrong],
     )
     cases = dict(list(checks.EVENT_CASES.items())[:1]) if quick else checks.EVENT_CASES
-    seen = checks.events(2 if quick else 200, cases)
+    seen = checks.events(2 if quick else 200, cases, seed)
     print_table(
         "P(x₀ > c) within 1.96 errors",
         ("draws", "samples", "never seen", "covered if never seen", "covered"),
@@ -355,6 +355,7 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, help="folder with posteriors/ (*.npz, truth.json), sonar.csv, madelon_train.csv.gz"
     )
+    parser.add_argument("--seed", type=int, default=0, help="of the samples of `checks`")
     parser.add_argument("--processes", type=int, help="that share the calls of `integrate` (default: one a core)")
     parser.add_argument(
         "--vary", action="append", default=[], metavar="NAME=VALUE", help="a number of the automatic choice, such as pilot=2000"
@@ -371,7 +372,7 @@ def main() -> None:
     runs = {"exact": run_exact, "sgd": run_sgd, "automatic": run_choice, "adapters": run_adapters, "scale": run_scale}
     runs |= {"calibration": lambda quick: run_calibration(quick, options.data, options.out)}
     runs |= {"integrate": lambda quick: run_integrate(quick, options.data, options.processes)}
-    runs |= {"checks": lambda quick: run_checks(quick, options.data)}
+    runs |= {"checks": lambda quick: run_checks(quick, options.data, options.seed)}
     runs |= {"dimensions": run_dimensions}
     runs |= {"peers": lambda quick: run_peers(quick, options.out), "stream": run_stream, "device": run_device}
     for name, run in runs.items():

@@ -15,17 +15,21 @@ import numpy as np
 import zerovar as zv
 from zerovar.families import Family
 
+from .checks import normal
 from .harness import peak_begun_anew, peak_gigabytes
 
 _EACH = 8  # observations a group
 _TAILS = 6  # degrees of freedom of the proposal
 _PRIOR = {"mu": 5.0, "tau": 2.0, "sigma": 2.0}  # scales of a normal and two half-normal priors
-FAMILIES = {
+Chosen = Family | zv.Automatic
+FAMILIES: dict[str, Chosen] = {
     "linear": zv.Polynomial(1),
     "linear + squares": zv.SparsePolynomial(2, terms=0),
     "SparsePolynomial(2)": zv.SparsePolynomial(2),
     "SparsePolynomial(3)": zv.SparsePolynomial(3),
+    "default call": zv.Automatic(progress=False),
 }
+_SLOWNESS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9)  # ρ of AR(1)
 
 
 class Plate:
@@ -132,8 +136,8 @@ class Found(NamedTuple):
     gigabytes: float
 
 
-def plates(groups: int, families: dict[str, Family], chains: int, n: int = 4000, effects: int = 20) -> Iterator[Found]:
-    """Families on a plate, 4 chains of n/4 draws each time; whole calls with a family given, checks and R-hat included."""
+def plates(groups: int, families: dict[str, Chosen], chains: int, n: int = 4000, effects: int = 20) -> Iterator[Found]:
+    """Families on a plate, 4 chains of n/4 draws each time; whole calls, checks and R-hat included."""
     plate = Plate(groups)
     truth = plate.exact(effects)
     for name, family in families.items():
@@ -177,24 +181,39 @@ def regression(d: int, n: int, seed: int = 0, observations: int = 1000) -> tuple
 
 
 def regressions(sizes: tuple[tuple[int, int], ...]) -> Iterator[Found]:
+    """Coefficients and 20 probabilities."""
     for d, n in sizes:
-        x, s, f = regression(d, n)
-        for name, family in {"linear": zv.Polynomial(1), "SparsePolynomial(3)": zv.SparsePolynomial()}.items():
-            started = time.perf_counter()
-            answer = zv.estimate(x, s, f, family=family)
-            spent = time.perf_counter() - started
-            gain, unknown = float(np.median(answer.gain)), 3 * (float("nan"),)
-            yield Found(f"logistic, d = {d}, {n} draws, {name}", 1, gain, *unknown, None, spent, 0.0)
+        x, s, probabilities = regression(d, n)
+        f = np.concatenate([x, probabilities], axis=-1)
+        for name in ("linear", "SparsePolynomial(3)", "default call"):
+            yield _timed(f"logistic, d = {d}, {n} draws, {d + 20} integrands, {name}", x, s, f, FAMILIES[name])
+
+
+def slow_chains(d: int, n: int, slowness: tuple[float, ...]) -> Iterator[Found]:
+    """The default call on four chains of AR(1) draws of N(0, I): gains must fall smoothly as chains get slower."""
+    for rho in slowness:
+        x = normal(np.random.default_rng(0), 4, n // 4, d, rho)
+        yield _timed(
+            f"AR({rho:g}), d = {d}, {n} draws, 10 of e^(x/2)", x, -x, np.exp(x[..., :10] / 2), FAMILIES["default call"]
+        )
+
+
+def _timed(case: str, x: np.ndarray, s: np.ndarray, f: np.ndarray, family: Chosen) -> Found:
+    started = time.perf_counter()
+    answer = zv.estimate(x, s, f, family=family)
+    spent = time.perf_counter() - started
+    return Found(case, 1, float(np.median(answer.gain)), *3 * (float("nan"),), None, spent, 0.0)
 
 
 def rows(quick: bool) -> Iterator[Found]:
     """Every case, as it is done."""
-    sparse: dict[str, Family] = {"SparsePolynomial(3)": FAMILIES["SparsePolynomial(3)"]}
+    default = {"default call": FAMILIES["default call"]}
     if quick:
-        yield from plates(20, sparse, 1, 400, 5)
+        yield from plates(20, {"SparsePolynomial(3)": FAMILIES["SparsePolynomial(3)"]}, 1, 400, 5)
         return
     yield from plates(300, FAMILIES, 5)
-    yield from plates(300, sparse, 1, effects=300)
+    yield from plates(300, default, 1, effects=300)
     for groups in (1000, 2000):
-        yield from plates(groups, sparse, 1)
+        yield from plates(groups, default, 1)
     yield from regressions(((100, 4000), (300, 2000)))
+    yield from slow_chains(300, 4000, _SLOWNESS)

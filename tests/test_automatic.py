@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from scipy.special import ndtr
 
 import zerovar as zv
 from benchmarks.__main__ import varied
-from zerovar.choice import Policy
+from zerovar.choice import Policy, race
 from zerovar.choice.candidates import AsGiven, candidates, rivals
 from zerovar.choice.stacking import _convex
 from zerovar.solvers.exact.moving_sums import moving_sums
@@ -390,6 +391,23 @@ def test_the_best_of_the_race_is_fitted_to_all_draws():
     tuned = [label for label in picked.selection.candidates if "+" in label]
     assert len(tuned) == 1
     assert picked.gain[0] > 1000
+
+
+def test_a_rival_may_be_fitted_to_all_draws_for_some_of_its_integrands():
+    """One runs for all three integrands, a special one for two, and is ahead on one of them."""
+
+    def runner(columns, squares):
+        influences = np.sqrt(np.array(squares))[None, None]
+        rival = SimpleNamespace(label="", answer=lambda task, found, policy: SimpleNamespace(influences=task))
+        return race._Runner(rival, np.array(columns), np.array(columns), None, SimpleNamespace(influences=influences))
+
+    general, special = runner([True, True, True], [1.0, 1.0, 1.0]), runner([False, True, True], [0.9, 0.1])
+    (first, all_of_them), (second, some) = race._winners([general, special])
+    assert (first, second) == (general, special)
+    np.testing.assert_array_equal(all_of_them, [True, True, True])
+    np.testing.assert_array_equal(some, [False, False, True])
+    on_all = race._on_all(second, some, SimpleNamespace(only=lambda columns: np.full((1, 1, columns.sum()), 0.2)), print, None)
+    np.testing.assert_allclose(on_all.squares, [np.inf, np.inf, 0.04])
 
 
 def test_every_number_of_the_choice_says_what_it_is_for():

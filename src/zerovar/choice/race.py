@@ -83,9 +83,9 @@ def raced(
         known.setdefault(runner.rival.label, runner.found.end)
     runners = race.runners
     if track is not task:
-        won = [dataclasses.replace(one, columns=one.columns & (one.squares < best)) for one in _winners(runners)]
-        skipped += [f"{one.rival.label} on all draws: no better on {len(track)}" for one in won if not one.columns.any()]
-        runners = [_on_all(runner, task, say, policy) for runner in won if runner.columns.any()]
+        won = [(runner, columns & (runner.squares < best)) for runner, columns in _winners(runners)]
+        skipped += [f"{runner.rival.label} on all draws: no better on {len(track)}" for runner, some in won if not some.any()]
+        runners = [_on_all(runner, some, task, say, policy) for runner, some in won if some.any()]
     for runner in runners:
         yield runner.rival.label, runner.answer, runner.columns
 
@@ -174,16 +174,17 @@ def _in_front(runners: list[_Runner]) -> list[_Runner]:
     return sorted((runner for runner in runners if runner.columns.sum() == most), key=lambda runner: runner.place)
 
 
-def _winners(runners: list[_Runner]) -> list[_Runner]:
+def _winners(runners: list[_Runner]) -> list[tuple[_Runner, Chosen]]:
     """The one in front; and those that run for some integrands only, for the ones on which they halve its variance."""
     front = _in_front(runners)
-    found = front[:1]
+    found = [(runner, runner.columns) for runner in front[:1]]
     for runner in runners:
         if runner not in front and (ahead := 2 * runner.squares < front[0].squares).any():
-            found.append(dataclasses.replace(runner, columns=ahead))
+            found.append((runner, ahead))
     return found
 
 
-def _on_all(runner: _Runner, task: Task, say: Callable[[str], None], policy: Policy) -> _Runner:
+def _on_all(runner: _Runner, columns: Chosen, task: Task, say: Callable[[str], None], policy: Policy) -> _Runner:
     say(f"{runner.rival.label}, on all draws")
-    return dataclasses.replace(runner, answer=runner.rival.answer(task.only(runner.columns), runner.found, policy))
+    answer = runner.rival.answer(task.only(columns), runner.found, policy)
+    return dataclasses.replace(runner, columns=columns, answer=answer)

@@ -123,7 +123,8 @@ class Descent:
             value, slope, level = self._measure(inside, values, criterion)
             if value < best[0]:
                 best[:] = value, inside, level
-            return value, steps.T @ np.where(there == inside, slope, 0.0)
+            outward = ((inside == low) & (slope > 0)) | ((inside == high) & (slope < 0))
+            return value, steps.T @ np.where((there == inside) & ~outward, slope, 0.0)
 
         options = {"maxiter": evaluations, "maxfun": evaluations, "maxcor": min(evaluations, _REMEMBERED), "ftol": _SETTLED}
         with threads_for(len(self.points)):
