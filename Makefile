@@ -4,8 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 LIGHT := $(VENV)/.light
 STAMP := $(VENV)/.ready
-# pip would compile every module of every package, which takes longer than all else; Python compiles those that are imported
-INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 # What Python compiles it keeps, whatever the shell says: else each of a hundred processes of the tests takes seconds to import
 export PYTHONDONTWRITEBYTECODE :=
@@ -14,20 +12,19 @@ export PYTHONDONTWRITEBYTECODE :=
 
 setup: $(STAMP)
 
-# The package and matplotlib: all that the demonstration needs
+# What zerovar and its pictures need: all that the demonstration takes
 $(LIGHT): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("zerovar needs Python 3.11 or newer; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(INSTALL) --editable '.[plots]'
+	$(PYTHON) scripts/install.py $(VENV) plots
 	@touch $@
 
 $(STAMP): $(LIGHT)
-	$(BIN)/python $(INSTALL) --editable '.[dev]'
+	$(PYTHON) scripts/install.py $(VENV) dev
 	@touch $@
 
 # With XLA's older code generator, which compiles faster, it took 52 s of processor time in place of 75, on a busy machine
 demo: $(LIGHT)
-	XLA_FLAGS='--xla_cpu_use_fusion_emitters=false' $(BIN)/zerovar demo
+	PYTHONPATH=src XLA_FLAGS='--xla_cpu_use_fusion_emitters=false' $(BIN)/python -m zerovar demo
 
 # One worker a core, each with one thread: two thread pools that share cores are slower than none. What takes longest is
 # compiling: workers share what they have compiled, and XLA's older code generator compiles in two thirds of the time.

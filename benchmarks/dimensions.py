@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from multiprocessing import get_context
 from typing import NamedTuple
 
 import numpy as np
@@ -157,13 +158,14 @@ def plates(groups: int, families: dict[str, Chosen], chains: int, n: int = 4000,
         yield Found(case, chains, float(np.median(each)), *map(float, each[:3]), covered, float(np.median(seconds)), size)
 
 
-def regression(d: int, n: int, seed: int = 0, observations: int = 1000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draws (4, n/4, d) by NUTS and scores of a logistic regression with priors N(0, 1), and 20 probabilities at them."""
+def regression(d: int, n: int, key: int = 0, observations: int = 1000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draws (4, n/4, d) by NUTS and scores of a logistic regression with priors N(0, 1), and its coefficients and 20
+    probabilities at them; `key` is that of the chains."""
     import jax
     import jax.numpy as jnp
     from numpyro.infer import MCMC, NUTS
 
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     design = rng.normal(size=(observations, d)) / np.sqrt(d)
     labels = rng.random(observations) < 1 / (1 + np.exp(-design @ rng.normal(size=d) * 2))
 
@@ -173,20 +175,35 @@ def regression(d: int, n: int, seed: int = 0, observations: int = 1000) -> tuple
 
     options = {"num_warmup": 300, "num_samples": n // 4, "num_chains": 4, "chain_method": "vectorized", "progress_bar": False}
     mcmc = MCMC(NUTS(potential_fn=potential), **options)
-    mcmc.run(jax.random.key(seed), init_params=jnp.zeros((4, d)))
+    mcmc.run(jax.random.key(key), init_params=jnp.zeros((4, d)))
     draws = mcmc.get_samples(group_by_chain=True)
     posterior = zv.from_log_density(lambda beta: -potential(beta), np.asarray(draws), chain_axis=0)
     points = rng.normal(size=(20, d)) / np.sqrt(d)
-    return posterior.draws, posterior.scores, 1 / (1 + np.exp(-posterior.draws @ points.T))
+    probabilities = 1 / (1 + np.exp(-posterior.draws @ points.T))
+    return posterior.draws, posterior.scores, np.concatenate([posterior.draws, probabilities], axis=-1)
 
 
 def regressions(sizes: tuple[tuple[int, int], ...]) -> Iterator[Found]:
-    """Coefficients and 20 probabilities."""
     for d, n in sizes:
-        x, s, probabilities = regression(d, n)
-        f = np.concatenate([x, probabilities], axis=-1)
+        x, s, f = regression(d, n)
         for name in ("linear", "SparsePolynomial(3)", "default call"):
             yield _timed(f"logistic, d = {d}, {n} draws, {d + 20} integrands, {name}", x, s, f, FAMILIES[name])
+
+
+def answers(job: tuple[int, int, int]) -> np.ndarray:
+    """Of the plain mean, a linear control variate and the default call, (3, q), on draws with a key of their own."""
+    x, s, f = regression(*job)
+    linear, chosen = (zv.estimate(x, s, f, family=FAMILIES[name]) for name in ("linear", "default call"))
+    return np.stack([chosen.plain_value, linear.value, chosen.value])
+
+
+def realised(d: int, n: int, runs: int, processes: int | None = None) -> tuple[float, float]:
+    """Medians over the integrands of a logistic regression: the gain of a linear control variate and of the default call, by
+    the scatter of their answers over runs of NUTS."""
+    with get_context("spawn").Pool(processes) as pool:
+        found = np.stack(pool.map(answers, [(d, n, key) for key in range(runs)], chunksize=1))
+    plain, linear, chosen = found.var(axis=0, ddof=1)
+    return float(np.median(plain / linear)), float(np.median(plain / chosen))
 
 
 def slow_chains(d: int, n: int, slowness: tuple[float, ...]) -> Iterator[Found]:

@@ -22,6 +22,7 @@ _STRETCHES = 200
 _ROUNDING = 1e-6  # of a norm in single precision
 
 Residual = Float64[np.ndarray, " n"]
+Norms = dict[Product, np.ndarray]  # of all children of a term
 
 
 class Candidates:
@@ -32,7 +33,6 @@ class Candidates:
         self._double = with_constant(np.ascontiguousarray(x.T), np.ascontiguousarray(s.T))
         self._single = self._double[0].astype(np.float32), self._double[1].astype(np.float32)  # to rank by, and no more
         self._x, self._s = (array[:-1] for array in self._single)
-        self._norms: dict[Product, np.ndarray] = {}
 
     @property
     def dim(self) -> int:
@@ -67,17 +67,18 @@ class Candidates:
         found = (self._x[every] * r) @ self._s.T + (self._s[every] * r) @ self._x.T
         return self._each(np.abs(found) / self._pair_norms[every], [[(j,) for j in own] for own in some])
 
-    def children(self, parents: list[list[Product]], residuals: list[Residual]) -> list[list[Product]]:
-        """Those children of some terms that correlate most with a residual, for several residuals at once."""
+    def children(self, parents: list[list[Product]], residuals: list[Residual], norms: Norms) -> list[list[Product]]:
+        """Those children of some terms that correlate most with a residual, for several residuals at once; `norms` are those of
+        calls before, to which the new ones are added."""
         every = [parent for own in parents for parent in own]
         (u, v), r = self._made(every), self._repeated(parents, residuals)
-        if new := {parent: k for k, parent in enumerate(every) if parent not in self._norms}:
+        if new := {parent: k for k, parent in enumerate(every) if parent not in norms}:
             rows = [*new.values()]
-            self._norms |= zip(new, self._norms_of(u[rows], v[rows]), strict=True)
+            norms |= zip(new, self._norms_of(u[rows], v[rows]), strict=True)
         u *= r
         v *= r
         found = np.abs(v @ self._x.T + u @ self._s.T)
-        return self._each(found / np.stack([self._norms[parent] for parent in every]), parents)
+        return self._each(found / np.stack([norms[parent] for parent in every]), parents)
 
     def _each(self, found: np.ndarray, parents: list[list[Product]]) -> list[list[Product]]:
         ends = np.cumsum([len(own) for own in parents])

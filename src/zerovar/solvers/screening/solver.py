@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +17,12 @@ from ...families.sparse_polynomial import monomial_images, named, rows_of, with_
 from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
 from ...points import Points
 from ..algebra.memory import room
+from ..algebra.threads import on_threads, one_thread
 from ..base import Prepared, Solution, Solver, Values, check_integers, only_its_own_ridge
 from ..stats import FitStats
 from ..terms import Term
 from .base_fits import BaseFit, GroupFit, base_fits
-from .candidates import Candidates, Product
+from .candidates import Candidates, Norms, Product
 
 _ROWS = 512  # of draws that terms are evaluated at together
 _PARENTS = 16  # of each kind whose children a later round looks at
@@ -133,8 +135,10 @@ class PreparedScreening(Prepared):
         often = collections.Counter(k for one in found for term in one.taken for k in term)
         hubs = [k for k, _ in often.most_common(_PARENTS // 2)]
         chosen |= zip(first.tolist(), found, strict=True)
-        for some in others:
-            chosen |= zip(some.tolist(), self._group(f[:, some], hubs), strict=True)
+        with one_thread() if len(others) > 1 else nullcontext():
+            rest = on_threads(self._group, [(f[:, some], hubs) for some in others])
+        for some, found in zip(others, rest, strict=True):
+            chosen |= zip(some.tolist(), found, strict=True)
         return self._solution([chosen[j] for j in range(f.shape[1])], means)
 
     def _groups(self, q: int) -> list[np.ndarray]:
@@ -151,13 +155,14 @@ class PreparedScreening(Prepared):
         or with a coordinate that matters most to the integrand's own base."""
         fit, q = GroupFit(self._bases, self._features, f), f.shape[1]
         taken: list[list[Product]] = [[] for _ in range(q)]
+        norms: Norms = {}
         seen = [[] if hubs is None else self._strongest(fit.theta[j], hubs) for j in range(q)]
         going = list(range(q))
         for _ in range(self._solver.rounds):
             left, total = (np.sum(array**2, axis=0) for array in (fit.residual, f))
             going = [j for j in going if left[j] > _EXACT * total[j] and len(taken[j]) < self._most]
             residuals = {j: fit.residual[:, j] / self._root for j in going}
-            offered = self._offered(fit, residuals, taken, seen)
+            offered = self._offered(fit, residuals, taken, seen, norms)
             new = {}
             for j, (terms, count) in offered.items():
                 seen[j] = seen[j] or _members(terms)
@@ -177,7 +182,12 @@ class PreparedScreening(Prepared):
         return list(dict.fromkeys([*hubs, *np.argsort(-each, kind="stable")[: _PARENTS // 2].tolist()]))
 
     def _offered(
-        self, fit: GroupFit, residuals: dict[int, np.ndarray], taken: list[list[Product]], seen: list[list[int]]
+        self,
+        fit: GroupFit,
+        residuals: dict[int, np.ndarray],
+        taken: list[list[Product]],
+        seen: list[list[int]],
+        norms: Norms,
     ) -> dict[int, tuple[list[Product], int]]:
         """For each of these integrands terms on the short lists, and of how many they are the best; `seen` are coordinates to
         look at pairs with, all if there are none."""
@@ -195,7 +205,7 @@ class PreparedScreening(Prepared):
             counts = {j: count + d * (d + 1) // 2 for j, count in counts.items()}
         parents = {j: _parents(taken[j], degree) for j in residuals if _parents(taken[j], degree)}
         if parents:
-            short = self._candidates.children([*parents.values()], [residuals[j] for j in parents])
+            short = self._candidates.children([*parents.values()], [residuals[j] for j in parents], norms)
             for j, terms in zip(parents, short, strict=True):
                 found[j] += terms
                 counts[j] += len(parents[j]) * d
