@@ -68,7 +68,7 @@ class Policy:
     in_front: int = _number(2, "most tuned families that go on with more draws, the best first", "one: gp_regr has a quarter")
     close: float = _number(4.0, "variances from the best up to which the others go on with it")
     polished: int = _number(960, "draws that they go on with", "768: gp_regr has two thirds of the gain")
-    polishing_steps: int = _number(4, "evaluations of that", "6 gain nothing on eleven posteriors, none loses a third")
+    polishing_steps: int = _number(3, "evaluations of that", "4 gain nothing on eleven posteriors, none loses a third")
     thorough: bool = _number(
         False,
         "whether smoother functions, which are tuned in few dimensions, are tuned in all",
