@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from scipy.integrate import quad
 from scipy.special import digamma, gamma
+
+from .harness import workers
 
 Rng = np.random.Generator
 
@@ -281,9 +281,8 @@ def run(
         if target.startswith(tuple(only))
     }
     every = sorted((job for some in jobs.values() for job in some), key=lambda job: job[3])
-    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     rows = {}
-    with get_context("spawn").Pool() as pool:
+    with workers() as pool:
         for _ in pool.imap_unordered(record, every):
             pass
         print(f"{'target':38s}" + "".join(f"{word:>12s}" for word in HEAD))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from multiprocessing import get_context
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ import zerovar as zv
 from zerovar.families import Family
 
 from .checks import normal
-from .harness import peak_begun_anew, peak_gigabytes
+from .harness import peak_begun_anew, peak_gigabytes, workers
 
 _EACH = 8  # observations a group
 _TAILS = 6  # degrees of freedom of the proposal
@@ -200,7 +199,7 @@ def answers(job: tuple[int, int, int]) -> np.ndarray:
 def realised(d: int, n: int, runs: int, processes: int | None = None) -> tuple[float, float]:
     """Medians over the integrands of a logistic regression: the gain of a linear control variate and of the default call, by
     the scatter of their answers over runs of NUTS."""
-    with get_context("spawn").Pool(processes) as pool:
+    with workers(processes) as pool:
         found = np.stack(pool.map(answers, [(d, n, key) for key in range(runs)], chunksize=1))
     plain, linear, chosen = found.var(axis=0, ddof=1)
     return float(np.median(plain / linear)), float(np.median(plain / chosen))

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .harness import print_table
+from .harness import print_table, workers
 
 
 class Row(NamedTuple):
@@ -157,9 +155,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, help="default: one a core")
     parser.add_argument("--only", nargs="+", default=[""], help="models whose names begin so")
     options = parser.parse_args()
-    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     jobs = [(name, options.draws) for name in (*SAMPLED, *MODELS) if name.startswith(tuple(options.only))]
-    with get_context("spawn").Pool(options.processes) as pool:
+    with workers(options.processes) as pool:
         rows = pool.map(row, jobs, chunksize=1)
     print_table(
         f"Hierarchies by the default call, 4 × {options.draws} draws",

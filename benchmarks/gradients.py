@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
 import time
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .harness import print_table
+from .harness import print_table, workers
 from .integrate import Problem, problem
 
 RESULTS = Path(__file__).parent / "gradients.csv"
@@ -177,9 +175,8 @@ def main() -> None:
         return
     if options.data is None:
         parser.error("--data: a folder with models/, posteriors/ and tails/")
-    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     if options.reference:
-        with get_context("spawn").Pool(options.processes) as pool:
+        with workers(options.processes) as pool:
             chains = pool.map(
                 _chain, [(model, options.data, seed) for model in options.models for seed in range(4)], chunksize=1
             )
@@ -188,7 +185,7 @@ def main() -> None:
         return
     new = not RESULTS.exists()
     jobs = [(model, options.data, seed) for model in options.models for seed in range(options.seeds)]
-    with RESULTS.open("a", encoding="utf-8", newline="") as file, get_context("spawn").Pool(options.processes) as pool:
+    with RESULTS.open("a", encoding="utf-8", newline="") as file, workers(options.processes) as pool:
         write = csv.writer(file, lineterminator="\n")
         if new:
             write.writerow(Point._fields)

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,6 +84,12 @@ def in_fresh_process(setup: str, call: str) -> tuple[float, float, float]:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     imported, first, second = map(float, done.stdout.split())
     return imported, first, second
+
+
+def workers(processes: int | None = None) -> Pool:
+    """Processes that share the cores, by default one a core, each with one thread: more would wait for each other."""
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    return get_context("spawn").Pool(processes)
 
 
 def show(title: str, rows: list[Row], floor: str) -> None:

@@ -11,17 +11,15 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .harness import print_table
+from .harness import print_table, workers
 
 _DRAWS = 4000  # independent ones that errors are compared with: what four chains of 1000 would be worth at best
 
@@ -282,12 +280,11 @@ def run(
         names += [*spec, *json.loads((data / "tails" / "truth.json").read_text(encoding="utf-8"))]
         names += ["radiata: density", "radiata: adjusted_density"]
     names = [name for name in names if name.startswith(tuple(only))]
-    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     jobs = [(name, data, gradients, seed, simple) for name in names for seed in range(first, first + seeds)]
     if processes == 1:
         found = [outcome(job) for job in jobs]
     else:
-        with get_context("spawn").Pool(processes) as pool:
+        with workers(processes) as pool:
             found = pool.map(outcome, jobs, chunksize=1)
     rows = {name: row(name, found[k * seeds : (k + 1) * seeds]) for k, name in enumerate(names)}
     print_table(f"Means without a chain: {gradients} gradients, errors in posterior deviations", HEAD, list(rows.values()))
