@@ -190,13 +190,15 @@ def record(job: tuple[Path, str, int, int, Path | None]) -> None:
         return
     found = draws_of(target, n, replicate, data)
     sample = zv.Sample(found.x, found.s, found.log_weights)
-    contenders, _ = tried(Task.of(sample, found.f.reshape(len(sample), -1)), zv.Automatic(progress=False))
+    task = Task.of(sample, found.f.reshape(len(sample), -1))
+    contenders, _ = tried(task, zv.Automatic(progress=False))
     kept = {
         "labels": [one.label for one in contenders],
         "simple": [one.simple for one in contenders],
         "values": [one.answer.value for one in contenders],
         "influences": [one.answer.influences for one in contenders],
         "residuals": [one.answer.in_a_mean for one in contenders],
+        "outer": [one.answer.at_tails(task.tails) for one in contenders],
     }
     with atomic(path) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, **{name: np.array(entry) for name, entry in kept.items()})
@@ -229,8 +231,8 @@ def judged(job: tuple[Path, str, int, int, Path | None]) -> Judged:
     task = Task.of(sample, found.f.reshape(len(sample), -1))
     stats = plain_answer(task).stats
     with np.load(path) as kept:
-        rows = zip(*(kept[key] for key in ("labels", "simple", "values", "influences", "residuals")), strict=True)
-        contenders = [CandidateAnswer(str(a), bool(b), Answer(v, i, stats, residuals=r)) for a, b, v, i, r in rows]
+        rows = zip(*(kept[key] for key in ("labels", "simple", "values", "influences", "residuals", "outer")), strict=True)
+        contenders = [CandidateAnswer(str(a), bool(b), Answer(v, i, stats, residuals=r, outer=o)) for a, b, v, i, r, o in rows]
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         cautions = Cautions()

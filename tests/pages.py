@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 NOTEBOOK = ROOT / "docs" / "start.ipynb"
 FOREST = ROOT / "docs" / "images" / "forest.png"  # the picture of `zerovar demo`
 FACTOR = 2.0  # by which a gain may differ from what a page says: other processors round differently, and searches end elsewhere
+OF_ANOTHER_CHAIN = 10.0  # the same where a page runs its own chain of a few hundred draws, which is another on each processor
 Gains = dict[str, float]
 
 
@@ -76,15 +77,12 @@ def _entry(key: str, cell: str) -> Gains:
         return {}
 
 
-def moved(said: Gains, now: Gains) -> str:
-    """What of `said` is no longer so, by more than `FACTOR`; nothing if all of it is."""
+def moved(said: Gains, now: Gains, factor: float = FACTOR) -> str:
+    """What of `said` is no longer so, by more than a factor; nothing if all of it is."""
     lost = [key for key in said if key not in now]
-    far = [f"{key} was {said[key]:.3g}, is {now[key]:.3g}" for key in said if key in now and not _near(said[key], now[key])]
+    both = [(key, said[key], now[key]) for key in said if key in now]
+    far = [f"{key} was {a:.3g}, is {b:.3g}" for key, a, b in both if not (a <= factor * b and b <= factor * a)]
     return "; ".join([*far, *(f"{key} is gone" for key in lost)])
-
-
-def _near(a: float, b: float) -> bool:
-    return a <= FACTOR * b and b <= FACTOR * a
 
 
 def save_picture(figure: Any, path: Path, gains: dict[str, Gains]) -> None:

@@ -12,7 +12,7 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int
 
 from .families import Family
 from .fitting import Method, fitted_to, interrupted
@@ -23,7 +23,7 @@ from .solvers import FitStats, Result, default_solver
 from .solvers.algebra.threads import threads_for
 from .splits import OutOfFold, RowNumbers, Split, blocks, cross_fit, in_sample
 from .std_errors import INDEPENDENT, ROUNDING, Series, influences_on_mean, standard_error
-from .tails import beyond_the_draws, extremes
+from .tails import beyond_the_draws, extremes, in_long_tails
 from .task import Task
 
 _BLOCK_TIMES = 4  # chains are left out in blocks of this many autocorrelation times
@@ -32,14 +32,17 @@ _NO_BOUND = "scatter over the draws"
 _OWN_BIAS = "the fit's own estimate of its bias"
 _DISCOUNTED = "leave-out residuals of draws that the fit discounts"
 _BEYOND = "the growth of extreme residuals, towards what lies beyond the draws"
+_LONG = "residuals in a long tail, of fits without its outermost draws"
 DISTANCE = "half the distance from the plain mean, which is more than both errors explain"
-TAILS = (_DISCOUNTED, _BEYOND)
+TAILS = (_DISCOUNTED, _BEYOND, _LONG)
 DIGITS = (
     "the values came in single precision, with seven digits",
     "the values came with few digits",
     "the scores came in single precision, with seven digits",
     "draws or scores came with few digits",
 )
+
+Outer = Float64[np.ndarray, "t m q"]
 
 
 class ErrorBound(NamedTuple):
@@ -55,7 +58,8 @@ class Answer:
 
     `influences` (chain, draw, q) are n times what each draw adds to `value` (q,), about zero. `rows` are the draws that they
     are at, where those are not all. `left_out` says that they come from leave-out residuals times the weights of a fitted
-    intercept, and not from the residuals of a plain mean; `residuals` are then what they would be in a plain mean.
+    intercept, and not from the residuals of a plain mean; `residuals` are then what they would be in a plain mean. `outer`
+    (tail, draw, q) are residuals at the outermost draws of each long tail, from fits without all of them where that is cheap.
     """
 
     value: Float64[np.ndarray, " q"]
@@ -67,6 +71,7 @@ class Answer:
     rows: RowNumbers | None = None
     left_out: bool = False
     residuals: Series | None = None
+    outer: Outer | None = None
 
     @property
     def in_a_mean(self) -> Series:
@@ -86,6 +91,10 @@ class Answer:
         """The same if every draw counts alike, which may be below rounding."""
         return self._scatter if self.residuals is None else standard_error(self.residuals, np.zeros(len(self.value)))
 
+    def at_tails(self, tails: Int[np.ndarray, "t m"]) -> Outer:
+        """Residuals at the outermost draws of long tails: `outer`, or where there are none those at these rows."""
+        return self.in_a_mean.reshape(-1, len(self.value))[tails] if self.outer is None else self.outer
+
     def with_columns(self, other: Answer, columns: Bool[np.ndarray, " q"]) -> Answer:
         """With the value and influences of another answer for some integrands; bounds stay."""
         return dataclasses.replace(
@@ -93,6 +102,7 @@ class Answer:
             value=np.where(columns, other.value, self.value),
             influences=np.where(columns, other.influences, self.influences),
             residuals=np.where(columns, other.in_a_mean, self.in_a_mean),
+            outer=None if self.outer is None or other.outer is None else np.where(columns, other.outer, self.outer),
         )
 
     @staticmethod
@@ -131,8 +141,9 @@ class Answer:
         scale: Float64[np.ndarray, " q"],
         points: Points | None = None,
     ) -> Answer:
-        """With two more bounds where it is not `plain`: the scatter of residuals if every draw counts alike, and what lies
-        beyond the draws. `points` are those of `plain`, if they are draws of the target.
+        """With more bounds where it is not `plain`: the scatter of residuals if every draw counts alike, and what lies beyond
+        the draws, by the growth of residuals and by those in long tails. `points` are those of `plain`, if they are draws of
+        the target.
 
         A fitted intercept trusts the fit more than the draws in its tails, which get a hundredth of their weight in a mean.
         That is right for a regression's posterior, and wrong by nine standard errors where a tail is exponential.
@@ -144,12 +155,16 @@ class Answer:
         effective = residuals.shape[0] * residuals.shape[1] / np.sqrt(max(autocorrelation, 1.0))
         scatter = np.where(controlled, self.scatter_in_a_mean, 0.0)
         own = points if points is None or self.rows is None else points.take(self.rows)
-        beyond = beyond_the_draws(extremes(residuals, own), extremes(plain.influences, points), effective)
-        beyond = np.where(controlled, beyond, 0.0)
+        beyond = beyond_the_draws(extremes(residuals, own), extremes(plain.influences, points), effective, self.left_out)
+        outer = (self.outer, plain.outer)
+        long = 0 * beyond if outer[0] is None or outer[1] is None else in_long_tails(outer[0], outer[1], effective)
         within = np.maximum(self.std_error(scale)[0], scatter)
-        both = np.where(beyond > _NOTICEABLE * within, np.hypot(within, beyond), 0.0)
+
+        def both(outside: Float64[np.ndarray, " q"]) -> Float64[np.ndarray, " q"]:
+            return np.where(controlled & (outside > _NOTICEABLE * within), np.hypot(within, outside), 0.0)
+
         # with the plain error the plain mean would be as good, and it has seen no more of the tails
-        found = ((scatter, _DISCOUNTED), (both, _BEYOND))
+        found = ((scatter, _DISCOUNTED), (both(beyond), _BEYOND), (both(long), _LONG))
         bounds = (ErrorBound(np.minimum(bound, plain_error), reason) for bound, reason in found)
         return dataclasses.replace(self, bounds=(*self.bounds, *bounds))
 
@@ -176,7 +191,8 @@ def rounded_input(sample: Sample, values: Float64[np.ndarray, "n q"], draws: int
 def plain_answer(task: Task) -> Answer:
     """No control variate at all."""
     stats = FitStats("plain", 0, draws=len(task), distinct_draws=len(task.draws.distinct))
-    return Answer.of_mean(task.sample.by_chain(task.values), task.sample.probabilities, stats)
+    answer = Answer.of_mean(task.sample.by_chain(task.values), task.sample.probabilities, stats)
+    return dataclasses.replace(answer, outer=task.values[task.tails] - answer.value)
 
 
 def default_split(task: Task, method: Method) -> Split:
@@ -222,6 +238,7 @@ def _in_sample(task: Task, method: Method) -> Answer:
         fitted.family,
         left_out=True,
         residuals=task.sample.by_chain(len(task) * task.sample.probabilities[:, None] * residuals),
+        outer=np.array([fitted.without(rows) for rows in task.tails]).reshape(*task.tails.shape, task.values.shape[1]),
     )
 
 
@@ -240,4 +257,5 @@ def _out_of_fold(task: Task, method: Method, split: OutOfFold) -> Answer:
     rows = np.sort(np.concatenate([estimating for _, estimating in folds]))
     series = residuals[rows].reshape(sample.num_chains, -1, values.shape[1])
     answer = Answer.of_mean(series, sample.points(rows).probabilities, fitted.stats)
-    return dataclasses.replace(answer, results=tuple(results), family=method.family, rows=rows)
+    outer = residuals[task.tails] - answer.value if len(rows) == len(task) else None
+    return dataclasses.replace(answer, results=tuple(results), family=method.family, rows=rows, outer=outer)

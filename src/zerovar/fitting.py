@@ -16,7 +16,7 @@ from .integrands import as_values
 from .io import archive
 from .io.archive import storable
 from .objectives import LeastSquares, Objective
-from .points import FittingDraws, Standardisation
+from .points import FittingDraws, RowNumbers, Standardisation
 from .sample import Sample, as_float
 from .solvers import FitStats, Prepared, Result, Solution, Solver, default_solver
 from .solvers.algebra.dense import Groups
@@ -118,6 +118,12 @@ class Fitted:
         """
         work = self._still_there("leave_out")
         return work.prepared.leave_out(work.values, work.merged_groups(groups), work.ridge)[work.draws.group]
+
+    def without(self, rows: RowNumbers) -> Float64[np.ndarray, "k q"]:
+        """f − intercept − g at some fitting draws from the fit without all of them, (k, q)."""
+        work = self._still_there("without")
+        states = work.draws.group[rows]
+        return work.prepared.leave_out(work.values, [np.unique(states)], work.ridge)[states]
 
     def intercept_weights(self) -> Float64[np.ndarray, " n"]:
         """w (n,) with intercept = Σ w f over the fitting draws; equal draws share the weight of their state."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int
 
 from .points import FittingDraws
 from .sample import Sample
 from .std_errors import autocorrelation_time, some_columns
+from .tails import outermost
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -17,7 +18,7 @@ class Task:
     """What is to be estimated, and from what.
 
     `draws` are the sample's, merged and standardised once; `autocorrelation` is the longest autocorrelation time, in draws,
-    among the integrands and the coordinates.
+    among the integrands and the coordinates; `tails` are the row numbers of the outermost draws of each long tail.
     """
 
     sample: Sample
@@ -26,6 +27,7 @@ class Task:
     autocorrelation: float
     standardise: bool = True
     seed: int = 0
+    tails: Int[np.ndarray, "t m"] = dataclasses.field(default_factory=lambda: np.empty((0, 0), dtype=int))
 
     @staticmethod
     def of(sample: Sample, values: Float64[np.ndarray, "n q"], standardise: bool = True, seed: int = 0) -> Task:
@@ -33,7 +35,8 @@ class Task:
         draws = FittingDraws(sample.points(), standardise)
         draws.merge(values)
         columns = np.concatenate([some_columns(sample.draws), some_columns(values)], axis=1)
-        return Task(sample, values, draws, autocorrelation_time(sample.by_chain(columns)), standardise, seed)
+        slowest = autocorrelation_time(sample.by_chain(columns))
+        return Task(sample, values, draws, slowest, standardise, seed, _tails(sample))
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -70,4 +73,9 @@ class Task:
             return self, rows
         spacing = max(self.autocorrelation * len(sample) / len(self), 1.0)
         draws = FittingDraws(sample.points(), self.standardise)
-        return Task(sample, self.values[rows], draws, spacing, self.standardise, self.seed), rows
+        return Task(sample, self.values[rows], draws, spacing, self.standardise, self.seed, _tails(sample)), rows
+
+
+def _tails(sample: Sample) -> Int[np.ndarray, "t m"]:
+    """Those of draws of the target: weights tell of the tails of others."""
+    return outermost(sample.points()) if sample.weights is None else np.empty((0, 0), dtype=int)

@@ -180,4 +180,8 @@ def _elsewhere(plain: Answer, some: Answer, columns: np.ndarray) -> Answer:
     """An answer for some integrands, and the plain one for the others."""
     value, influences, residuals = plain.value.copy(), plain.influences.copy(), plain.influences.copy()
     value[columns], influences[:, :, columns], residuals[:, :, columns] = some.value, some.influences, some.in_a_mean
-    return dataclasses.replace(some, value=value, influences=influences, residuals=residuals, bounds=())
+    outer = None
+    if some.outer is not None and plain.outer is not None:
+        outer = plain.outer.copy()
+        outer[:, :, columns] = some.outer
+    return dataclasses.replace(some, value=value, influences=influences, residuals=residuals, outer=outer, bounds=())

@@ -46,11 +46,13 @@ def stacked(task: Task, contenders: Sequence[CandidateAnswer], policy: Policy) -
     found = np.stack([one.answer.value for one in contenders])
     chains = np.stack([one.answer.influences for one in contenders])
     residuals = np.stack([one.answer.in_a_mean for one in contenders])
+    outer = np.stack([one.answer.at_tails(task.tails) for one in contenders])
     errors = np.stack([one.answer.scatter(scale) for one in contenders])
     far = np.abs(found - found[0]) > policy.far * np.hypot(errors, errors[0])
     for k, j in np.argwhere(far):  # no draw says what is wrong with it, but the plain mean does
         found[k, j], errors[k, j] = found[0, j], errors[0, j]
-        chains[k, :, :, j], residuals[k, :, :, j] = chains[0, :, :, j], residuals[0, :, :, j]
+        for each in (chains, residuals, outer):
+            each[k, :, :, j] = each[0, :, :, j]
     sums = batch_sums(chains, task.autocorrelation)
     weights, reasons = _weighed(sums, errors <= ROUNDING * scale, contenders, policy)
     series, in_a_mean = (np.einsum("kq,kcdq->cdq", weights, each) for each in (chains, residuals))
@@ -62,9 +64,9 @@ def stacked(task: Task, contenders: Sequence[CandidateAnswer], policy: Policy) -
         few = "its variance rests on a handful of draws: too few to learn from"
         reasons[j] = few if rare[j] else "nothing helps once autocorrelation is counted"
     value = np.sum(weights * found, axis=0)
-    answer = Answer(
-        value, series, plain.stats, _bounds(task, series, weights[0] < 1, error), left_out=True, residuals=in_a_mean
-    )
+    bounds = _bounds(task, series, weights[0] < 1, error)
+    at_tails = np.einsum("kq,ktmq->tmq", weights, outer)
+    answer = Answer(value, series, plain.stats, bounds, left_out=True, residuals=in_a_mean, outer=at_tails)
     apart = _disagreement(task, answer, contenders, weights, policy)
     answer = dataclasses.replace(answer, bounds=(*answer.bounds, ErrorBound(np.minimum(apart, errors[0]), _DISAGREEMENT)))
     from_plain = np.abs(value - plain.value) / np.hypot(error, errors[0])

@@ -16,9 +16,10 @@ from ..choice.defaults import polynomials
 from ..diagnostics import Cautions
 from ..errors import listed
 from ..fitting import Method
-from ..sample import Sample, coordinate
+from ..sample import coordinate
 from ..splits import cross_fit
 from ..std_errors import batch_sums, relative_uncertainty
+from ..tails import long_tails
 from ..task import Task
 
 _WRONG = 3.0  # joint errors between the two answers, from which the second is the one to report
@@ -26,9 +27,7 @@ _SUSPECT = 2.0  # errors of the second, from which the error covers the distance
 # What is left of the second answer's error at least, where a tail is long. Errors of the first were up to three times too small
 # on the posteriors with exponential tails (dogs_log, garch11), and a fifth of this in most of their answers.
 _LEAST = 0.1
-_OUTERMOST, _INNER, _OUTER = 0.002, 0.15, 0.02  # mass of a tail, where its scores are held against those further in
-_FAR, _GROWS = 4.5, 1.3  # deviations, three of a normal; its scores grow by a factor of two
-_FEWEST = 10  # points
+_FAR = 4.5  # deviations that a long tail reaches; a normal one three
 _OWN = "distance from the weighted mean of left-out residuals, which is right for any control variate"
 _DISTANT = "distance from the weighted mean of a cross-fitted polynomial's residuals, in a long tail"
 _LONG_TAIL = "a tenth of a cross-fitted polynomial's error: in an exponential tail no control variate is known to be right"
@@ -48,12 +47,13 @@ def held(task: Task, answer: Answer, names: tuple[str, ...], cautions: Cautions)
     away = np.abs(second.answer.value - answer.value)
     # by scatter alone: other bounds of its error may be there just because it is wrong
     wrong = away > _WRONG * np.hypot(second.error, answer.scatter(task.scale))
-    long = long_tails(task.sample)
+    sample = task.sample
+    long = long_tails(sample.draws, sample.scores, sample.probabilities).max(axis=1) > _FAR
     bounds = [ErrorBound(np.abs(answer.in_a_mean.mean(axis=(0, 1))), _OWN)]
     if long.any():
         bounds.append(ErrorBound(_LEAST * second.error, _LONG_TAIL))
         bounds.append(ErrorBound(np.where(away > _SUSPECT * second.error, away, 0.0), _DISTANT))
-        said = listed([coordinate(task.sample.names, j) for j in np.flatnonzero(long)])
+        said = listed([coordinate(sample.names, j) for j in np.flatnonzero(long)])
         cautions.of_sample(
             f"The density has an exponential tail along {said}: its scores do not grow there. Control variates do "
             "not reach so far, and errors are as small as a cross-fitted polynomial's weighted residuals allow. Coordinates "
@@ -88,24 +88,3 @@ def _replaced(answer: Answer, second: _Second, columns: Bool[np.ndarray, " q"]) 
     bounds = [ErrorBound(np.where(columns, 0.0, bound), reason) for bound, reason in answer.bounds]
     bounds.append(ErrorBound(np.where(columns, second.error, 0.0), _REPORTED))
     return dataclasses.replace(answer.with_columns(second.answer, columns), bounds=tuple(bounds))
-
-
-def long_tails(sample: Sample) -> Bool[np.ndarray, " d"]:
-    """Coordinates along which the density falls no faster than an exponential: points lie far out, and scores do not grow from
-    where a tenth of the mass is to where two thousandths are."""
-    p, x = sample.probabilities, sample.draws
-    mean = p @ x
-    deviation = np.sqrt(p @ (x - mean) ** 2)
-    unit, slope = (x - mean) / deviation, -sample.scores * deviation
-    return np.array([any(_long(side * u, side * s, p) for side in (1, -1)) for u, s in zip(unit.T, slope.T, strict=True)])
-
-
-def _long(u: np.ndarray, slope: np.ndarray, p: np.ndarray) -> bool:
-    """Of one tail, from standardised points and how fast the log density falls there."""
-    order = np.argsort(-u)
-    beyond = np.cumsum(p[order])
-    far = order[: max(_FEWEST, int(np.searchsorted(beyond, _OUTERMOST)))]
-    near = order[(beyond > _OUTER) & (beyond < _INNER)]
-    if len(near) < _FEWEST or np.average(u[far], weights=p[far]) < _FAR:
-        return False
-    return bool(np.average(slope[far], weights=p[far]) < _GROWS * np.average(slope[near], weights=p[near]))

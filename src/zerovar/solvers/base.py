@@ -92,7 +92,7 @@ class Prepared(ABC):
         """Coefficients for these values; another `ridge` than the one factorised for, where the factorisation serves any."""
 
     def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
-        """f − c − g at every draw, from the fit that leaves its group out; `groups` partitions the rows, None is one each."""
+        """f − c − g at every draw, from the fit that leaves its group out; 0 at draws in no group. None: one group each."""
         raise ValueError(
             "This fit (trained, with terms chosen, or with an L1 penalty) has no closed-form leave-one-out residuals, so "
             "in_sample() has no honest standard error for it. Use split=cross_fit() or holdout()"

@@ -71,7 +71,7 @@ class PreparedDual(Prepared):
             half = scipy.linalg.solve_triangular(self._schur, self._border_solved.T, lower=True).T
         if groups is None:
             return a / (self._factor.inverse_diagonal() - np.sum(half**2, axis=1))[:, None]
-        out, plain = np.empty_like(a), values - self.probabilities @ values
+        out, plain = np.zeros_like(a), values - self.probabilities @ values
         for group, block in self._factor.inverse_blocks(groups):
             out[group] = solve_group(block - half[group] @ half[group].T, a[group], plain[group])
         return out

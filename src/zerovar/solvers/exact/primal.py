@@ -171,7 +171,7 @@ def left_out(v: Float64[np.ndarray, "r m"], residuals: Values, plain: Values, gr
     """(I − vᵀv)⁻¹ residuals of each group, None is one each; `plain` where the rest does not determine the fit."""
     if groups is None:
         return residuals / np.maximum(1.0 - np.einsum("ij,ij->j", v, v), _EPS)[:, None]
-    out = np.empty_like(residuals)
+    out = np.zeros_like(residuals)
     for group in groups:
         out[group] = _without(v[:, group], residuals[group], plain[group])
     return out

@@ -70,7 +70,7 @@ class PreparedSpectral(Prepared):
         half = self._vectors / np.sqrt(self._eigenvalues + self._ridge(ridge))
         if groups is None:
             return weighted / (self._root * np.sum(half**2, axis=1)[:, None])
-        out, plain = np.empty_like(weighted), self._root * (values - self._root[:, 0] ** 2 @ values)
+        out, plain = np.zeros_like(weighted), self._root * (values - self._root[:, 0] ** 2 @ values)
         for group in groups:
             out[group] = solve_group(half[group] @ half[group].T, weighted[group], plain[group])
         return out / self._root

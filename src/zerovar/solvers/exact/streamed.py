@@ -53,7 +53,7 @@ class PreparedStream(Prepared):
         only_its_own_ridge(ridge)
         theta, intercept = self._fit(values)
         root, plain = np.sqrt(self._p), values - self._p @ values
-        out = np.empty_like(values)
+        out = np.zeros_like(values)
         for rows, parts in _batches(len(values), groups):
             phi = self._centred(rows)
             residuals = values[rows] - (intercept + self._means @ theta) - phi.T @ theta
