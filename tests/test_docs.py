@@ -44,7 +44,7 @@ RUN = [page for page in PAGES if page != "docs/extending.md" and "```python" in 
 
 
 LONG = ("docs/api.md", "docs/integrate.md", "docs/limits.md")
-SAMPLED = ("docs/gallery/eight_schools.md", "docs/gallery/gaussian_process.md")
+SAMPLED = ("README.md", "docs/gallery/eight_schools.md", "docs/gallery/gaussian_process.md")
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.whole) if page in LONG else page for page in RUN])

@@ -28,13 +28,12 @@ from .task import Task
 
 _BLOCK_TIMES = 4  # chains are left out in blocks of this many autocorrelation times
 _NOTICEABLE = 1.0  # of the error within. From a half on t₂ gains two per cent of coverage, and calibrated ones lose as much
-_NO_BOUND = "scatter over the draws"
+SCATTER = "scatter over the draws"
 _OWN_BIAS = "the fit's own estimate of its bias"
 _DISCOUNTED = "leave-out residuals of draws that the fit discounts"
 _BEYOND = "the growth of extreme residuals, towards what lies beyond the draws"
 _LONG = "residuals in a long tail, of fits without its outermost draws"
 DISTANCE = "half the distance from the plain mean, which is more than both errors explain"
-TAILS = (_DISCOUNTED, _BEYOND, _LONG)
 DIGITS = (
     "the values came in single precision, with seven digits",
     "the values came with few digits",
@@ -121,7 +120,7 @@ class Answer:
         """Standard errors and what each rests on; `scale` (q,) is the size of the integrands' values, whose rounding bounds
         every error from below."""
         error = self.scatter(scale)
-        reasons = [_NO_BOUND] * len(error)
+        reasons = [SCATTER] * len(error)
         for bound, reason in self.bounds:
             reasons = [reason if up else before for up, before in zip(bound > error, reasons, strict=True)]
             error = np.maximum(error, bound)

@@ -10,7 +10,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool
 
-from .answers import DISTANCE, TAILS, Answer, ErrorBound, plain_answer, rounded_input
+from .answers import DISTANCE, SCATTER, Answer, ErrorBound, plain_answer, rounded_input
 from .choice import Selection
 from .diagnostics import Cautions
 from .families import Family
@@ -117,7 +117,7 @@ def concluded(
     cautions.events(names, evidence.one_sided)
     cautions.size(draws, evidence.autocorrelation, evidence.kish, answer.stats)
     cautions.integrands(names, evidence.tail)
-    known = np.array([reason in TAILS for reason in reasons])  # a few draws rule the scatter, and the error says so
+    known = np.array([reason != SCATTER for reason in reasons])  # a few draws may rule the scatter: the error counts it
     heavy = cautions.tails(names, np.where(known, 0.0, answer.influences), answer.left_out, evidence.unit)
     cautions.segments(names, np.where(known | heavy, 0.0, segments_apart(answer.influences)))
     moving = np.flatnonzero(~constant)
