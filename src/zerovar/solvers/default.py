@@ -8,11 +8,9 @@ patience. Rates are those of one core, or one accelerator; `benchmarks/scale.py`
 import os
 from typing import NamedTuple
 
-import jax
-
 from ..families import Family, LinearFamily
 from ..objectives import Objective, Ridge
-from .algebra.memory import room
+from .algebra.memory import on_host, room
 from .base import Solver
 from .exact.solver import KEPT, Exact, primal_is_smaller
 from .iterative.solver import CG
@@ -69,7 +67,7 @@ def cg_cost(family: LinearFamily, m: int, d: int, q: int) -> Cost:
 
 
 def _rates() -> dict[str, float]:
-    if jax.default_backend() != "cpu":
+    if not on_host():
         return _ACCELERATOR
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {name: cores * rate for name, rate in _CORE.items()}

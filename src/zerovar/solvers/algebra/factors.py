@@ -22,7 +22,7 @@ from jaxtyping import Float64, Int
 from ...families import LinearFamily
 from ...points import Matrix, Vector
 from .dense import Groups, packed
-from .memory import room
+from .memory import on_host, room
 from .threads import one_thread
 from .tiles import gram_diagonal, gram_matrix, padded
 
@@ -67,7 +67,7 @@ class Factor(ABC):
 
 def factor_of(family: LinearFamily, x: Matrix, s: Matrix, shift: float) -> Factor:
     """Where the machine is fastest."""
-    if jax.default_backend() != "cpu" and len(x) >= _WORTHWHILE:
+    if not on_host() and len(x) >= _WORTHWHILE:
         whole = -(-len(x) // _ROUND) * _ROUND
         return OnDevice(family, x, s, shift, whole if _COPIES * 8 * whole**2 < room() else _TILE)
     return OnHost(family, x, s, shift)

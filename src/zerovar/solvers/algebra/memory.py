@@ -1,4 +1,4 @@
-"""How much memory there is to work in."""
+"""Where numbers live, and how much memory there is to work in."""
 
 import os
 
@@ -7,9 +7,14 @@ import jax
 _SHARE, _SHARE_OF_DEVICE = 0.5, 0.8  # of what is free that one array may take; other programs want the host's, too
 
 
+def on_host() -> bool:
+    """Whether JAX has no accelerator, so that its arrays and NumPy's share memory."""
+    return jax.default_backend() == "cpu"
+
+
 def room() -> int:
     """Bytes that one array may take on the default device."""
-    stats = jax.local_devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
+    stats = None if on_host() else jax.local_devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return int((stats["bytes_limit"] - stats.get("bytes_in_use", 0)) * len(jax.local_devices()) * _SHARE_OF_DEVICE)
     return int(_free_on_host() * _SHARE)

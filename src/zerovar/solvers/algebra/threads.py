@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import jax
 from threadpoolctl import ThreadpoolController
 
+from .memory import on_host
+
 _T = TypeVar("_T")
 
 
@@ -47,7 +49,7 @@ def on_threads(work: Callable[..., _T], jobs: Iterable[tuple[Any, ...]]) -> list
             _here.apart = False
 
     jobs = list(jobs)
-    if len(jobs) < 2 or jax.default_backend() != "cpu" or getattr(_here, "apart", False):
+    if len(jobs) < 2 or not on_host() or getattr(_here, "apart", False):
         return [one(job) for job in jobs]
     return list(_threads().map(apart, jobs))
 

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Float64
 from ...families import LinearFamily
 from ...hyper import declared
 from ...points import Matrix
+from .memory import on_host
 from .threads import on_threads
 
 _TILES = (64, 192, 512)
@@ -49,7 +50,7 @@ def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarra
     """The symmetric Gram of one set of points."""
     n = len(x)
     few = _TILES if n > _FEW_TILES else _TILES[:-1]
-    tile = _tile_for(n // 2, few if _on_host() else _DEVICE_TILES)  # half of the tiles suffice: rather a few than one
+    tile = _tile_for(n // 2, few if on_host() else _DEVICE_TILES)  # half of the tiles suffice: rather a few than one
     xs, ss = padded(x, tile), padded(s, tile)
     out = np.empty((n, n))
 
@@ -74,7 +75,7 @@ def gram_slopes(family: LinearFamily, x: Matrix, s: Matrix, slope: Float64[np.nd
     """The derivative of Σ slope · Gram in each of the family's hyper-parameters; `slope` is symmetric."""
     if not declared(family):
         return []
-    tile = _tile_for(len(x), _SLOPE_TILES if _on_host() else _DEVICE_SLOPE_TILES)
+    tile = _tile_for(len(x), _SLOPE_TILES if on_host() else _DEVICE_SLOPE_TILES)
     xs, ss = padded(x, tile), padded(s, tile)
 
     def pulled(i: int, j: int) -> list[np.ndarray]:
@@ -119,7 +120,7 @@ def evaluate(family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix,
 
 def _translated(kernel: Any, a: Float64[np.ndarray, "m q"], x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
     """Σ_j k(·, x_j) a_j. On an accelerator tiles are multiplied where they are made, for what travels to be small."""
-    there = not _on_host()
+    there = not on_host()
     tile, columns = (_tile_for(size, _DEVICE_TILES if there else _TILES) for size in (len(x), len(a)))
     across: list[Any] = [padded(array, columns) for array in (kernel.points, kernel.scores, a)]
     out = []
@@ -147,10 +148,6 @@ def in_tiles(values: Callable[..., jax.Array], x: Matrix, s: Matrix, floats: int
 def _lower_half(count: int) -> list[tuple[int, int]]:
     """Rows and columns of the tiles that a symmetric matrix is known by."""
     return [(i, j) for i in range(count) for j in range(i + 1)]
-
-
-def _on_host() -> bool:
-    return jax.default_backend() == "cpu"
 
 
 def _tile_for(n: int, sizes: tuple[int, ...]) -> int:

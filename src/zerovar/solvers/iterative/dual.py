@@ -15,6 +15,7 @@ import scipy
 from jaxtyping import Array, Float, Float64
 
 from ..algebra.dense import economic_qr
+from ..algebra.memory import on_host
 from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
 from ..exact.dual import border_of
 from ..stats import FitStats
@@ -48,7 +49,7 @@ class Bordered(System):
 
 def _rank_and_block(n: int) -> tuple[int, int]:
     """Of the preconditioner; a block is of neighbours. To an accelerator both are cheap, iterations are not."""
-    draws, most, block = (20, 1000, 1024) if jax.default_backend() == "cpu" else (10, 2000, 2048)
+    draws, most, block = (20, 1000, 1024) if on_host() else (10, 2000, 2048)
     count = -(-n // min(block, max(512, 1 << (n // 10).bit_length())))
     return int(np.clip(n // draws, 100, most)), -(-n // (16 * count)) * 16
 

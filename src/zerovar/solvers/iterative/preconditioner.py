@@ -21,6 +21,7 @@ import numpy as np
 import scipy
 from jaxtyping import Array, Float, Int
 
+from ..algebra.memory import on_host
 from .products import GramProduct
 
 _JITTER = 1e-13  # of the mean diagonal, for matrices that are singular to rounding
@@ -93,7 +94,7 @@ def preconditioner(
 ) -> tuple[Preconditioner, float]:
     """For G + ridge, and the share of the trace of G that its centres do not explain."""
     rows, mean = _rows(product, centres, ridge)
-    inside, beyond = (_inside_on_host, _on_host) if jax.default_backend() == "cpu" else (_inside_on_device, _on_device)
+    inside, beyond = (_inside_on_host, _on_host) if on_host() else (_inside_on_device, _on_device)
     triangle, across = (jax.device_put(part) for part in inside(rows, centres, _JITTER * len(centres) * np.float64(mean)))
     low, left = _summed_up(across, mean, ridge)
     size, noise = float(mean), float(ridge)  # on the host, where little needs nothing compiled

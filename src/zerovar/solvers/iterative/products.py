@@ -15,6 +15,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from ...families import LinearFamily
+from ..algebra.memory import on_host
 from ..algebra.tiles import gram_diagonal
 
 Vectors = Float[Array, "n q"]
@@ -118,7 +119,7 @@ def by_device(function: Callable[..., Any], mesh: Mesh, draws: Any, *others: Any
 
 def tile_rows() -> int:
     """Few enough on a processor that a tile's intermediate arrays stay in its cache."""
-    return 512 if jax.default_backend() == "cpu" else 4096
+    return 512 if on_host() else 4096
 
 
 def slab_rows(n: int, tile: int) -> int:
@@ -146,7 +147,7 @@ def product(family: LinearFamily, points: DevicePoints, tile: int, mesh: Mesh, k
     if mesh.size > 1:
         return Stored(_by_rows(made_anew), points.root)
     n = len(points.x)
-    whole = jax.default_backend() == "cpu" or n**2 <= 4 * _SLAB
+    whole = on_host() or n**2 <= 4 * _SLAB
     return Stored(_symmetric(family, points, tile), points.root, None if whole else slab_rows(n, tile))
 
 
