@@ -179,6 +179,17 @@ def _python(*arguments: str) -> str:
 
 
 @pytest.mark.whole
+def test_benchmarks_that_sample_run():
+    """Those that are not among the quick ones, because they wait for NUTS."""
+    printed = _python("-m", "benchmarks.effects", "--draws", "100", "--only", "batting", "--processes", "1")
+    assert re.search(r"batting.*\d", printed)
+    script = "from benchmarks.dimensions import realised\nif __name__ == '__main__': print(*realised(3, 200, 2, 1))"
+    linear, chosen = map(float, _python("-c", script).split())
+    assert linear > 1
+    assert chosen > 1
+
+
+@pytest.mark.whole
 def test_quick_benchmarks_run(tmp_path):
     printed = _python("-m", "benchmarks", "--quick", "--out", str(tmp_path))
     assert "kernel fit, n = 300" in printed
