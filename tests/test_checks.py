@@ -9,7 +9,7 @@ from problems import ar1, gaussian, quadratic
 
 import zerovar as zv
 from benchmarks.checks import EVENT_CASES, RIGHT, WRONG, checked, cost, events
-from zerovar.std_errors import INDEPENDENT, autocorrelation_time, effective_size
+from zerovar.std_errors import INDEPENDENT, autocorrelation_time, effective_size, r_hat, unit_size
 
 HARDEST = (
     "AR(0.9), d = 5",
@@ -152,3 +152,20 @@ def test_independent_draws_in_many_dimensions_are_not_slow():
     assert autocorrelation_time(series) < INDEPENDENT
     series[0, :, 7] = ar1(rng, 400, 1, 0.8)[:, 0]
     assert autocorrelation_time(series) > 4
+
+
+@pytest.mark.parametrize(("chains", "draws"), [(1, 100), (2, 101), (4, 1000), (3, 501)])
+@pytest.mark.parametrize("rho", [-0.95, -0.5, 0.0, 0.5, 0.9, 0.9999])
+def test_effective_sizes_and_r_hat_are_those_of_arviz(chains, draws, rho):
+    from arviz_stats.base import array_stats
+
+    x = ar1(np.random.default_rng(draws), chains * draws, 4, rho).reshape(chains, draws, 4)
+    x[..., 2], x[..., 3] = np.round(x[..., 2]), x[..., 3] > 0  # ties, and two values
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    moving = np.ptp(x, axis=(0, 1)) > 0
+    np.testing.assert_allclose(effective_size(x)[moving], array_stats.ess(x, method="mean", **axes)[moving], rtol=1e-9)
+    with np.errstate(all="ignore"):
+        expected = np.asarray(array_stats.rhat(unit_size(x)[0], **axes))  # on this scale ties with the median are the same
+    known = np.isfinite(expected) & (expected < 1e6)
+    np.testing.assert_allclose(r_hat(x)[known], expected[known], rtol=1e-9)
+    assert np.all(r_hat(x) == 1) if chains == 1 else known.any()

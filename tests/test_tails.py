@@ -55,6 +55,19 @@ def test_zeros_have_no_tails():
     assert beyond_the_draws(extremes(zero), extremes(zero + 1.0), 100.0) == 0
 
 
+@pytest.mark.parametrize("n", [100, 226, 1000])
+@pytest.mark.parametrize("k", [0.2, 0.5, 1.2])
+def test_shapes_are_those_of_arviz(n, k):
+    from arviz_stats.base import array_stats
+
+    values = np.random.default_rng(n).pareto(1 / k, size=(1, n, 2)) * [1, -1]
+    expected = [
+        array_stats.pareto_khat(values[..., j], chain_axis=0, draw_axis=1, r_eff=1.0, tail=tail)
+        for j, tail in enumerate(("right", "left"))
+    ]
+    np.testing.assert_allclose(pareto_k(values, 50), expected, rtol=1e-10)
+
+
 def test_the_shape_of_known_tails():
     """2000 draws leave 134 in the tail, so that k is known to (1 + k)/√134; the largest of four is within three of these."""
     rng = np.random.default_rng(0)

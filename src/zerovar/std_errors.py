@@ -1,6 +1,7 @@
 """Standard errors of means over chains, effective sizes and long-run covariances.
 
-Effective sizes are ArviZ's (split chains, Geyer's initial monotone sequence), so that the errors are those users know.
+Effective sizes and R-hat are those of ArviZ (Vehtari et al. 2021), so that errors are those users know. They are computed
+here, for all series at once: importing what ArviZ needs takes longer than a small estimate.
 """
 
 import numpy as np
@@ -11,6 +12,7 @@ Series = Float64[np.ndarray, "chain draw q"]
 INDEPENDENT = 1.5  # below this autocorrelation time, draws count as independent
 _EPS = np.finfo(np.float64).eps
 ROUNDING = 32 * _EPS  # of a fit's arithmetic, relative to the size of the integrand
+_FEWEST = 4  # draws a chain, of which something can be said
 # Antithetic chains can be worth more than their length, but chains this short cannot show it: noise in their autocorrelations
 # would be taken for it.
 _LONG_ENOUGH = 100
@@ -28,29 +30,76 @@ def unit_size(series: Series) -> tuple[Series, Float64[np.ndarray, " q"]]:
 
 def effective_size(series: Series) -> Float64[np.ndarray, " q"]:
     """Effective number of draws for each mean; the number of draws for a constant series."""
-    from arviz_stats.base import array_stats  # takes a second to import, and only this needs it
-
     chains, draws, _ = series.shape
     series = unit_size(series)[0]
     centred = series - series.mean(axis=(0, 1))
     spread = centred.std(axis=(0, 1))
-    # ArviZ compares ranges with an absolute tolerance, so a series must come at unit scale
     unit = centred / np.where(spread > 0, spread, 1.0)
-    size = np.asarray(array_stats.ess(unit, chain_axis=0, draw_axis=1, method="mean"))
     total = chains * draws
+    size = _effective_size(_halves(unit)) if draws >= _FEWEST else np.full(len(spread), np.nan)
     if draws < _LONG_ENOUGH:
         size = np.minimum(size, total)
     return np.where((spread > 0) & np.isfinite(size), size, total)
 
 
-def r_hat(series: Series) -> Float64[np.ndarray, " q"]:
-    """ArviZ's rank-normalised split R-hat; 1 for a constant series."""
-    from arviz_stats.base import array_stats
+def _effective_size(series: Series) -> Float64[np.ndarray, " q"]:
+    """By Geyer's initial monotone sequence: autocorrelations are summed in pairs, none larger than the one before, up to the
+    first pair that is not positive, and of this one the even lag if it is."""
+    chains, draws, q = series.shape
+    centred = series - series.mean(axis=1, keepdims=True)
+    padded = 1 << (2 * draws).bit_length()
+    waves = np.fft.rfft(centred, n=padded, axis=1)
+    autocovariance = np.fft.irfft(np.mean(np.abs(waves) ** 2, axis=0), n=padded, axis=0)[:draws] / draws
+    both = autocovariance[0] + series.mean(axis=1).var(axis=0, ddof=1)  # within and between chains
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlation = 1 - (autocovariance[0] * draws / (draws - 1) - autocovariance) / both
+    correlation[0] = 1.0
+    last = max((draws - 3) // 2, 0)
+    even, odd = correlation[0 : 2 * last + 1 : 2], correlation[1 : 2 * last + 2 : 2]
+    pairs = even + odd
+    stop = np.where((pairs > 0).all(axis=0), last, (pairs > 0).argmin(axis=0))
+    sums = np.concatenate([np.zeros((1, q)), np.cumsum(np.minimum.accumulate(pairs, axis=0), axis=0)])
+    columns = np.arange(q)
+    time = -1 + 2 * sums[stop, columns] + np.maximum(even[stop, columns], 0.0)
+    return chains * draws / np.maximum(time, 1 / np.log10(chains * draws))
 
-    unit, _ = unit_size(series)
-    with np.errstate(invalid="ignore"):  # 0 / 0 for a constant
-        found = np.asarray(array_stats.rhat(unit, chain_axis=0, draw_axis=1))
+
+def _halves(series: Series) -> Float64[np.ndarray, "twice half q"]:
+    """Each chain as two, so that a drift shows as chains that differ."""
+    half = series.shape[1] // 2
+    return np.concatenate([series[:, :half], series[:, -half:]])
+
+
+def r_hat(series: Series) -> Float64[np.ndarray, " q"]:
+    """Rank-normalised split R-hat, of the draws and of their distances from the median; 1 for a constant series, and for one
+    chain, which has none."""
+    chains, draws, q = series.shape
+    if chains < 2 or draws < _FEWEST:
+        return np.ones(q)
+    split = _halves(unit_size(series)[0])
+    folded = np.abs(split - np.median(split, axis=(0, 1)))
+    found = np.fmax(_ratio_of_scales(_normal_scores(split)), _ratio_of_scales(_normal_scores(folded)))
     return np.where(np.isfinite(found), found, 1.0)
+
+
+def _ratio_of_scales(series: Series) -> Float64[np.ndarray, " q"]:
+    """R-hat: the spread of all chains together against that within them."""
+    draws = series.shape[1]
+    between, within = draws * series.mean(axis=1).var(axis=0, ddof=1), series.var(axis=1, ddof=1).mean(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 for a constant
+        return np.sqrt((between / within + draws - 1) / draws)
+
+
+def _normal_scores(series: Series) -> Series:
+    """The quantile of a normal for the rank of each entry; equal entries share the mean of their ranks."""
+    from scipy.special import ndtri  # imported when used: a fifth of the time that importing zerovar takes
+
+    flat = series.reshape(-1, series.shape[2])
+    ranks = np.empty_like(flat)
+    for j, column in enumerate(flat.T):
+        _, place, count = np.unique(column, return_inverse=True, return_counts=True)
+        ranks[:, j] = (np.cumsum(count) - (count - 1) / 2)[place]
+    return ndtri((ranks - 3 / 8) / (len(flat) + 1 / 4)).reshape(series.shape)
 
 
 def segments_apart(influences: Series, pieces: int = 5) -> Float64[np.ndarray, " q"]:

@@ -48,17 +48,31 @@ _FEWEST = 1000  # values that differ: of fewer the shape of a tail is a guess, a
 
 
 def pareto_k(deviations: Series, fewest: int = _FEWEST) -> Float64[np.ndarray, " q"]:
-    """ArviZ's generalised Pareto shape of the longer tail of deviations from a mean: the variance is infinite from 1/2 on, the
-    mean does not exist from 1. Zero where fewer than `fewest` values differ: too few to tell."""
-    from arviz_stats.base import array_stats  # takes a second to import
+    """The generalised Pareto shape of the longer tail of deviations from a mean, as ArviZ has it: the variance is infinite from
+    1/2 on, the mean does not exist from 1. Zero where fewer than `fewest` values differ: too few to tell."""
 
     def shape(values: np.ndarray) -> float:  # in increasing order
-        longer = "right" if values[-1] > -values[0] else "left"
-        with np.errstate(all="ignore"):
-            return float(array_stats.pareto_khat(values[None], chain_axis=0, draw_axis=1, r_eff=1.0, tail=longer))
+        longer = values if values[-1] > -values[0] else -values[::-1]
+        count = int(3 * np.sqrt(len(values))) if len(values) > 225 else len(values) // 5
+        return _shape(longer[-count:] - longer[-count - 1])
 
     distinct = [np.unique(column) for column in deviations.reshape(-1, deviations.shape[2]).T]
     return np.array([shape(values) if len(values) >= fewest else 0.0 for values in distinct])
+
+
+def _shape(excess: Float64[np.ndarray, " m"]) -> float:
+    """Zhang and Stephens' estimate of k, from excesses in increasing order: the mean of θ = −k/σ over its profile likelihood,
+    on a grid; and ten observations of k = 1/2 beside it (Vehtari et al. 2024)."""
+    m = len(excess)
+    count = 30 + int(np.sqrt(m))
+    grid = 1 - np.sqrt(count / (np.arange(count) + 0.5))
+    theta = 1 / excess[-1] + grid / (3 * excess[int(m / 4 + 0.5) - 1])
+    with np.errstate(all="ignore"):
+        k = np.mean(np.log1p(-theta[:, None] * excess), axis=1)
+        fit = m * (np.log(-theta / k) - k - 1)
+        weights = np.exp(fit - fit.max())
+        best = np.sum(weights * theta) / weights.sum()
+        return float((m * np.mean(np.log1p(-best * excess)) + 5) / (m + 10))
 
 
 def growth_by_scores(deviations: Series, points: Points) -> Float64[np.ndarray, " q"]:
