@@ -101,6 +101,7 @@ class Rival:
     label: str
     family: LinearFamily
     below: float = np.inf
+    draws: int | None = None  # that it is tuned on at most, where that is not the policy's number for all
 
     def descent(self, few: Task, whole: Task, steps: int, known: DescentEnd | None = None) -> Descended:
         """Tuned on a few of the draws, in the coordinates in which it will be fitted to all of them; not for noise. It begins
@@ -172,7 +173,7 @@ def rivals(d: int, policy: Policy) -> list[Rival]:
         found.append(Rival("Polynomial(3) + Matérn", Sum((cubic, Kernel(kernels.Matern(2.5, 1.0)))), below=policy.smooth))
     elif d <= policy.separate:
         each = RidgeFunctions(Kernel(kernels.Gaussian(1.0)), np.eye(d))
-        found.append(Rival("additive + IMQ", Anisotropic(Sum((each, slow))), below=policy.little))
+        found.append(Rival("additive + IMQ", Anisotropic(Sum((each, slow))), policy.little, policy.separate_draws))
     return found
 
 

@@ -139,7 +139,7 @@ class _Race:
     def started(self, rival: Rival, columns: Chosen, guides: Chosen) -> _Runner | NumericalError:
         """Tuned on a few hundred draws far enough apart to count as independent, and fitted; or why not."""
         track, policy, start = self.track, self.policy, self.known.get(rival.label)
-        few = int(np.clip(len(track) / track.autocorrelation, policy.tuning_fewest, policy.tuning_draws))
+        few = int(np.clip(len(track) / track.autocorrelation, policy.tuning_fewest, rival.draws or policy.tuning_draws))
         steps = policy.tuning_steps if start is None else policy.renewed_steps
         try:
             found = rival.descent(track.thinned(few)[0].only(guides), track, steps, start)
