@@ -14,7 +14,7 @@ import zerovar as zv
 SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and `__init__` from all of them.
 ORDER = {
-    "": """environment errors progress io hyper points sample integrands coordinates operators kernels families objectives
+    "": """environment errors progress io hyper ranks points sample integrands coordinates operators kernels families objectives
         solvers fitting splits std_errors tails precision task answers tuning diagnostics choice output conclusion chunked
         adapters estimation integration summaries cli __main__""",
     "io": "atomic archive programs",

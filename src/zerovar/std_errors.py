@@ -7,6 +7,8 @@ here, for all series at once: importing what ArviZ needs takes longer than a sma
 import numpy as np
 from jaxtyping import Float64
 
+from .ranks import normal_scores
+
 Series = Float64[np.ndarray, "chain draw q"]
 
 INDEPENDENT = 1.5  # below this autocorrelation time, draws count as independent
@@ -78,7 +80,7 @@ def r_hat(series: Series) -> Float64[np.ndarray, " q"]:
         return np.ones(q)
     split = _halves(unit_size(series)[0])
     folded = np.abs(split - np.median(split, axis=(0, 1)))
-    found = np.fmax(_ratio_of_scales(_normal_scores(split)), _ratio_of_scales(_normal_scores(folded)))
+    found = np.fmax(*(_ratio_of_scales(normal_scores(each.reshape(-1, q)).reshape(each.shape)) for each in (split, folded)))
     return np.where(np.isfinite(found), found, 1.0)
 
 
@@ -88,18 +90,6 @@ def _ratio_of_scales(series: Series) -> Float64[np.ndarray, " q"]:
     between, within = draws * series.mean(axis=1).var(axis=0, ddof=1), series.var(axis=1, ddof=1).mean(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 for a constant
         return np.sqrt((between / within + draws - 1) / draws)
-
-
-def _normal_scores(series: Series) -> Series:
-    """The quantile of a normal for the rank of each entry; equal entries share the mean of their ranks."""
-    from scipy.special import ndtri  # imported when used: a fifth of the time that importing zerovar takes
-
-    flat = series.reshape(-1, series.shape[2])
-    ranks = np.empty_like(flat)
-    for j, column in enumerate(flat.T):
-        _, place, count = np.unique(column, return_inverse=True, return_counts=True)
-        ranks[:, j] = (np.cumsum(count) - (count - 1) / 2)[place]
-    return ndtri((ranks - 3 / 8) / (len(flat) + 1 / 4)).reshape(series.shape)
 
 
 def segments_apart(influences: Series, pieces: int = 5) -> Float64[np.ndarray, " q"]:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
+from ..ranks import normal_scores
 from .base import LinearFamily, Wrapper
 
 _SAME = 0.999  # cosine from which two directions count as one
@@ -83,11 +84,9 @@ class RidgeFunctions(Wrapper):
 
 def steepest(x: Float64[np.ndarray, "n d"], values: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "d r"]:
     """For each integrand the direction of the regression of its normal scores on x; those that are nearly the same, once."""
-    from scipy.special import ndtri
-    from scipy.stats import rankdata  # takes as long to import as JAX does
-
-    scores = ndtri((rankdata(values, axis=0) - 0.5) / len(x))
-    found = np.linalg.lstsq(x - x.mean(axis=0), scores - scores.mean(axis=0), rcond=None)[0]
+    scores, centred = normal_scores(values), x - x.mean(axis=0)
+    # by the normal equations: a direction needs few digits, and the draws are standardised
+    found = np.linalg.lstsq(centred.T @ centred, centred.T @ scores, rcond=None)[0]
     kept: list[np.ndarray] = []
     for column, spread in zip(found.T, np.ptp(values, axis=0), strict=True):
         size = np.linalg.norm(column)
