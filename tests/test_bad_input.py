@@ -183,6 +183,9 @@ MISUSE = {
     "a fit at chains": (lambda: fitted().at(X[None], S[None]), ["d = 2", "(1, 40, 2)", "reshape"]),
     "a fit in another dimension": (lambda: fitted().at(X[:, :1], S[:, :1]), ["d = 2", "(40, 1)"]),
     "a fit at no points": (lambda: fitted().at(X[:0], S[:0]), ["at least one row", "(0, 2)"]),
+    "a fit without a draw that it has not": (lambda: fitted().without(np.array([40])), ["some of the 40", "from 0 on", "40"]),
+    "a fit without all draws": (lambda: fitted().without(np.arange(40)), ["some of the 40", "not of all"]),
+    "a fit without none": (lambda: fitted().without(np.arange(0)), ["some of the 40", "[]"]),
     "a fit with fewer scores": (lambda: fitted().at(X, S[:3]), ["(40, 2)", "(3, 2)"]),
     "too many terms": (
         lambda: zv.estimate(*gaussian(40, 10), family=zv.Polynomial(50), solver=zv.SGD()),

@@ -113,8 +113,9 @@ class Answer:
         """That of f, where this is the answer of (f − centre) / unit."""
         bounds = tuple(ErrorBound(unit * bound, reason) for bound, reason in self.bounds)
         residuals = None if self.residuals is None else unit * self.residuals
+        outer = None if self.outer is None else unit * self.outer
         value, influences = centre + unit * self.value, unit * self.influences
-        return dataclasses.replace(self, value=value, influences=influences, residuals=residuals, bounds=bounds)
+        return dataclasses.replace(self, value=value, influences=influences, residuals=residuals, outer=outer, bounds=bounds)
 
     def std_error(self, scale: Float64[np.ndarray, " q"]) -> tuple[Float64[np.ndarray, " q"], tuple[str, ...]]:
         """Standard errors and what each rests on; `scale` (q,) is the size of the integrands' values, whose rounding bounds

@@ -122,7 +122,10 @@ class Fitted:
     def without(self, rows: RowNumbers) -> Float64[np.ndarray, "k q"]:
         """f − intercept − g at some fitting draws from the fit without all of them, (k, q)."""
         work = self._still_there("without")
-        states = work.draws.group[rows]
+        n, some = len(work.draws.group), np.asarray(rows)
+        if some.ndim != 1 or some.dtype.kind not in "iu" or not 0 < len(some) < n or some.min() < 0 or some.max() >= n:
+            raise ValueError(f"rows must be numbers of some of the {n} fitting draws, from 0 on, and not of all; got {rows!r}")
+        states = work.draws.group[some]
         return work.prepared.leave_out(work.values, [np.unique(states)], work.ridge)[states]
 
     def intercept_weights(self) -> Float64[np.ndarray, " n"]:

@@ -12,6 +12,8 @@ from .sample import Sample
 from .std_errors import autocorrelation_time, some_columns
 from .tails import outermost
 
+_NO_TAILS = np.empty((0, 0), dtype=int)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:
@@ -27,7 +29,7 @@ class Task:
     autocorrelation: float
     standardise: bool = True
     seed: int = 0
-    tails: Int[np.ndarray, "t m"] = dataclasses.field(default_factory=lambda: np.empty((0, 0), dtype=int))
+    tails: Int[np.ndarray, "t m"] = dataclasses.field(default_factory=lambda: _NO_TAILS)
 
     @staticmethod
     def of(sample: Sample, values: Float64[np.ndarray, "n q"], standardise: bool = True, seed: int = 0) -> Task:
@@ -36,7 +38,9 @@ class Task:
         draws.merge(values)
         columns = np.concatenate([some_columns(sample.draws), some_columns(values)], axis=1)
         slowest = autocorrelation_time(sample.by_chain(columns))
-        return Task(sample, values, draws, slowest, standardise, seed, _tails(sample))
+        # those of draws of the target: weights tell of the tails of others
+        tails = outermost(sample.points()) if sample.weights is None else _NO_TAILS
+        return Task(sample, values, draws, slowest, standardise, seed, tails)
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -67,15 +71,11 @@ class Task:
         return FittingDraws(self.sample.points(rows), self.standardise)
 
     def thinned(self, most: int) -> tuple[Task, np.ndarray]:
-        """About `most` draws, equally spaced within every chain, as a task of their own; and their row numbers."""
+        """About `most` draws, equally spaced within every chain, as a task of their own; and their row numbers. They are to
+        compare and to tune on, which asks nothing of tails."""
         sample, rows = self.sample.thinned(most)
         if sample is self.sample:
             return self, rows
         spacing = max(self.autocorrelation * len(sample) / len(self), 1.0)
         draws = FittingDraws(sample.points(), self.standardise)
-        return Task(sample, self.values[rows], draws, spacing, self.standardise, self.seed, _tails(sample)), rows
-
-
-def _tails(sample: Sample) -> Int[np.ndarray, "t m"]:
-    """Those of draws of the target: weights tell of the tails of others."""
-    return outermost(sample.points()) if sample.weights is None else np.empty((0, 0), dtype=int)
+        return Task(sample, self.values[rows], draws, spacing, self.standardise, self.seed), rows
