@@ -41,7 +41,7 @@ def jobs(size: Size) -> list[Job]:
     if size.quick:
         parts |= {("paper", 1): 1, ("times", 1): 1}
     else:
-        parts |= {("paper", d): size.repetitions if d == 1 else size.at_most(10) for d in dimensions}
+        parts |= {("paper", d): size.repetitions for d in dimensions}
         parts |= {("times", d): size.at_most(2) for d in dimensions}
     return [{"part": part, "d": d, "repetition": r, **size.marks} for (part, d), count in parts.items() for r in range(count)]
 

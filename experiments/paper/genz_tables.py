@@ -30,7 +30,7 @@ def section(rows: list[Row]) -> str:
         _table_1(ours, paper),
         "**Table 3** (kernels, d = 1)\n",
         _table_3(ours, paper),
-        "**Table 4** (product peak in d dimensions, kernels; the paper's recipe in 10 repetitions)\n",
+        "**Table 4** (product peak in d dimensions, kernels)\n",
         _table_4(ours, paper),
         "**Table 5** (share of the draws that fits; kernels, 5 epochs)\n",
         _table_5(ours, paper),

@@ -25,7 +25,7 @@ from .protocol import Problem, network_rows, rows_of
 
 NAME = "lidar"
 TITLE = "LIDAR: moments of a Gaussian process' hyper-parameters and its log likelihood (supplement)"
-VERSIONS = {"ours": 1, "paper": 1}
+VERSIONS = {"ours": 1, "paper": 2}
 
 NAMES = ("phi1", "phi2", "phi1²", "phi2²", "log p(y|phi)")
 _KEYS = ("E[phi1]", "E[phi2]", "E[phi1^2]", "E[phi2^2]", "E[log p(y|phi)]")
@@ -40,7 +40,7 @@ def jobs(size: Size) -> list[Job]:
     less = {"draws": 200 if size.quick else 1000, **size.marks}
     ours = [{"part": "ours", "chain": chain, "repetition": r, **less} for chain in CHAINS for r in range(size.repetitions)]
     sizes = [100] if size.quick else [200, 1000]
-    return ours + [{"part": "paper", "chain": "own", "repetition": r, "sizes": sizes, **less} for r in range(size.at_most(3))]
+    return ours + [{"part": "paper", "chain": "own", "repetition": r, "sizes": sizes, **less} for r in range(size.repetitions)]
 
 
 def load(data: Path | None, chain: str = "own") -> tuple[np.ndarray, np.ndarray, np.ndarray]:

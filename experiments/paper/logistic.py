@@ -30,6 +30,7 @@ VERSIONS = {"ours": 1, "paper": 1}
 
 SETS = ("sonar", "madelon")
 SIZES = (100, 300, 1000)
+_LARGE = 3000  # draws, of few chains
 RIDGES = tuple(10.0 ** np.arange(-10, 2))
 _HELD_OUT = 10
 POINTS = tuple(f"point {k}" for k in range(_HELD_OUT))
@@ -39,9 +40,13 @@ def jobs(size: Size) -> list[Job]:
     sets, sizes = (SETS[:1], [300]) if size.quick else (SETS, list(SIZES))
     common = {"sizes": sizes, **size.marks}
     ours = [{"part": "ours", "set": name, "repetition": r, **common} for name in sets for r in range(size.repetitions)]
-    larger = {"sizes": [100] if size.quick else [300, 1000], **size.marks}
-    few = range(size.at_most(1))
-    return ours + [{"part": "paper", "set": name, "repetition": r, **larger} for r in few for name in sets]
+    counts = {100: 1} if size.quick else {1000: size.at_most(10), 300: size.at_most(10), _LARGE: size.at_most(3)}
+    return ours + [
+        {"part": "paper", "set": name, "repetition": r, "sizes": [m], **size.marks}
+        for m, count in counts.items()
+        for name in sets
+        for r in range(count)
+    ]
 
 
 class Regression(NamedTuple):
