@@ -219,6 +219,7 @@ class Judged(NamedTuple):
 def judged(job: tuple[Path, str, int, int, Path | None]) -> Judged:
     import zerovar as zv
     from zerovar.answers import Answer, plain_answer
+    from zerovar.choice import Selection
     from zerovar.choice.policy import Policy
     from zerovar.choice.stacking import CandidateAnswer, stacked
     from zerovar.conclusion import Evidence, concluded
@@ -239,7 +240,10 @@ def judged(job: tuple[Path, str, int, int, Path | None]) -> Judged:
         cautions.scores(zv.check(sample))
         evidence = Evidence.of(task, found.names, np.zeros(len(found.names), dtype=bool))
         stack = stacked(task, contenders, Policy())
-        answer = concluded(evidence, stack.answer, cautions, family=None, split="in sample", settings={})
+        labels = tuple(one.label for one in contenders)
+        selection = Selection(found.names, labels, stack.errors, stack.weights, tuple(stack.reasons), ())
+        how = {"family": None, "split": "in sample", "settings": {}, "selection": selection}
+        answer = concluded(evidence, stack.answer, cautions, **how)
     named = {name for one in said for name in getattr(one.message, "names", ())}
     off, accused = answer.value - found.means, any(issubclass(one.category, zv.ScoreWarning) for one in said)
     return Judged(

@@ -12,7 +12,7 @@ from jaxtyping import Bool
 
 from .answers import DISTANCE, SCATTER, Answer, ErrorBound, plain_answer, rounded_input
 from .choice import Selection
-from .diagnostics import Cautions
+from .diagnostics import NO_VARIANCE, Cautions
 from .families import Family
 from .output import Estimate, Traces
 from .output.formatting import EXACT
@@ -20,11 +20,12 @@ from .output.record import EXACT_IF, PerIntegrand, gain_of
 from .points import Points
 from .sample import Sample
 from .std_errors import covariance, r_hat, segments_apart, some_columns
-from .tails import heaviness
+from .tails import falls_as_a_power, heaviness
 from .task import Task
 
 _WRONG = 4.5  # joint errors from the plain mean, of which one right answer in 150 000 is
 CONSTANT = "a constant: there is nothing to estimate"
+GIVEN_UP = "the plain mean: no control variate has less error, and the variance is probably infinite"
 
 
 class Evidence(NamedTuple):
@@ -106,6 +107,11 @@ def concluded(
     plain_error, _ = plain.std_error(evidence.scale)
     if evidence.unit == "draw":  # batches of draws on disk have averaged their tails away
         answer = answer.with_tails(plain, plain_error, evidence.autocorrelation, evidence.scale, evidence.points)
+    given_up = np.zeros(len(names), dtype=bool)
+    if selection is not None and evidence.points is not None:  # x² under t₃ has 1.3 times the plain mean's squared error
+        given_up = (evidence.tail >= NO_VARIANCE) & (answer.std_error(evidence.scale)[0] >= plain_error) & ~constant
+        given_up &= given_up.any() and falls_as_a_power(evidence.points)
+        answer = answer.with_columns(plain, given_up)
     apart = np.abs(answer.value - plain.value) / np.hypot(plain_error, answer.std_error(evidence.scale)[0])
     answer = answer.with_distance(plain, apart, _WRONG)
     error, reasons = answer.std_error(evidence.scale)
@@ -113,6 +119,7 @@ def concluded(
     exact = EXACT_IF + (f", which the draws verify {evidence.verified} in every coordinate" if evidence.verified else "")
     only_rounding = gain_of(plain_error, error) > EXACT
     reasons = tuple(exact if so else reason for so, reason in zip(only_rounding, reasons, strict=True))
+    reasons = tuple(GIVEN_UP if so else reason for so, reason in zip(given_up, reasons, strict=True))
     reasons = tuple(CONSTANT if known else reason for known, reason in zip(constant, reasons, strict=True))
     cautions.events(names, evidence.one_sided)
     cautions.size(draws, evidence.autocorrelation, evidence.kish, answer.stats)

@@ -36,6 +36,7 @@ _FAR = 20.0  # medians: normal scores reach 6 of them and exponential ones 14; o
 # Pareto k of scores: at most 0.3 on eleven posteriors, 0.6 on a funnel and a logistic hierarchy, 0.9 to 1.7 on two hierarchies
 # whose scores have no mean (benchmarks.hierarchies), by 1000 draws each
 _NO_MEAN = 0.7
+_POWER = 0.28  # growth of a coordinate: 1/3 and 1/2 under t₃ and t₂, at most 0.2 in the exponential tails of 400 draws
 _FEWEST_SCORES = 100
 # A tail is long if scores do not grow from where a tenth of the mass is to where two thousandths are: those of a normal double
 _OUTERMOST, _INNER, _OUTER, _GROWS = 0.002, 0.15, 0.02, 1.3
@@ -123,6 +124,12 @@ def heaviness(deviations: Series, points: Points, effective: float, weighted: bo
         return pareto_k(deviations, _FEWEST_SCORES) - _NOISE_WEIGHTED / draws
     by_scores = growth_by_scores(deviations, points) + _BORDER - _NOISE_BY_SCORES / effective
     return np.where(np.isnan(by_scores), pareto_k(deviations) - _NOISE / draws, by_scores)
+
+
+def falls_as_a_power(points: Points) -> bool:
+    """Whether the tail of a coordinate does, by its scores, and not as an exponential: no fit knows what is far out there."""
+    growth = growth_by_scores((points.x - np.median(points.x, axis=0))[None], points)
+    return bool(np.any(growth > _POWER))
 
 
 def heavy_scores(scores: Float64[np.ndarray, "c n d"]) -> Bool[np.ndarray, " d"]:

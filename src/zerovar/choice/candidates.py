@@ -14,7 +14,7 @@ from ..answers import Answer, answer_of, default_split, plain_answer
 from ..families import Anisotropic, Family, Kernel, LinearFamily, Polynomial, RidgeFunctions, SparsePolynomial, Sum
 from ..fitting import Method
 from ..objectives import Objective, SpectralVariance
-from ..splits import OutOfFold, cross_fit
+from ..splits import OutOfFold, cross_fit, in_sample
 from ..std_errors import INDEPENDENT
 from ..task import Task
 from ..tuning import RIDGES, Descent, DescentEnd, MarginalLikelihood, Tuned, tune
@@ -95,13 +95,27 @@ class Directional(Candidate):
 class Rival:
     """A family whose hyper-parameters are tuned by likelihood, from where they stand.
 
-    It is tried on the integrands for which nothing before it had a gain of `below`: for the others it would only be tuned.
+    It is tried on the integrands for which nothing before it had a gain of `below`: for the others it would only be tuned. And
+    before all others on those to which its `sign` points: a family in closed form that has little error where the rival does.
     """
 
     label: str
     family: LinearFamily
     below: float = np.inf
     draws: int | None = None  # that it is tuned on at most, where that is not the policy's number for all
+    sign: LinearFamily | None = None
+
+    @property
+    def special(self) -> bool:
+        """Whether it suits some integrands only."""
+        return bool(np.isfinite(self.below))
+
+    def pointed(self, task: Task, policy: Policy) -> Answer | None:
+        """The answer of its sign, if it has one and there are draws for it."""
+        terms = None if self.sign is None else self.sign.num_features(task.sample.dim)
+        if self.sign is None or terms is None or _draws_a_term(task, policy) * terms > task.effective:
+            return None
+        return answer_of(task, Method(self.sign), in_sample())
 
     def descent(self, few: Task, whole: Task, steps: int, known: DescentEnd | None = None) -> Descended:
         """Tuned on a few of the draws, in the coordinates in which it will be fitted to all of them; not for noise. It begins
@@ -135,8 +149,7 @@ class Descended(NamedTuple):
 
 def candidates(task: Task, policy: Policy) -> list[Candidate]:
     """The built-in ones that need no tuning, for draws of this size and dimension, simplest first."""
-    d, slow = task.sample.dim, task.autocorrelation >= INDEPENDENT
-    a_term = policy.draws_per_term * (policy.slow_factor if slow else 1)
+    d, a_term = task.sample.dim, _draws_a_term(task, policy)
     found: list[Candidate] = [
         AsGiven(f"Polynomial({degree})", Polynomial(degree))
         for degree in (1, 2, 3)
@@ -156,6 +169,11 @@ def candidates(task: Task, policy: Policy) -> list[Candidate]:
     return found
 
 
+def _draws_a_term(task: Task, policy: Policy) -> float:
+    """That a polynomial needs."""
+    return policy.draws_per_term * (policy.slow_factor if task.autocorrelation >= INDEPENDENT else 1)
+
+
 def rivals(d: int, policy: Policy) -> list[Rival]:
     """Families to be tuned: for all integrands, and for those that the others leave with little gain."""
     cubic = Polynomial(3, weight=policy.degree_weights)
@@ -173,7 +191,8 @@ def rivals(d: int, policy: Policy) -> list[Rival]:
         found.append(Rival("Polynomial(3) + Matérn", Sum((cubic, Kernel(kernels.Matern(2.5, 1.0)))), below=policy.smooth))
     elif d <= policy.separate:
         each = RidgeFunctions(Kernel(kernels.Gaussian(1.0)), np.eye(d))
-        found.append(Rival("additive + IMQ", Anisotropic(Sum((each, slow))), policy.little, policy.separate_draws))
+        sign = RidgeFunctions(Polynomial(policy.separate_degree), np.eye(d))
+        found.append(Rival("additive + IMQ", Anisotropic(Sum((each, slow))), policy.little, policy.separate_draws, sign))
     return found
 
 

@@ -73,14 +73,16 @@ def raced(
     track = task if len(task) <= policy.few_enough else task.thinned(policy.pilot)[0]
     race = _Race(track, plain, best, policy, say, skipped, known)
     offered = _offered(d, policy, known)
-    for general in (True, False):  # first what suits all integrands; then what suits those that have little gain by it
-        stage = [rival for rival in offered if np.isinf(rival.below) == general]
+    general, special = ([rival for rival in offered if rival.special == so] for so in (False, True))
+    race.follow(special, task)
+    for stage in (general, special):  # first what suits all integrands; then what suits those that have little gain by it
         for wave in [[rival] for rival in stage] if d <= policy.kinks else [stage]:
             race.tune(wave)
         if not slow and not known:
             race.polish()
-    for runner in _in_front(race.runners):
-        known.setdefault(runner.rival.label, runner.found.end)
+    for runner in race.runners:
+        if not runner.rival.special or runner in _in_front(race.runners):
+            known.setdefault(runner.rival.label, runner.found.end)
     runners = race.runners
     if track is not task:
         won = [(runner, columns & (runner.squares < best)) for runner, columns in _winners(runners)]
@@ -93,7 +95,7 @@ def raced(
 def _offered(d: int, policy: Policy, known: Known) -> list[Rival]:
     """Those that ran for all other integrands, where that is known, and in few dimensions what suits kinks; else all."""
     offered = rivals(d, policy)
-    return [one for one in offered if not known or one.label in known or (np.isfinite(one.below) and d <= policy.kinks)]
+    return [one for one in offered if not known or one.label in known or (one.special and d <= policy.kinks)]
 
 
 @dataclasses.dataclass(eq=False)
@@ -110,11 +112,33 @@ class _Race:
     runners: list[_Runner] = dataclasses.field(default_factory=list)
     polished: list[_Runner] = dataclasses.field(default_factory=list)
 
+    def __post_init__(self):
+        self.before = self.best
+        self.open = np.ptp(self.track.values, axis=0) > 0  # integrands that may gain by more
+
+    def follow(self, rivals: list[Rival], task: Task) -> None:
+        """Tune rivals for the integrands to which their signs point, by all draws. One that has next to no error there settles
+        them."""
+        for rival in rivals:
+            answer = rival.pointed(task, self.policy)
+            if answer is not None:
+                self.start([(rival, self.open & (2 * mean_squares(answer) < self.best))])
+        self.open &= self.policy.settled * self.best > self.before
+
     def tune(self, wave: list[Rival]) -> None:
-        """Tune rivals side by side, each for the integrands that it may help, and fit them."""
-        wanted = [self.varying & (self.plain < np.minimum(rival.below, self.policy.done) * self.best) for rival in wave]
-        chosen = [(rival, columns) for rival, columns in zip(wave, wanted, strict=True) if columns.any()]
-        starting = [(rival, columns, self.guides(columns)) for rival, columns in chosen]
+        """Tune rivals side by side, each for the integrands that it may help."""
+        self.start([(rival, self.wanted(rival)) for rival in wave])
+
+    def wanted(self, rival: Rival) -> Chosen:
+        """The integrands that a rival may help, without those that it has run for."""
+        found = self.open & (self.plain < np.minimum(rival.below, self.policy.done) * self.best)
+        for runner in self.runners:
+            found &= ~runner.columns if runner.rival is rival else True
+        return found
+
+    def start(self, wave: list[tuple[Rival, Chosen]]) -> None:
+        """Tune rivals side by side, each for its integrands, and fit them."""
+        starting = [(rival, columns, self.guides(columns)) for rival, columns in wave if columns.any()]
         self.say(" and ".join(rival.label for rival, *_ in starting))
         with one_thread():
             for runner in on_threads(self.started, starting):
@@ -123,10 +147,6 @@ class _Race:
                 else:
                     self.runners.append(runner)
                     self.best = np.minimum(self.best, runner.squares)
-
-    @property
-    def varying(self) -> Chosen:
-        return np.ptp(self.track.values, axis=0) > 0
 
     def guides(self, columns: Chosen) -> Chosen:
         """The integrands that a rival is tuned for. Where kinks may be, and one has run: not those that lag far behind it."""
@@ -151,8 +171,9 @@ class _Race:
         """Some steps on more draws for those in front. By likelihood, whatever the answer's own error then is: that rests on
         the few draws in the tails (gp_regr has a fifth of the gain where it decides)."""
         more = self.track.thinned(self.policy.polished)[0]
-        front = _in_front(self.runners)[: self.policy.in_front]
+        front = [one for one in _in_front(self.runners) if not one.rival.special][: self.policy.in_front]
         close = [one for one in front if one.place < front[0].place + np.log(self.policy.close) and one not in self.polished]
+        close = [one for one in close if one.place < np.log(self.before[one.columns] / self.policy.ahead).mean()]
         if len(more) <= self.policy.tuning_draws or not close:
             return
         self.say(f"{' and '.join(runner.rival.label for runner in close)}, on more draws")
@@ -175,11 +196,14 @@ def _in_front(runners: list[_Runner]) -> list[_Runner]:
 
 
 def _winners(runners: list[_Runner]) -> list[tuple[_Runner, Chosen]]:
-    """The one in front; and those that run for some integrands only, for the ones on which they halve its variance."""
+    """The one in front; and those that run for some integrands only, for the ones on which they halve its variance and are
+    best."""
     front = _in_front(runners)
+    others = [runner for runner in runners if runner not in front]
     found = [(runner, runner.columns) for runner in front[:1]]
-    for runner in runners:
-        if runner not in front and (ahead := 2 * runner.squares < front[0].squares).any():
+    best = np.min([runner.squares for runner in others], axis=0, initial=np.inf) if others else None
+    for runner in others:
+        if (ahead := (2 * runner.squares < front[0].squares) & (runner.squares == best)).any():
             found.append((runner, ahead))
     return found
 

@@ -64,12 +64,13 @@ def stacked(task: Task, contenders: Sequence[CandidateAnswer], policy: Policy) -
         few = "its variance rests on a handful of draws: too few to learn from"
         reasons[j] = few if rare[j] else "nothing helps once autocorrelation is counted"
     value = np.sum(weights * found, axis=0)
-    bounds = _bounds(task, series, weights[0] < 1, error)
     at_tails = np.einsum("kq,ktmq->tmq", weights, outer)
-    answer = Answer(value, series, plain.stats, bounds, left_out=True, residuals=in_a_mean, outer=at_tails)
+    answer = Answer(value, series, plain.stats, left_out=True, residuals=in_a_mean, outer=at_tails)
+    answer = answer.corrected(policy.corrected * (weights[0] < 1))
+    answer = dataclasses.replace(answer, bounds=_bounds(task, answer.influences, weights[0] < 1, error, policy))
     apart = _disagreement(task, answer, contenders, weights, policy)
     answer = dataclasses.replace(answer, bounds=(*answer.bounds, ErrorBound(np.minimum(apart, errors[0]), _DISAGREEMENT)))
-    from_plain = np.abs(value - plain.value) / np.hypot(error, errors[0])
+    from_plain = np.abs(answer.value - plain.value) / np.hypot(error, errors[0])
     return Stack(answer.with_distance(plain, from_plain, policy.suspect), weights, errors, reasons)
 
 
@@ -94,12 +95,14 @@ def _with_bias(answer: Answer, scale: np.ndarray) -> Float64[np.ndarray, " q"]:
     return np.maximum.reduce([answer.std_error(scale)[0], bias, answer.scatter_in_a_mean])
 
 
-def _bounds(task: Task, series: Series, helped: Bool[np.ndarray, " q"], error: np.ndarray) -> tuple[ErrorBound, ...]:
+def _bounds(
+    task: Task, series: Series, helped: Bool[np.ndarray, " q"], error: np.ndarray, policy: Policy
+) -> tuple[ErrorBound, ...]:
     """The best of several is chosen on the same draws, and an error that a few of them carry is itself uncertain: its upper
-    standard error is what is reported."""
+    standard error is what is reported. Of the bias, what was not corrected, or more in long tails."""
     doubt = relative_uncertainty(batch_sums(series, task.autocorrelation))
     upper = np.sqrt(1 + doubt * helped)
-    bias = np.abs(series.mean(axis=(0, 1)))
+    bias = (policy.doubted if len(task.tails) else 1.0) * np.abs(series.mean(axis=(0, 1)))
     return ErrorBound(upper * error, _CHOSEN), ErrorBound(upper * bias, _BIAS)
 
 

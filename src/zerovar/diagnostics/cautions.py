@@ -15,7 +15,7 @@ _FEW = 30  # effective draws under which no standard error is to be trusted
 _SAFE = 500  # effective draws from which a rich family is not warned of
 DRAWS_PER_TERM = 2.5  # a fit with fewer is noisy, and over-confident
 _WORSE = 0.7  # gain
-_NO_VARIANCE, _NO_MEAN = 0.5, 1.0  # Pareto k
+NO_VARIANCE, _NO_MEAN = 0.5, 1.0  # Pareto k
 _NOT_CONVERGED = 1.05  # R-hat
 _SCATTERED = 10.0  # variance of five segments' means over what their standard errors say; 1 in 10⁷ if normal
 _APART = 6.0  # standard errors between the plain and the controlled answer
@@ -102,7 +102,7 @@ class Cautions:
                 "the controlled answer can be trusted. Look at the median, or at a bounded function of it.",
                 without,
             )
-        if heavy := _where(names, (pareto_k >= _NO_VARIANCE) & (pareto_k < _NO_MEAN)):
+        if heavy := _where(names, (pareto_k >= NO_VARIANCE) & (pareto_k < _NO_MEAN)):
             self.of_sample(
                 "The tails of {names} are heavy (Pareto k above 1/2): the variance is probably infinite, and standard errors "
                 "are too small more often than they say. Draw more, or average a function with lighter tails.",

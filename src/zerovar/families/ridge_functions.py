@@ -75,7 +75,12 @@ class RidgeFunctions(Wrapper):
         return jnp.moveaxis(each, 0, 1).reshape(len(x), -1)
 
     def gram(self, x, s, y, t):
-        return jax.vmap(self.family.gram)(*(self._projected(points) for points in (x, s, y, t))).sum(axis=0)
+        def add(total, along):
+            return total + self.family.gram(*along), None
+
+        # one direction after the other, and once more for its derivative: all of them at a time do not fit in a cache
+        along = tuple(self._projected(points) for points in (x, s, y, t))
+        return jax.lax.scan(jax.checkpoint(add), jnp.zeros((len(x), len(y)), x.dtype), along)[0]
 
     def _projected(self, points):
         """(r, n, 1): the points along each direction. Directions are no hyper-parameters: nothing descends in them."""
