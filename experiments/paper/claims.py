@@ -182,18 +182,21 @@ def _share(rows: list[Row]) -> Verdict:
     )
 
 
-def _ratios(rows: list[Row], method: str, **where: object) -> float:
-    here = select(rows, **where)
-    plain = select(rows, part="ours", method="MC", **where)
-    return absolute_error(select(here, method=method)).mean / absolute_error(plain).mean
+def _ratios(rows: list[Row], kind: str, **where: object) -> float:
+    """Of errors of the paper's recipe, at the end of its steps, and of the plain mean of the same repetitions."""
+    here = select(rows, part="paper", method=f"{kind}, as in the paper, J^LS", **where)
+    here = [row for row in here if row["epochs"] == max(row["epochs"] for row in here) and np.isfinite(row["value"])]
+    repeated = distinct(here, "repetition")
+    plain = [row for row in select(rows, part="ours", method="MC", **where) if row["repetition"] in repeated]
+    return absolute_error(here).mean / absolute_error(plain).mean if here else float("nan")
 
 
 def _line(rows: list[Row]) -> Verdict:
-    names = {"kernel": "kernel, SGD, J^LS", "network": "network, J^LS"}
-    found = {kind: [_ratios(rows, method, d=1, m=m) for m in (250, 500, 1000)] for kind, method in names.items()}
+    sizes = [m for m in (250, 500, 1000) if select(rows, part="paper", d=1, m=m)]
+    found = {kind: [_ratios(rows, kind, d=1, m=m) for m in sizes] for kind in ("kernel", "network")}
     listed = "; ".join(f"{kind} {', '.join(f'{ratio:.2g}' for ratio in part)}" for kind, part in found.items())
     cases = [ratio < 0.7 for part in found.values() for ratio in part]
-    return Verdict(float(np.mean(cases)), f"error over the plain mean's at m = 250, 500, 1000: {listed}")
+    return Verdict(float(np.mean(cases)), f"error over the plain mean's at m = {', '.join(map(str, sizes))}: {listed}")
 
 
 def _objectives(rows: list[Row]) -> Verdict:
@@ -220,8 +223,8 @@ def _objectives(rows: list[Row]) -> Verdict:
 
 def _degrade(rows: list[Row]) -> Verdict:
     found = {}
-    for kind in ("polynomial, SGD", "kernel, SGD", "network"):
-        found[kind] = [_ratios(rows, f"{kind}, J^LS", d=d, m=1000, scale="median") for d in (2, 5, 10, 20)]
+    for kind in ("polynomial", "kernel", "network"):
+        found[kind] = [_ratios(rows, kind, d=d, m=1000, scale="median") for d in (2, 5, 10, 20)]
     listed = "; ".join(f"{kind} {', '.join(f'{r:.2g}' for r in part)}" for kind, part in found.items())
     cases = [ratio < 0.8 for ratio in found["network"]]
     return Verdict(float(np.mean(cases)), f"error over the plain mean's in d = 2, 5, 10, 20: {listed}")
@@ -320,7 +323,8 @@ def section(tables: Tables) -> str:
             rows.append([claim.text, claim.where, f"**{found.word}**", found.number, picture])
     return (
         "Each verdict is a share of cases, counted in the tables: *holds* in all of them, *does not hold* in one tenth or "
-        "less. Where nothing else is said, the paper's own recipe is judged. Its repetitions are in the next table; where "
-        "they are two to four, the order of neighbours is within chance. *Open* claims have fewer than three.\n\n"
+        "less. Where nothing else is said, the paper's own recipe is judged. Its repetitions are in the next table; with "
+        "3000 draws of a logistic regression they are three, and the order of neighbours is within chance. *Open* claims have "
+        "fewer than three.\n\n"
         + markdown(["the paper", "where", "verdict", "number", "picture"], rows)
     )

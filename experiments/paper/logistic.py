@@ -40,7 +40,7 @@ def jobs(size: Size) -> list[Job]:
     sets, sizes = (SETS[:1], [300]) if size.quick else (SETS, list(SIZES))
     common = {"sizes": sizes, **size.marks}
     ours = [{"part": "ours", "set": name, "repetition": r, **common} for name in sets for r in range(size.repetitions)]
-    counts = {100: 1} if size.quick else {1000: size.at_most(10), 300: size.at_most(10), _LARGE: size.at_most(3)}
+    counts = {100: 1} if size.quick else {300: size.at_most(10), 1000: size.at_most(10), _LARGE: size.at_most(3)}
     return ours + [
         {"part": "paper", "set": name, "repetition": r, "sizes": [m], **size.marks}
         for m, count in counts.items()
