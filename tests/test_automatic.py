@@ -12,7 +12,7 @@ from scipy.special import ndtr
 import zerovar as zv
 from benchmarks.__main__ import varied
 from zerovar.choice import Policy, race
-from zerovar.choice.candidates import AsGiven, candidates, rivals
+from zerovar.choice.candidates import AsGiven, Rival, candidates, rivals
 from zerovar.choice.stacking import _convex
 from zerovar.solvers.exact.moving_sums import moving_sums
 from zerovar.std_errors import batch_sums
@@ -367,6 +367,27 @@ def test_sums_over_coordinates_are_tried_where_they_pay():
     assert errors["additive + IMQ"][0] == answer.plain_std_error[0]  # not tried on what is known exactly
     others = [error[1] for label, error in errors.items() if label != "additive + IMQ"]
     assert errors["additive + IMQ"][1] < 0.7 * min(others)
+
+
+def test_a_sum_of_functions_of_single_coordinates_is_recognised():
+    """By a polynomial in closed form; nothing else is then tuned. Negative control: a product of coordinates is no such sum."""
+    x = np.random.default_rng(0).normal(size=(400, 4))
+    sums = zv.estimate(x, -x, np.exp(x[:, 0] / 2) + np.sin(2 * x[:, 1]))
+    assert [label for label in sums.selection.candidates if "IMQ" in label] == ["additive + IMQ"]
+    assert sums.gain[0] > 1e4
+    assert abs(sums.value[0] - np.exp(1 / 8)) < 4 * sums.std_error[0]
+    product = zv.estimate(x, -x, np.sin(x[:, 0] * x[:, 1]))
+    assert sum("IMQ" in label for label in product.selection.candidates) == 3
+
+
+def test_only_what_is_ahead_goes_on_with_more_draws(monkeypatch):
+    x, further, calls = NORMAL[:200], Rival.further, []
+    monkeypatch.setattr(Rival, "further", lambda rival, *rest: calls.append(rival.label) or further(rival, *rest))
+    for ahead in (1e9, 0.1):
+        assert not calls
+        policy = Policy(tuning_draws=100, ahead=ahead)
+        zv.estimate(x, -x, np.sin(2 * x[:, 0] * x[:, 1]), family=zv.Automatic(policy=policy))
+    assert calls
 
 
 def test_what_is_exact_is_not_tuned_for():

@@ -118,12 +118,14 @@ class Answer:
         return dataclasses.replace(self, value=value, influences=influences, residuals=residuals, outer=outer, bounds=bounds)
 
     def corrected(self, share: Float64[np.ndarray, " q"]) -> Answer:
-        """With a share of the jackknife's correction for bias, which is the mean of the influences.
+        """With a share of the jackknife's correction for bias, the mean of the influences, less what their scatter explains.
 
-        That is a times the bias of a fit whose bias falls as n^-a. a is 1 where a tail is exponential, and more where a rich
-        family fits a smooth function: a half is the middle of what is left to correct, and as much remains in doubt.
+        The mean is a times the bias of a fit whose bias falls as n^-a. a is 1 where a tail is exponential, and more where a
+        rich family fits a smooth function: a half is the middle of what is to be corrected, and as much remains in doubt.
         """
-        moved = share * self.influences.mean(axis=(0, 1))
+        mean = self.influences.mean(axis=(0, 1))
+        size = np.where(mean == 0, 1.0, np.abs(mean))
+        moved = share * np.maximum(1 - (self._scatter / size) ** 2, 0.0) * mean
         return dataclasses.replace(self, value=self.value + moved, influences=self.influences - moved)
 
     def std_error(self, scale: Float64[np.ndarray, " q"]) -> tuple[Float64[np.ndarray, " q"], tuple[str, ...]]:

@@ -65,9 +65,10 @@ def stacked(task: Task, contenders: Sequence[CandidateAnswer], policy: Policy) -
         reasons[j] = few if rare[j] else "nothing helps once autocorrelation is counted"
     value = np.sum(weights * found, axis=0)
     at_tails = np.einsum("kq,ktmq->tmq", weights, outer)
-    answer = Answer(value, series, plain.stats, left_out=True, residuals=in_a_mean, outer=at_tails)
-    answer = answer.corrected(policy.corrected * (weights[0] < 1))
-    answer = dataclasses.replace(answer, bounds=_bounds(task, answer.influences, weights[0] < 1, error, policy))
+    raw = Answer(value, series, plain.stats, left_out=True, residuals=in_a_mean, outer=at_tails)
+    answer = raw.corrected(policy.corrected * (weights[0] < 1))
+    bias = (raw if len(task.tails) else answer).influences.mean(axis=(0, 1))  # in long tails all of it is in doubt
+    answer = dataclasses.replace(answer, bounds=_bounds(task, answer.influences, weights[0] < 1, error, np.abs(bias)))
     apart = _disagreement(task, answer, contenders, weights, policy)
     answer = dataclasses.replace(answer, bounds=(*answer.bounds, ErrorBound(np.minimum(apart, errors[0]), _DISAGREEMENT)))
     from_plain = np.abs(answer.value - plain.value) / np.hypot(error, errors[0])
@@ -96,13 +97,12 @@ def _with_bias(answer: Answer, scale: np.ndarray) -> Float64[np.ndarray, " q"]:
 
 
 def _bounds(
-    task: Task, series: Series, helped: Bool[np.ndarray, " q"], error: np.ndarray, policy: Policy
+    task: Task, series: Series, helped: Bool[np.ndarray, " q"], error: np.ndarray, bias: np.ndarray
 ) -> tuple[ErrorBound, ...]:
     """The best of several is chosen on the same draws, and an error that a few of them carry is itself uncertain: its upper
-    standard error is what is reported. Of the bias, what was not corrected, or more in long tails."""
+    standard error is what is reported."""
     doubt = relative_uncertainty(batch_sums(series, task.autocorrelation))
     upper = np.sqrt(1 + doubt * helped)
-    bias = (policy.doubted if len(task.tails) else 1.0) * np.abs(series.mean(axis=(0, 1)))
     return ErrorBound(upper * error, _CHOSEN), ErrorBound(upper * bias, _BIAS)
 
 

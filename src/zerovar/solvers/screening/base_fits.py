@@ -55,7 +55,7 @@ def base_fits(features: FeatureRows, sizes: list[int], ridge: float | None) -> l
 class GroupFit:
     """The fits to some integrands f (n, q), centred and weighted: for each the best base, and the products that it took.
 
-    `base`, `theta`, `products` and the columns of `residual` are those of each integrand.
+    `base`, `theta`, `products`, `loss` and the columns of `residual` are those of each integrand.
     """
 
     def __init__(self, bases: list[BaseFit], features: FeatureRows, f: Float64[np.ndarray, "n q"]):
@@ -67,7 +67,7 @@ class GroupFit:
         self._crossed = [np.empty((len(features), 0))] * q
         self._hopeful = np.ones((len(bases), q), dtype=bool)
         self.base, self.residual = [bases[0]] * q, f.copy()
-        self.theta, self.products = [np.zeros(0)] * q, [np.zeros(0)] * q
+        self.theta, self.products, self.loss = [np.zeros(0)] * q, [np.zeros(0)] * q, np.full(q, np.inf)
         losses = self._choose(list(range(q)))
         self._hopeful = losses <= _HOPEFUL * losses.min(axis=0)
 
@@ -101,6 +101,7 @@ class GroupFit:
                 if loss < losses[:, k].min() and left > (1 - _MOST) * len(self._f):
                     self.base[j], self.theta[j], self.products[j] = base, theta[:, column], products
                 losses[number, k] = loss
+        self.loss[some] = losses.min(axis=0)
         whole = np.zeros((len(self._features), len(some)))
         for k, j in enumerate(some):
             whole[: self.base[j].size, k] = self.theta[j]
