@@ -75,14 +75,18 @@ def recipe_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
     return markdown(["", *(f"{by} = {place}" for place in places), f"seconds at {by} = {places[-1]}", "diverged"], table)
 
 
+def repeated(rows: list[Row], by: str) -> str:
+    """How often, at each place."""
+    counts = {len(distinct(select(rows, **{by: place}), "repetition")) for place in distinct(rows, by)}
+    return f"{' or '.join(map(str, sorted(counts)))} repetition{'s' if max(counts) > 1 else ''}"
+
+
 def recipe_section(rows: list[Row], by: str, names: Sequence[str]) -> list[str]:
     if not rows:
         return []
-    count = len(distinct(rows, "repetition"))
     text = (
-        f"**The paper's recipe**, {count} repetition{'s' if count > 1 else ''}: gains (ratios of mean squared errors, plain "
-        "to controlled, median over the integrands) by plain steps / by the exact solve of the same family and penalty. Below "
-        "1 it does harm:\n"
+        f"**The paper's recipe**, {repeated(rows, by)}: gains (ratios of mean squared errors, plain to controlled, median over "
+        "the integrands) by plain steps / by the exact solve of the same family and penalty. Below 1 it does harm:\n"
     )
     return [text, recipe_table(rows, by, names)]
 

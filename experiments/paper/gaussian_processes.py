@@ -16,6 +16,7 @@ import numpy as np
 
 import zerovar as zv
 
+from .comparisons import repeated
 from .harness import Job, Row, Size, absolute_error, automatic, compared, constants, distinct, markdown, select
 from .mixtures import Mixture, SquaredExponential
 from .protocol import BOTH, Problem, network_rows, rows_of
@@ -149,9 +150,8 @@ def _recipe(paper: list[Row], ours: list[Row]) -> list[str]:
                 if steps:
                     cells = [*[""] * (3 - len(stages)), *stages]
                     table.append([d, m, kind, label, absolute_error(means), *cells, solved])
-    count = len(distinct(paper, "repetition"))
     return [
-        f"**The paper's recipe**, {count} repetitions, all draws fit: errors after 33, 66 and 100 % of 25 epochs, 10 for "
+        f"**The paper's recipe**, {repeated(paper, 'd')}, all draws fit: errors after 33, 66 and 100 % of 25 epochs, 10 for "
         "kernels\n",
         markdown(["d", "m", "family", "", "MC", "33 %", "66 %", "100 %", "same family, exact"], table),
     ]
