@@ -454,6 +454,7 @@ REPEATED = [
     ("docs/choosing.md", "for integrands whose gain is still below #. Where", [POLICY.little]),
     ("docs/choosing.md", "Where polynomials of degree # in single", [POLICY.separate_degree]),
     ("docs/choosing.md", "if it then has # times less variance", [POLICY.settled]),
+    ("docs/choosing.md", "where they leave more than # times as much", [POLICY.hopeless]),
     ("docs/choosing.md", "those of sums of single coordinates of #.", [POLICY.separate_draws]),
     ("docs/choosing.md", "if it has at least # times less variance than polynomials", [POLICY.ahead]),
     ("docs/choosing.md", "# of what the candidates estimate as their bias", [POLICY.corrected]),

@@ -55,7 +55,7 @@ class AsGiven(Candidate):
 class Directional(Candidate):
     """A line, and functions of one direction an integrand: what many dimensions leave affordable beyond a line.
 
-    A few integrands at a time share their directions, with a ridge that suits the line.
+    A few integrands at a time share their directions; the ridge suits the line.
     """
 
     label: str
@@ -77,16 +77,17 @@ class Directional(Candidate):
         return explained > (1 - policy.bent) * np.sum(left**2, axis=0)
 
     def answer(self, task, policy):
-        draws = min(int(len(task) / task.autocorrelation), policy.pilot)
-        answers = []
-        for first in range(0, task.values.shape[1], policy.at_a_time):
-            some = task.only(np.arange(first, min(first + policy.at_a_time, task.values.shape[1])))
-            if np.ptp(some.values, axis=0).any():
-                tuned = tune(Polynomial(1), some.sample, some.values, ridges=RIDGES, draws=draws, standardise=task.standardise)
-                assert isinstance(tuned, Tuned)
-                answers.append(answer_of(some, Method(self.family, tuned.objective), cross_fit(policy.directional_folds)))
-            else:
-                answers.append(plain_answer(some))
+        draws, varying = min(int(len(task) / task.autocorrelation), policy.pilot), np.ptp(task.values, axis=0) > 0
+        if not varying.any():
+            return plain_answer(task)
+        values = task.values[:, varying]
+        tuned = tune(Polynomial(1), task.sample, values, ridges=RIDGES, draws=draws, standardise=task.standardise)
+        assert isinstance(tuned, Tuned)
+        method, split, answers = Method(self.family, tuned.objective), cross_fit(policy.directional_folds), []
+        for first in range(0, len(varying), policy.at_a_time):
+            columns = np.arange(first, min(first + policy.at_a_time, len(varying)))
+            some = task.only(columns)
+            answers.append(answer_of(some, method, split) if varying[columns].any() else plain_answer(some))
         value = np.concatenate([answer.value for answer in answers])
         return Answer(value, np.concatenate([answer.influences for answer in answers], axis=2), answers[0].stats)
 

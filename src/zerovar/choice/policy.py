@@ -64,6 +64,11 @@ class Policy:
     separate_degree: int = _number(
         5, "degree of the polynomials of single coordinates that point to such sums by less than half the variance of others"
     )
+    hopeless: float = _number(
+        1.5,
+        "variances of others that these polynomials may have for such sums to be tried at all",
+        "products of four to twenty bumps: at most 1; functions of pairs of coordinates: 2 and more, and sums gain nothing",
+    )
     settled: float = _number(
         100.0,
         "how many times less variance than closed forms such a sum must have for nothing else to be tuned",

@@ -23,7 +23,7 @@ from .policy import Policy
 
 Chosen = Bool[np.ndarray, " q"]
 Squares = Float64[np.ndarray, " q"]
-Known = dict[str, DescentEnd]  # by rival, where a descent for other integrands ended
+Known = dict[str, DescentEnd | None]  # by rival, where a descent for other integrands ended, or None if that was not worth it
 
 
 @dataclasses.dataclass(eq=False)
@@ -82,7 +82,7 @@ def raced(
             race.polish()
     for runner in race.runners:
         if not runner.rival.special or runner in _in_front(race.runners):
-            known.setdefault(runner.rival.label, runner.found.end)
+            known.setdefault(runner.rival.label, runner.found.end if race.ahead(runner) else None)
     runners = race.runners
     if track is not task:
         won = [(runner, columns & (runner.squares < best)) for runner, columns in _winners(runners)]
@@ -95,7 +95,7 @@ def raced(
 def _offered(d: int, policy: Policy, known: Known) -> list[Rival]:
     """Those that ran for all other integrands, where that is known, and in few dimensions what suits kinks; else all."""
     offered = rivals(d, policy)
-    return [one for one in offered if not known or one.label in known or (one.special and d <= policy.kinks)]
+    return [one for one in offered if not known or known.get(one.label) or (one.special and d <= policy.kinks)]
 
 
 @dataclasses.dataclass(eq=False)
@@ -115,6 +115,7 @@ class _Race:
     def __post_init__(self):
         self.before = self.best
         self.open = np.ptp(self.track.values, axis=0) > 0  # integrands that may gain by more
+        self.hopeless: dict[Rival, Chosen] = {}  # by their signs
 
     def follow(self, rivals: list[Rival], task: Task) -> None:
         """Tune rivals for the integrands to which their signs point, by all draws. One that has next to no error there settles
@@ -122,7 +123,8 @@ class _Race:
         for rival in rivals:
             answer = rival.pointed(task, self.policy)
             if answer is not None:
-                self.start([(rival, self.open & (2 * mean_squares(answer) < self.best))])
+                self.hopeless[rival] = mean_squares(answer) > self.policy.hopeless * self.before
+                self.start([(rival, self.open & (2 * mean_squares(answer) < self.before))])
         self.open &= self.policy.settled * self.best > self.before
 
     def tune(self, wave: list[Rival]) -> None:
@@ -132,6 +134,7 @@ class _Race:
     def wanted(self, rival: Rival) -> Chosen:
         """The integrands that a rival may help, without those that it has run for."""
         found = self.open & (self.plain < np.minimum(rival.below, self.policy.done) * self.best)
+        found &= ~self.hopeless.get(rival, np.zeros_like(found))
         for runner in self.runners:
             found &= ~runner.columns if runner.rival is rival else True
         return found
@@ -167,13 +170,17 @@ class _Race:
         except NumericalError as error:
             return error
 
+    def ahead(self, runner: _Runner, times: float = 1.0) -> bool:
+        """Whether a runner has so many times less variance than what was there before the race."""
+        return runner.place < float(np.log(self.before[runner.columns] / times).mean())
+
     def polish(self) -> None:
         """Some steps on more draws for those in front. By likelihood, whatever the answer's own error then is: that rests on
         the few draws in the tails (gp_regr has a fifth of the gain where it decides)."""
         more = self.track.thinned(self.policy.polished)[0]
         front = [one for one in _in_front(self.runners) if not one.rival.special][: self.policy.in_front]
         close = [one for one in front if one.place < front[0].place + np.log(self.policy.close) and one not in self.polished]
-        close = [one for one in close if one.place < np.log(self.before[one.columns] / self.policy.ahead).mean()]
+        close = [one for one in close if self.ahead(one, self.policy.ahead)]
         if len(more) <= self.policy.tuning_draws or not close:
             return
         self.say(f"{' and '.join(runner.rival.label for runner in close)}, on more draws")
