@@ -374,10 +374,12 @@ def test_a_sum_of_functions_of_single_coordinates_is_recognised():
     x = np.random.default_rng(0).normal(size=(400, 4))
     sums = zv.estimate(x, -x, np.exp(x[:, 0] / 2) + np.sin(2 * x[:, 1]))
     assert [label for label in sums.selection.candidates if "IMQ" in label] == ["additive + IMQ"]
+    assert "anisotropic Polynomial(3) + IMQ: additive + IMQ leaves next to nothing" in sums.selection.skipped
     assert sums.gain[0] > 1e4
     assert abs(sums.value[0] - np.exp(1 / 8)) < 4 * sums.std_error[0]
     product = zv.estimate(x, -x, np.sin(x[:, 0] * x[:, 1]))
     assert not any("additive" in label for label in product.selection.candidates)
+    assert "additive + IMQ: its polynomials do worse than others" in product.selection.skipped
     assert sum("IMQ" in label for label in product.selection.candidates) == 2
 
 

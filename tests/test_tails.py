@@ -270,6 +270,8 @@ def test_the_plain_mean_is_taken_where_a_power_law_leaves_no_gain():
         answer = zv.estimate(x, s, {"square": x[:, 0] ** 2, "size": np.abs(x[:, 0])})
     assert answer.value[0] == answer.plain_value[0]
     assert answer.error_reasons[0].startswith("the plain mean")
+    assert answer.selection.reasons[0] == answer.error_reasons[0]
+    np.testing.assert_array_equal(answer.selection.helped, [False, True])
     assert answer.gain[1] > 2
     points = Points(x, s, np.full(400, 1 / 400))
     assert falls_as_a_power(points)

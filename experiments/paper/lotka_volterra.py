@@ -39,11 +39,10 @@ _THIN = 10
 
 def jobs(size: Size) -> list[Job]:
     sizes = {"ours": list(SIZES), "paper": [100, 1000]}
-    counts = {"ours": size.repetitions, "paper": size.repetitions}
     return [
-        {"part": part, "repetition": r, "sizes": [100] if size.quick else sizes[part], **size.marks}
-        for part, count in counts.items()
-        for r in range(count)
+        {"part": part, "repetition": r, "sizes": [100] if size.quick else some, **size.marks}
+        for part, some in sizes.items()
+        for r in range(size.repetitions)
     ]
 
 

@@ -111,7 +111,7 @@ def concluded(
     if selection is not None and evidence.points is not None:  # x² under t₃ has 1.3 times the plain mean's squared error
         given_up = (evidence.tail >= NO_VARIANCE) & (answer.std_error(evidence.scale)[0] >= plain_error) & ~constant
         given_up &= given_up.any() and falls_as_a_power(evidence.points)
-        answer = answer.with_columns(plain, given_up)
+        answer, selection = answer.with_columns(plain, given_up), selection.without(given_up, GIVEN_UP)
     apart = np.abs(answer.value - plain.value) / np.hypot(plain_error, answer.std_error(evidence.scale)[0])
     answer = answer.with_distance(plain, apart, _WRONG)
     error, reasons = answer.std_error(evidence.scale)

@@ -36,7 +36,9 @@ _FAR = 20.0  # medians: normal scores reach 6 of them and exponential ones 14; o
 # Pareto k of scores: at most 0.3 on eleven posteriors, 0.6 on a funnel and a logistic hierarchy, 0.9 to 1.7 on two hierarchies
 # whose scores have no mean (benchmarks.hierarchies), by 1000 draws each
 _NO_MEAN = 0.7
-_POWER = 0.28  # growth of a coordinate: 1/3 and 1/2 under t₃ and t₂, at most 0.2 in the exponential tails of 400 draws
+# Growth of a coordinate: 1/3 and 1/2 under t₃ and t₂. An exponential tail has more in a third of samples of 400 draws, and in
+# none of 2000
+_POWER = 0.28
 _FEWEST_SCORES = 100
 # A tail is long if scores do not grow from where a tenth of the mass is to where two thousandths are: those of a normal double
 _OUTERMOST, _INNER, _OUTER, _GROWS = 0.002, 0.15, 0.02, 1.3

@@ -129,11 +129,26 @@ class _Race:
 
     def tune(self, wave: list[Rival]) -> None:
         """Tune rivals side by side, each for the integrands that it may help."""
-        self.start([(rival, self.wanted(rival)) for rival in wave])
+        wanted = [(rival, self.wanted(rival)) for rival in wave]
+        self.skipped += [f"{rival.label}: {why}" for rival, some in wanted if not some.any() and (why := self.reason(rival))]
+        self.start(wanted)
+
+    def reason(self, rival: Rival) -> str:
+        """Why a rival that runs for none of the integrands does not, if it is not for want of use."""
+        if any(runner.rival is rival for runner in self.runners):
+            return ""
+        if not self.open.any() and self.runners:
+            return f"{self.runners[0].rival.label} leaves next to nothing"
+        hopeless = rival in self.hopeless and (self.useful(rival) & self.hopeless[rival]).any()
+        return "its polynomials do worse than others" if hopeless else ""
+
+    def useful(self, rival: Rival) -> Chosen:
+        """The integrands that have not gained enough without it."""
+        return self.open & (self.plain < np.minimum(rival.below, self.policy.done) * self.best)
 
     def wanted(self, rival: Rival) -> Chosen:
-        """The integrands that a rival may help, without those that it has run for."""
-        found = self.open & (self.plain < np.minimum(rival.below, self.policy.done) * self.best)
+        """Those of them that a rival may help, without those that it has run for."""
+        found = self.useful(rival)
         found &= ~self.hopeless.get(rival, np.zeros_like(found))
         for runner in self.runners:
             found &= ~runner.columns if runner.rival is rival else True

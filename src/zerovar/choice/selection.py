@@ -32,6 +32,12 @@ class Selection:
         """For which integrands a control variate is used at all."""
         return self.weights[0] < 1
 
+    def without(self, columns: Bool[np.ndarray, " q"], reason: str) -> "Selection":
+        """With no control variate for some of the integrands, for this reason."""
+        weights = np.where(columns, np.eye(len(self.candidates))[:, :1], self.weights)
+        reasons = (reason if so else own for so, own in zip(columns, self.reasons, strict=True))
+        return dataclasses.replace(self, weights=weights, reasons=tuple(reasons))
+
     def describe(self, integrand: int) -> str:
         """What was taken for one integrand, in a word or two."""
         weights = self.weights[:, integrand]
