@@ -1,14 +1,15 @@
 """How a choice came about, for people to read."""
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float64
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ..io.archive import storable
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @storable
@@ -46,14 +47,19 @@ class Selection:
             return self.candidates[order[0]]
         return ", ".join(f"{weights[k]:.0%} {self.candidates[k]}" for k in order)
 
-    def table(self) -> Table:
+    def table(self) -> "Table":
         """A rich table: what was taken for each integrand, and why."""
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table("name", "taken", "why")
         for j, name in enumerate(self.names):
             table.add_row(*(Text(cell) for cell in (name, self.describe(j), self.reasons[j])))
         return table
 
     def __str__(self) -> str:
+        from rich.console import Console
+
         console = Console(width=160, no_color=True, highlight=False)
         with console.capture() as capture:
             console.print(self.table(), *(f"not tried: {text}" for text in self.skipped), sep="\n")

@@ -4,11 +4,7 @@ import dataclasses
 import math
 from html import escape
 from os import PathLike
-from typing import Any
-
-from rich.console import Console, Group
-from rich.table import Column, Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from ..errors import missing
 from ..io import archive
@@ -16,6 +12,10 @@ from ..io.archive import storable
 from . import plots, report
 from .formatting import human, plus_minus, worth
 from .record import NUMBERS, EstimateRecord, by_integrand
+
+if TYPE_CHECKING:  # what only people who print need is imported as they print
+    from rich.console import Group
+    from rich.table import Table
 
 _COLUMNS = ("name", "value", "plain Monte Carlo", "gain", "worth (draws)")
 
@@ -33,20 +33,28 @@ class Estimate(EstimateRecord):
     the points of `zv.integrate` came about.
     """
 
-    def table(self) -> Table:
+    def table(self) -> "Table":
         """A rich table: name, value ± error, plain value ± error, gain, and what the draws are now worth."""
+        from rich.table import Column, Table
+        from rich.text import Text
+
         first, *others = _COLUMNS
         table = Table(Column(first, no_wrap=True), *(Column(name, justify="right", no_wrap=True) for name in others))
         for row in self._cells():
             table.add_row(*map(Text, row))  # not markup: names hold brackets
         return table
 
-    def __rich__(self) -> Group:
+    def __rich__(self) -> "Group":
+        from rich.console import Group
+        from rich.text import Text
+
         notes = [Text(note) for note in self.notes]
         cautions = [Text(f"! {text}", style="yellow") for text in self.warnings]
         return Group(Text(self._title, style="bold"), self.table(), *notes, *cautions)
 
     def __str__(self) -> str:
+        from rich.console import Console
+
         console = Console(width=max(110, *(len(name) + 90 for name in self.names)), no_color=True, highlight=False)
         with console.capture() as capture:
             console.print(self)

@@ -9,8 +9,6 @@ from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
 from ...points import Points
 from ..algebra.memory import room
 from ..base import Prepared, Problem, Solver, check_integers, check_sizes
-from .dual import PreparedIterativeDual
-from .primal import PreparedIterativePrimal, primal_is_cheaper
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +45,9 @@ class CG(Solver):
             raise ValueError(f"CG: keep must be True, False or None; got {self.keep!r}")
 
     def prepare(self, family: Family, objective: Objective, points: Points, seed: int = 0) -> Prepared:
+        from .dual import PreparedIterativeDual  # as it is needed: it is a tenth of what zerovar takes to import
+        from .primal import PreparedIterativePrimal, primal_is_cheaper
+
         if not isinstance(family, LinearFamily):
             raise ValueError(
                 f"CG solves linear families; {family.describe()} is not linear in its parameters. Use solver=SGD()"

@@ -11,9 +11,7 @@ from ...families import Family, LinearFamily, NonlinearFamily
 from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
 from ...points import Points
 from ..base import Prepared, Solver, check_integers, check_sparse
-from .dual import PreparedDualTraining
 from .schedules import Constant
-from .trainer import PreparedTraining
 from .windows import Windows
 
 _WHOLE_CHAIN = "SpectralVariance needs the whole chain in order; use solver=Exact() with it"
@@ -85,6 +83,8 @@ class SGD(Solver):
         self, family: Family, objective: Objective, points: Points, seed: int, windows: Windows | None = None
     ) -> Prepared:
         """`prepare`, where the draws may be the pilot of windows."""
+        from .trainer import PreparedTraining  # as it is needed: it is a tenth of what zerovar takes to import
+
         if isinstance(objective, SpectralVariance):
             raise ValueError(_WHOLE_CHAIN)
         linear, others = family.separated()
@@ -125,6 +125,8 @@ class DualSGD(Solver):
         check_integers(self, "batch_size", "epochs")
 
     def prepare(self, family: Family, objective: Objective, points: Points, seed: int = 0) -> Prepared:
+        from .dual import PreparedDualTraining
+
         if not isinstance(family, LinearFamily):
             raise ValueError(f"DualSGD trains linear families; {family.describe()} is not linear in its parameters")
         if not objective.total(Ridge) or any(objective.total(kind) for kind in (L1, L2, Magnitude)):
