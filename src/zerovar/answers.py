@@ -19,13 +19,14 @@ from .fitting import Method, fitted_to, interrupted
 from .points import Points
 from .precision import Rounding
 from .sample import Sample
-from .solvers import FitStats, Result, default_solver
-from .solvers.algebra.threads import threads_for
+from .solvers import FitStats, Result, Solver, default_solver
+from .solvers.algebra.threads import on_threads, one_thread, threads_for
 from .splits import OutOfFold, RowNumbers, Split, blocks, cross_fit, in_sample
 from .std_errors import INDEPENDENT, ROUNDING, Series, influences_on_mean, standard_error
 from .tails import beyond_the_draws, extremes, in_long_tails
 from .task import Task
 
+_FEW, _SMALL = 5000, 2_000_000  # draws, and numbers among them, up to which folds are fitted side by side: memory
 _BLOCK_TIMES = 4  # chains are left out in blocks of this many autocorrelation times
 _NOTICEABLE = 1.0  # of the error within. From a half on t₂ gains two per cent of coverage, and calibrated ones lose as much
 SCATTER = "scatter over the draws"
@@ -208,10 +209,14 @@ def plain_answer(task: Task) -> Answer:
 
 def default_split(task: Task, method: Method) -> Split:
     """In sample where leave-out residuals come in closed form and are honest, else cross-fitting."""
+    closed = _solver(task, method).leaves_out(method.checked()[1])
+    return in_sample() if closed and not method.family.sees_values else cross_fit()
+
+
+def _solver(task: Task, method: Method) -> Solver:
+    """That of the method, or the default one."""
     family, objective, solver = method.checked()
-    if solver is None:
-        solver = default_solver(family, len(task), task.sample.dim, task.values.shape[1], objective)
-    return in_sample() if solver.leaves_out(objective) and not family.sees_values else cross_fit()
+    return solver or default_solver(family, len(task), task.sample.dim, task.values.shape[1], objective)
 
 
 def answer_of(task: Task, method: Method, split: Split) -> Answer:
@@ -253,20 +258,34 @@ def _in_sample(task: Task, method: Method) -> Answer:
     )
 
 
+def _side_by_side(task: Task, method: Method) -> bool:
+    """Whether folds are fitted at once: fits that are small, and whose solver shows nothing meanwhile."""
+    return len(task) <= _FEW and task.sample.draws.size <= _SMALL and _solver(task, method).silent
+
+
 def _out_of_fold(task: Task, method: Method, split: OutOfFold) -> Answer:
     """The mean of f − g, each draw by a fit that did not see it."""
     sample, values = task.sample, task.values
     folds = split.folds(sample)
     residuals = np.empty_like(values)
-    results = []
-    for fold, (fitting, estimating) in enumerate(folds, 1):
-        fitted = fitted_to(task.part(fitting), values[fitting], method, task.seed)
-        if fitted.result is Result.INTERRUPTED and len(folds) > 1:
+
+    def fitted(fold: int, fitting: np.ndarray, estimating: np.ndarray) -> tuple[Result, FitStats]:
+        fit = fitted_to(task.part(fitting), values[fitting], method, task.seed)
+        if fit.result is Result.INTERRUPTED and len(folds) > 1:
             raise interrupted(fold, len(folds))
-        residuals[estimating] = values[estimating] - fitted.at(sample.draws[estimating], sample.scores[estimating])
-        results.append(fitted.result)
+        residuals[estimating] = values[estimating] - fit.at(sample.draws[estimating], sample.scores[estimating])
+        return fit.result, fit.stats
+
+    jobs = [(fold, *rows) for fold, rows in enumerate(folds, 1)]
+    if _side_by_side(task, method):
+        with one_thread():
+            fits = on_threads(fitted, jobs)
+    else:
+        fits = [fitted(*job) for job in jobs]
     rows = np.sort(np.concatenate([estimating for _, estimating in folds]))
     series = residuals[rows].reshape(sample.num_chains, -1, values.shape[1])
-    answer = Answer.of_mean(series, sample.points(rows).probabilities, fitted.stats)
+    answer = Answer.of_mean(series, sample.points(rows).probabilities, fits[-1][1])
     outer = residuals[task.tails] - answer.value if len(rows) == len(task) else None
-    return dataclasses.replace(answer, results=tuple(results), family=method.family, rows=rows, outer=outer)
+    return dataclasses.replace(
+        answer, results=tuple(result for result, _ in fits), family=method.family, rows=rows, outer=outer
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float64
@@ -140,7 +141,9 @@ def check_integers(solver: Solver, *names: str) -> None:
 
 
 class Solver(ABC):
-    """How θ is found."""
+    """How θ is found. One that is `silent` shows no progress and writes no files, so that several fits may run at once."""
+
+    silent: ClassVar[bool] = False
 
     @abstractmethod
     def prepare(self, family: Family, objective: Objective, points: Points, seed: int = 0) -> Prepared:

@@ -1,6 +1,7 @@
 """Direct solvers: linear systems of a linear family, factorised in float64."""
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,6 +30,8 @@ class Exact(Solver):
     Ill-conditioning: see `PreparedDual` for the ridge policy (reported, never silent) and `PreparedPrimal` for the
     rank-revealing fallback.
     """
+
+    silent: ClassVar[bool] = True
 
     def prepare(self, family: Family, objective: Objective, points: Points, seed: int = 0) -> Prepared:
         if not isinstance(family, LinearFamily):

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import math
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy
@@ -47,6 +47,7 @@ class Screening(Solver):
     at products of a coordinate with terms that were taken.
     """
 
+    silent: ClassVar[bool] = True
     rounds: int = 4
     at_a_time: int = 16
 
