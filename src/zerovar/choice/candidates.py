@@ -17,7 +17,7 @@ from ..objectives import Objective, SpectralVariance
 from ..splits import OutOfFold, cross_fit, in_sample
 from ..std_errors import INDEPENDENT
 from ..task import Task
-from ..tuning import RIDGES, Descent, DescentEnd, MarginalLikelihood, Tuned, tune
+from ..tuning import RIDGES, Descent, DescentEnd, DescentStart, MarginalLikelihood, Tuned, tune
 from .policy import Policy
 
 
@@ -118,13 +118,12 @@ class Rival:
             return None
         return answer_of(task, Method(self.sign), in_sample())
 
-    def descent(self, few: Task, whole: Task, steps: int, known: DescentEnd | None = None) -> Descended:
-        """Tuned on a few of the draws, in the coordinates in which it will be fitted to all of them; not for noise. It begins
-        where a descent for other integrands ended, if that is known."""
+    def begun(self, few: Task, whole: Task, known: DescentEnd | None = None) -> Begun:
+        """To be tuned on a few of the draws, in the coordinates in which it will be fitted to all of them, from where a descent
+        for other integrands ended, if that is known."""
         descent = Descent.on(self.family, few.draws, few.values, whole.draws)
-        columns, start = descent.by_likelihood(None if known is None else known.position)
-        curved = None if known is None else known.steps
-        return Descended(descent, descent.run(columns, MarginalLikelihood(), steps, start, curved), columns)
+        start = descent.by_likelihood(None if known is None else known.position)
+        return Begun(descent, start, None if known is None else known.steps)
 
     def further(self, few: Task, whole: Task, steps: int, before: Descended) -> Descended:
         """A descent for the same integrands that goes on, on other draws."""
@@ -138,6 +137,19 @@ class Rival:
         method = Method(tuned.family, tuned.objective)
         split: Any = _FitThinned(policy.thinned) if len(task) > policy.dense else default_split(task, method)
         return _at_all_draws(answer_of(task, method, split), task)
+
+
+class Begun(NamedTuple):
+    """A descent, where it begins, and what is known of the curvature there."""
+
+    descent: Descent
+    start: DescentStart
+    curved: np.ndarray | None
+
+    def run(self, steps: int) -> Descended:
+        """For the integrands that are not noise to the family."""
+        position, columns, _ = self.start
+        return Descended(self.descent, self.descent.run(columns, MarginalLikelihood(), steps, position, self.curved), columns)
 
 
 class Descended(NamedTuple):

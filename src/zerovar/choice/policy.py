@@ -83,6 +83,11 @@ class Policy:
         "the same, from where a descent for other integrands of these draws ended",
         "squares after means on five posteriors: 1 loses up to three quarters, more draws or steps gain nothing",
     )
+    behind: float = _number(
+        0.1,
+        "loss a draw behind the best from which a family is not tuned for other integrands, where it has been for some",
+        "squares after means on nine posteriors: the one that begins best ends best on all",
+    )
     in_front: int = _number(2, "most tuned families that go on with more draws, the best first", "one: gp_regr has a quarter")
     ahead: float = _number(
         4.0,

@@ -18,11 +18,12 @@ from ..solvers.algebra.threads import on_threads, one_thread
 from ..std_errors import INDEPENDENT
 from ..task import Task
 from ..tuning import DescentEnd
-from .candidates import Descended, Rival, rivals
+from .candidates import Begun, Descended, Rival, rivals
 from .policy import Policy
 
 Chosen = Bool[np.ndarray, " q"]
 Squares = Float64[np.ndarray, " q"]
+_Starting = tuple[Rival, Chosen, Chosen, Begun]
 Known = dict[str, DescentEnd | None]  # by rival, where a descent for other integrands ended, or None if that was not worth it
 
 
@@ -115,7 +116,7 @@ class _Race:
     def __post_init__(self):
         self.before = self.best
         self.open = np.ptp(self.track.values, axis=0) > 0  # integrands that may gain by more
-        self.hopeless: dict[Rival, Chosen] = {}  # by their signs
+        self.signed_off: dict[Rival, Chosen] = {}  # for which their signs leave no hope
 
     def follow(self, rivals: list[Rival], task: Task) -> None:
         """Tune rivals for the integrands to which their signs point, by all draws. One that has next to no error there settles
@@ -123,7 +124,7 @@ class _Race:
         for rival in rivals:
             answer = rival.pointed(task, self.policy)
             if answer is not None:
-                self.hopeless[rival] = mean_squares(answer) > self.policy.hopeless * self.before
+                self.signed_off[rival] = mean_squares(answer) > self.policy.hopeless * self.before
                 self.start([(rival, self.open & (2 * mean_squares(answer) < self.before))])
         self.open &= self.policy.settled * self.best > self.before
 
@@ -139,7 +140,7 @@ class _Race:
             return ""
         if not self.open.any() and self.runners:
             return f"{self.runners[0].rival.label} leaves next to nothing"
-        hopeless = rival in self.hopeless and (self.useful(rival) & self.hopeless[rival]).any()
+        hopeless = rival in self.signed_off and (self.useful(rival) & self.signed_off[rival]).any()
         return "its polynomials do worse than others" if hopeless else ""
 
     def useful(self, rival: Rival) -> Chosen:
@@ -149,7 +150,7 @@ class _Race:
     def wanted(self, rival: Rival) -> Chosen:
         """Those of them that a rival may help, without those that it has run for."""
         found = self.useful(rival)
-        found &= ~self.hopeless.get(rival, np.zeros_like(found))
+        found &= ~self.signed_off.get(rival, np.zeros_like(found))
         for runner in self.runners:
             found &= ~runner.columns if runner.rival is rival else True
         return found
@@ -159,7 +160,9 @@ class _Race:
         starting = [(rival, columns, self.guides(columns)) for rival, columns in wave if columns.any()]
         self.say(" and ".join(rival.label for rival, *_ in starting))
         with one_thread():
-            for runner in on_threads(self.started, starting):
+            begun = on_threads(self.begun, [(rival, guides) for rival, _, guides in starting])
+            running = self.hopeful([(*one, start) for one, start in zip(starting, begun, strict=True)])
+            for runner in on_threads(self.started, running):
                 if isinstance(runner, NumericalError):
                     self.skipped.append(str(runner))
                 else:
@@ -174,14 +177,28 @@ class _Race:
         found = columns & (gains > np.max(gains, where=columns, initial=0.0) / self.policy.apart)
         return found if found.any() else columns
 
-    def started(self, rival: Rival, columns: Chosen, guides: Chosen) -> _Runner | NumericalError:
-        """Tuned on a few hundred draws far enough apart to count as independent, and fitted; or why not."""
-        track, policy, start = self.track, self.policy, self.known.get(rival.label)
+    def begun(self, rival: Rival, guides: Chosen) -> Begun:
+        """On a few hundred draws, far enough apart to count as independent."""
+        track, policy = self.track, self.policy
         few = int(np.clip(len(track) / track.autocorrelation, policy.tuning_fewest, rival.draws or policy.tuning_draws))
-        steps = policy.tuning_steps if start is None else policy.renewed_steps
+        return rival.begun(track.thinned(few)[0].only(guides), track, self.known.get(rival.label))
+
+    def hopeful(self, starting: list[_Starting]) -> list[_Starting]:
+        """Those that may win for some integrand. After others have been tuned for, these are the ones that begin best."""
+        if not self.known or len(starting) < 2:
+            return starting
+        losses = np.full((len(starting), len(self.open)), np.inf)
+        for own, (_, _, guides, begun) in zip(losses, starting, strict=True):
+            own[guides] = begun.start.losses
+        near = (losses < losses.min(axis=0) + self.policy.behind).any(axis=1)
+        self.skipped += [f"{one[0].label}: others begin far ahead" for one, so in zip(starting, near, strict=True) if not so]
+        return [one for one, so in zip(starting, near, strict=True) if so]
+
+    def started(self, rival: Rival, columns: Chosen, guides: Chosen, begun: Begun) -> _Runner | NumericalError:
+        """Tuned and fitted; or why not."""
         try:
-            found = rival.descent(track.thinned(few)[0].only(guides), track, steps, start)
-            return _Runner(rival, columns, guides, found, rival.answer(track.only(columns), found, policy))
+            found = begun.run(self.policy.tuning_steps if begun.curved is None else self.policy.renewed_steps)
+            return _Runner(rival, columns, guides, found, rival.answer(self.track.only(columns), found, self.policy))
         except NumericalError as error:
             return error
 

@@ -6,6 +6,7 @@ from .criteria import LeaveOneOut as LeaveOneOut
 from .criteria import MarginalLikelihood as MarginalLikelihood
 from .descent import Descent as Descent
 from .descent import DescentEnd as DescentEnd
+from .descent import DescentStart as DescentStart
 from .descent import Tuned as Tuned
 from .grid import RIDGES as RIDGES
 from .tuned import tune as tune

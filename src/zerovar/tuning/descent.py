@@ -61,6 +61,14 @@ class DescentEnd(NamedTuple):
     steps: Float64[np.ndarray, "h h"]  # along whose columns the loss curves alike, as far as the descent has felt it
 
 
+class DescentStart(NamedTuple):
+    """Where a descent begins, for which of its integrands, and the loss of each there with its own best ridge."""
+
+    position: Float64[np.ndarray, " h"]
+    columns: np.ndarray
+    losses: Float64[np.ndarray, " q"]  # infinite for constants
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Descent:
     """A family on standardised draws, ready to be tuned for some or all of the integrands."""
@@ -144,9 +152,9 @@ class Descent:
         strength = (float(np.exp(end.position[0])) + floor(size)) * end.level / size
         return Tuned(family, LeastSquares(Ridge(strength)), end.loss, used + end.evaluations)
 
-    def by_likelihood(self, start: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The integrands of which the family explains something at `start`, or where it stands, and that position with the
-        best ridge for them.
+    def by_likelihood(self, start: np.ndarray | None = None) -> DescentStart:
+        """Where a descent begins: at `start` or where the family stands, with the best of a few ridges, for the integrands of
+        which the family explains something there.
 
         A likelihood that is best with a ridge as large as the Gram takes an integrand for noise. If it does so with all, all
         are taken.
@@ -154,8 +162,9 @@ class Descent:
         flat = self._flat()[0] if start is None else start[1:]
         gram = gram_matrix(penalised_part(self._at(flat)), self.points.x, self.points.s)
         varying = np.flatnonzero(np.ptp(self.values, axis=0) > 0)
+        least = np.full(self.values.shape[1], np.inf)
         if not len(varying):
-            return varying, np.concatenate([[np.log(_FIRST_RIDGES[0])], flat])
+            return DescentStart(np.concatenate([[np.log(_FIRST_RIDGES[0])], flat]), varying, least)
         losses = np.full((len(_FIRST_RIDGES), len(varying)), _FAILED)
         with threads_for(len(self.points)):
             for i, ridge in enumerate(_FIRST_RIDGES):
@@ -165,7 +174,8 @@ class Descent:
         found = losses.argmin(axis=0) < len(_FIRST_RIDGES) - 1
         found = found if found.any() else np.ones_like(found)
         ridge = _FIRST_RIDGES[int(losses[:, found].mean(axis=1).argmin())]
-        return varying[found], np.concatenate([[np.log(ridge)], flat])
+        least[varying] = losses.min(axis=0)
+        return DescentStart(np.concatenate([[np.log(ridge)], flat]), varying[found], least)
 
     def _first_ridge(self, position: np.ndarray, values: Values, criterion: Differentiable) -> float:
         """The best of a few: a family that interpolates does not feel a small ridge, so that no descent would leave it."""
