@@ -65,6 +65,41 @@ def metropolis(
         return Chains(np.asarray(points), np.asarray(scores), float(accepted.mean()))
 
 
+def adaptive_metropolis(
+    log_density: Callable[[Point], Any], start: np.ndarray, draws: int, seed: int, thin: int = 1, warm_up: int = 1000
+) -> Chains:
+    """Random walks from each row of `start` (replicate, d) whose proposals have the covariance of all states so far, scaled for
+    d dimensions (Haario, Saksman and Tamminen, 2001). Every `thin`th draw is kept."""
+    d = start.shape[1]
+
+    def move(state, key):
+        x, value, mean, squares, count = state
+        noise_key, accept_key = jax.random.split(key)
+        factor = jnp.linalg.cholesky(2.38**2 / d * (squares / count + 1e-6 * jnp.eye(d)))
+        proposal = x + factor @ jax.random.normal(noise_key, x.shape, x.dtype)
+        new_value = log_density(proposal)
+        accept = jnp.log(jax.random.uniform(accept_key, dtype=x.dtype)) < new_value - value
+        x, value = jnp.where(accept, proposal, x), jnp.where(accept, new_value, value)
+        away = x - mean
+        mean = mean + away / (count + 1)
+        return (x, value, mean, squares + jnp.outer(away, x - mean), count + 1), (x, accept)
+
+    @jax.jit
+    def chain(x, key):
+        state = (x, log_density(x), x, _BEFORE * jnp.eye(d), float(_BEFORE))
+        _, (points, accepted) = jax.lax.scan(move, state, jax.random.split(key, warm_up + thin * draws))
+        kept = points[warm_up + thin - 1 :: thin]
+        return kept, jax.lax.map(jax.grad(log_density), kept), accepted[warm_up:].mean()
+
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(seed), len(start))
+        points, scores, accepted = jax.vmap(chain)(jnp.asarray(start), keys)
+        return Chains(np.asarray(points), np.asarray(scores), float(accepted.mean()))
+
+
+_BEFORE = 10  # states of unit covariance that an adaptive chain is told of before it has states of its own
+
+
 def nuts_chain(log_density: Callable[[Point], Any], d: int, warm_up: int, draws: int) -> Callable[[Any], Any]:
     """A chain of BlackJAX's NUTS as a function of a key, to be compiled: states, after `warm_up` draws of adapting."""
     import blackjax

@@ -21,7 +21,7 @@ ITEMS = (
     ("Table 2: Genz, formulas", "genz", "integrals against quadrature in `tests/test_paper.py`"),
     ("Table 3: Genz, kernels, and its times", "genz", "printed, as in the paper, exact, ours"),
     ("Table 4: product peak in d dimensions, and its times", "genz", "printed, as in the paper, exact, ours, automatic"),
-    ("Table 5: shares of the draws", "genz", "printed, as in the paper, exact, ours; times only of 50/50"),
+    ("Table 5: shares of the draws", "genz", "printed, as in the paper, exact, ours"),
     ("Propositions 1, 2, 3", "propositions", "no figure in the paper"),
     ("Supplement: polynomial integrands, m = 5000, n = 10 000, kernels", "polynomials", "as in the paper, exact, ours"),
     ("Supplement: realisations, and errors after 33, 66, 100 %", "gaussian_processes", "as in the paper"),

@@ -23,7 +23,7 @@ from .protocol import BOTH, Problem, network_rows, rows_of
 
 NAME = "gaussian_processes"
 TITLE = "Integrating Gaussian processes against Gaussian mixtures (Figure 2 and its supplement)"
-VERSIONS = {"ours": 1, "paper": 2}
+VERSIONS = {"ours": 2, "paper": 2}
 
 _COMPONENTS = 5
 

@@ -28,7 +28,7 @@ from .references import truths
 
 NAME = "lotka_volterra"
 TITLE = "Lotka–Volterra: parameters of an ordinary differential equation (Figure 3)"
-VERSIONS = {"ours": 1, "paper": 2}
+VERSIONS = {"ours": 2, "paper": 2}
 
 RATES = ("α", "β", "γ", "δ")
 SIZES = (100, 200, 500, 1000)
