@@ -324,6 +324,6 @@ def section(tables: Tables) -> str:
     return (
         "Each verdict is a share of cases, counted in the tables: *holds* in all of them, *does not hold* in one tenth or "
         "less. Where nothing else is said, the paper's own recipe is judged. Its repetitions are in the next table; with "
-        "3000 draws of a logistic regression they are three, and the order of neighbours is within chance. *Open* claims have "
+        "3000 draws of a logistic regression they are eight, and the order of neighbours is within chance. *Open* claims have "
         "fewer than three.\n\n" + markdown(["the paper", "where", "verdict", "number", "picture"], rows)
     )

@@ -1,9 +1,8 @@
-"""Methods side by side on several integrands: the table and the curves that the posteriors' studies share."""
+"""Methods side by side on several integrands: the tables that the posteriors' studies share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -48,7 +47,7 @@ def gain_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
     """The gain of each method for each value of the column `by`."""
     methods = [method for method in _methods(rows) if method != "MC"]
     table = []
-    for place in distinct(rows, by):
+    for place in sorted(distinct(rows, by)):
         found = gains(select(rows, **{by: place}), names)
         table.append([str(place), *(f"{found[m]:.3g}" if m in found else "" for m in methods)])
     return markdown([by, *methods], table)
@@ -89,45 +88,6 @@ def recipe_section(rows: list[Row], by: str, names: Sequence[str]) -> list[str]:
         "the integrands) by plain steps / by the exact solve of the same family and penalty. Below 1 it does harm:\n"
     )
     return [text, recipe_table(rows, by, names)]
-
-
-def curves(rows: list[Row], by: str, names: Sequence[str], path: Path, column: str = "integrand") -> None:
-    """Errors against `by`, one panel for each of `names` in `column`, and the time of a fit."""
-    import matplotlib.pyplot as plt
-
-    methods, places = _methods(rows), distinct(rows, by)
-    figure, panels = plt.subplots(1, len(names) + 1, figsize=(max(2.7 * (len(names) + 1), 11), 3.9), layout="constrained")
-    for axes, name in zip(panels, [*names, None], strict=True):
-        for k, method in enumerate(methods):
-            here = [select(rows, method=method, **{by: place} | ({column: name} if name else {})) for place in places]
-            found = [absolute_error(part) for part in here]
-            if name is None and method == "MC":
-                continue
-            axes.plot(
-                places,
-                [error.mean if name else error.seconds for error in found],
-                marker="osD^v<>P*"[k % 9],
-                ms=4,
-                lw=2 if method == "automatic" else 1,
-                color="k" if method == "automatic" else f"C{k}",
-                label=method,
-            )
-        axes.set(xscale="log", yscale="log", xlabel=by, title=name or "seconds", xticks=places, xticklabels=places)
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-    limits = np.array([axes.get_ylim() for axes in panels[:-1]])
-    for axes in panels[:-1]:
-        axes.set_ylim(limits[:, 0].min(), limits[:, 1].max())
-    panels[0].set_ylabel("mean absolute error")
-    figure.legend(
-        *panels[0].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=min(5, -(-len(methods) // 2)),
-        fontsize=8,
-        frameon=False,
-    )
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def _methods(rows: list[Row]) -> list[str]:

@@ -19,6 +19,7 @@ import zerovar as zv
 from .comparisons import repeated
 from .harness import Job, Row, Size, absolute_error, automatic, compared, constants, distinct, markdown, select
 from .mixtures import Mixture, SquaredExponential
+from .pictures import PARTS, SECONDS, WIDTH, curve, curves, finish, logarithmic, ordered, shared, strips, style
 from .protocol import BOTH, Problem, network_rows, rows_of
 
 NAME = "gaussian_processes"
@@ -167,40 +168,78 @@ def _scale(row: Row) -> str:
     return row.get("scale") or "1"
 
 
+def _last(rows: list[Row]) -> list[Row]:
+    """Of what is looked at several times in training, the last look."""
+    longest: dict[str, int] = {}
+    for row in rows:
+        longest[row["method"]] = max(longest.get(row["method"], 0), row.get("epochs", 0))
+    return [row for row in rows if row.get("epochs", 0) == longest[row["method"]]]
+
+
+def _with_means(rows: list[Row], part: str) -> list[Row]:
+    """The rows of a part; the recipe's plain means are those of our jobs with the same draws."""
+    here = select(rows, part=part)
+    if not here or select(here, method="MC"):
+        return here
+    places = {(row["d"], row["m"], _scale(row), row["repetition"]) for row in here}
+    means = select(rows, part="ours", method="MC")
+    return here + [row for row in means if (row["d"], row["m"], _scale(row), row["repetition"]) in places]
+
+
 def figure(rows: list[Row], path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    rows = select(rows, part="ours")
-    styles = {"polynomial, SGD": "C0", "kernel, SGD": "C1", "network": "C2"}
-    largest = max(row["m"] for row in rows)
-    figure, (first, *panels) = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+    parts = [part for part in PARTS if select(rows, part=part)]
+    figure = plt.figure(figsize=(WIDTH, 2.7 * (len(parts) + 1) + 0.7), layout="constrained")
+    *above, below = strips(figure, len(parts) + 1)
+    for strip, part in zip(above, parts, strict=True):
+        strip.suptitle(PARTS[part], fontweight="bold", fontsize=11)
+        here = _last(_with_means(rows, part))
+        methods = ordered(method for method in distinct(here, "method") if not ("exact" in method and "J^V" in method))
+        panels = strip.subplots(1, 4)
+        shared(panels[:2])
+        for k, axes in enumerate(panels):
+            by, some, title = _places(here)[k % 2]
+            curves(axes, some, by, methods, seconds=k > 1)
+            axes.set_title(title, fontsize=10)
+        panels[0].set_ylabel("mean absolute error")
+        panels[2].set_ylabel(SECONDS[part])
+    _supplement(below, select(rows, part="paper"))
+    finish(figure, path)
+
+
+def _places(rows: list[Row]) -> list[tuple[str, list[Row], str]]:
+    """Against m and against d: the column, its rows, a title."""
+    largest = max((row["m"] for row in rows), default=0)
+    wide = _widening(rows, largest)
+    longer = "; d ≥ 2: median scale" if any(_scale(row) == "median" for row in wide) else ""
+    return [("m", select(rows, d=1), "d = 1"), ("d", wide, f"m = {largest}{longer}")]
+
+
+def _supplement(strip: Any, paper: list[Row]) -> None:
+    """Three realisations; errors of the recipe after a third, two thirds and all of the training."""
+    strip.suptitle("Supplement: realisations, and the paper's recipe in training (J^LS)", fontweight="bold", fontsize=11)
+    panels = strip.subplots(1, 3 if paper else 1, squeeze=False, width_ratios=[2, 1, 1][: 3 if paper else 1])[0]
     grid = np.linspace(-5, 5, 200)[:, None]
-    for seed in range(3):
+    for seed, shade in enumerate(("C6", "C8", "C9")):
         rng = np.random.default_rng(seed)
         f, integral = SquaredExponential().draw(rng, grid, Mixture.random(rng, 1, _COMPONENTS))
-        first.plot(grid[:, 0], f, color=f"C{seed}")
-        first.axhline(integral, color=f"C{seed}", ls=":", lw=1)
-    first.set(title="three realisations, and their means", xlabel="x", ylabel="f")
-    panels[1].sharey(panels[0])
-    for axes, name, here in (
-        (panels[0], "m", select(rows, d=1)),
-        (panels[1], "d", _widening(rows, largest)),
-    ):
-        places = sorted(distinct(here, name))
-
-        def curve(method: str, places=places, here=here, name=name) -> list[float]:
-            return [absolute_error(select(here, method=method, **{name: place})).mean for place in places]
-
-        for method, colour in styles.items():
-            axes.plot(places, curve(f"{method}, J^LS"), "o-", color=colour, label=f"{method}, J^LS")
-            axes.plot(places, curve(f"{method}, J^V"), "o--", color=colour, alpha=0.6, label=f"{method}, J^V")
-        axes.plot(places, curve("MC"), "s-", color="0.5", label="MC")
-        axes.plot(places, curve("automatic"), "P-", color="k", label="automatic")
-        axes.set(xscale="log", yscale="log", xlabel=name, xticks=places, xticklabels=places)
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-    panels[0].set(ylabel="mean absolute error", title="d = 1")
-    panels[1].set(title=f"m = {largest}; d ≥ 2: median scale")
-    panels[1].legend(fontsize=7, ncols=2)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+        panels[0].plot(grid[:, 0], f, color=shade)
+        panels[0].axhline(integral, color=shade, ls=":", lw=1.3)
+    panels[0].set_title("three realisations, and their means", fontsize=10)
+    panels[0].set(xlabel="x", ylabel="f")
+    shared(panels[1:])
+    for axes, (by, some, title) in zip(panels[1:], _places(paper), strict=False):
+        for kind in ("polynomial", "kernel"):
+            steps = select(some, method=f"{kind}, as in the paper, J^LS")
+            looks = sorted(distinct(steps, "epochs"))
+            for k, epochs in enumerate(looks):
+                look = style(kind) | {"alpha": (k + 1) / len(looks), "label": "_"}
+                curve(axes, select(steps, epochs=epochs), by, **look)
+        logarithmic(axes, by, sorted(distinct(some, by)))
+        axes.set_title(title, fontsize=10)
+    for axes in panels[1:2]:
+        axes.set_ylabel("mean absolute error")
+        for share, alpha in ((33, 1 / 3), (66, 2 / 3), (100, 1.0)):
+            axes.plot([], [], color="k", alpha=alpha, label=f"{share} %")
+        axes.legend(title="of training", title_fontsize=8, fontsize=8, frameon=False)

@@ -19,8 +19,9 @@ import zerovar as zv
 from zerovar.families import LinearFamily
 from zerovar.kernels import median_heuristic
 
-from .comparisons import curves, error_table, gain_table, ranking, recipe_section
+from .comparisons import error_table, gain_table, ranking, recipe_section
 from .harness import Job, MissingData, Row, Size, automatic, compared, constants, distinct, in_parallel, select
+from .pictures import Panel, rows_of_panels
 from .protocol import Problem, network_rows, rows_of
 from .references import truths
 
@@ -43,7 +44,7 @@ def jobs(size: Size) -> list[Job]:
     if not size.quick:  # first: they take longest
         large = {"sizes": [_LARGE]}
         ours = [{"part": "ours", "set": name, "repetition": r, **large} for name in sets for r in range(size.at_most(4))] + ours
-    counts = {100: 1} if size.quick else {300: size.at_most(10), 1000: size.at_most(10), _LARGE: size.at_most(3)}
+    counts = {100: 1} if size.quick else {300: size.at_most(10), 1000: size.at_most(10), _LARGE: size.at_most(8)}
     return ours + [
         {"part": "paper", "set": name, "repetition": r, "sizes": [m], **size.marks}
         for m, count in counts.items()
@@ -246,5 +247,5 @@ def _biases(rows: list[Row]) -> str:
 
 
 def figure(rows: list[Row], path: Path) -> None:
-    rows = select(rows, part="ours")
-    curves(rows, "m", distinct(rows, "set"), path, column="set")
+    sets = [(name.capitalize(), {"set": name}) for name in distinct(rows, "set")]
+    rows_of_panels(rows, "m", [Panel(*one, seconds=seconds) for one in sets for seconds in (False, True)], path)

@@ -17,6 +17,7 @@ import zerovar as zv
 
 from .harness import Job, Row, Size, absolute_error, automatic, constants, distinct, estimates, markdown, plain, select
 from .integrands import sum_of_complements, sum_of_coordinates
+from .pictures import PARTS, TINY, WIDTH, costs, finish, strips
 from .protocol import Problem, rows_of
 
 NAME = "polynomials"
@@ -138,31 +139,54 @@ def _recipe(rows: list[Row]) -> str:
 _LABELS = {"sum": "Σ x_i", "complements": "Σ (1 − x_j)"}
 
 
+# Figure 1 by the paper's recipe and by ours, then the supplement's
+_PICTURED = (
+    ("paper", "sum", "polynomial", 1000),
+    ("ours", "sum", "polynomial", 1000),
+    ("paper", "complements", "polynomial", 10_000),
+    ("paper", "complements", "kernel", 10_000),
+    ("paper", "sum", "kernel", 1000),
+)
+
+
 def figure(rows: list[Row], path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    rows = select(rows, integrand_family="sum", family="polynomial", part="ours")
-    dimensions = distinct(rows, "d")
-    figure, panels = plt.subplots(1, len(dimensions), figsize=(2.6 * len(dimensions), 3), sharey=True, layout="constrained")
-    for axes, d in zip(np.atleast_1d(panels), dimensions, strict=True):
-        here = select(rows, d=d)
-        off = {m: np.abs([r["value"] - r["truth"] for r in select(here, method=m)]) for m in ("MC", "exact")}
-        for repetition in distinct(here, "repetition"):
-            path_ = [
-                abs(r["value"] - r["truth"])
-                for e in EPOCHS
-                for r in select(here, method="SGD", epochs=e, repetition=repetition)
-            ]
-            axes.plot(EPOCHS, path_, color="C0", alpha=0.25, lw=0.8, ls="--")
-        axes.plot(
-            EPOCHS, [absolute_error(select(here, method="SGD", epochs=e)).mean for e in EPOCHS], "o-", color="C0", label="SGD"
-        )
-        axes.axhline(off["MC"].mean(), color="C2", label="MC")
-        axes.axhline(max(off["exact"].mean(), 1e-17), color="C3", label="exact")
-        axes.set(xscale="log", yscale="log", title=f"d = {d}", xlabel="epochs", xticks=EPOCHS, xticklabels=EPOCHS)
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-    np.atleast_1d(panels)[0].set_ylabel("absolute error")
-    np.atleast_1d(panels)[0].legend(fontsize=8)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    columns = ("part", "integrand_family", "family", "draws")
+    found = [(place, select(rows, **dict(zip(columns, place, strict=True)))) for place in _PICTURED]
+    found = [(place, here) for place, here in found if here]
+    figure = plt.figure(figsize=(WIDTH, 2.6 * len(found) + 0.4), layout="constrained")
+    for strip, ((part, case, family, draws), here) in zip(strips(figure, len(found)), found, strict=True):
+        kind, m = "quadratics" if family == "polynomial" else "kernels", round(here[0]["share"] * draws)
+        strip.suptitle(f"{PARTS[part]}: {kind}, f = {_LABELS[case]}, m = {m}", fontweight="bold", fontsize=11)
+        dimensions = sorted(distinct(here, "d"))
+        panels = strip.subplots(1, len(dimensions), squeeze=False, sharey=True)[0]
+        for axes, d in zip(panels, dimensions, strict=True):
+            _against_cost(axes, select(here, d=d))
+            axes.set_title(f"d = {d}", fontsize=10)
+        panels[0].set_ylabel("absolute error")
+    finish(figure, path)
+
+
+def _against_cost(axes: Any, rows: list[Row]) -> None:
+    """Errors after each number of epochs against the seconds they took; lines for the exact solve and the plain mean."""
+    axes.set(xscale="log", yscale="log")
+    trained = [row for row in rows if row["method"] == "SGD" or "as in the paper" in row["method"]]
+    for repetition in distinct(trained, "repetition"):
+        one = sorted(select(trained, repetition=repetition), key=lambda row: row["epochs"])
+        errors = [max(abs(row["value"] - row["truth"]), TINY) for row in one]
+        axes.plot([row["seconds"] for row in one], errors, color="C0", alpha=0.35, lw=0.7, ls="--", label="SGD: one repetition")
+    means = [absolute_error(select(trained, epochs=epochs)) for epochs in sorted(distinct(trained, "epochs"))]
+    marked = [(error.seconds, max(error.mean, TINY)) for error in means if np.isfinite(error.mean)]
+    label = f"SGD after {', '.join(map(str, EPOCHS))} epochs: mean"
+    axes.plot(*np.reshape(marked, (-1, 2)).T, "o", color="C0", ms=5, label=label)
+    solved = absolute_error([row for row in rows if row["method"] == "exact" or "same family exact" in row["method"]])
+    if np.isfinite(solved.mean):
+        axes.axhline(max(solved.mean, TINY), color="C3", label="exact solve: mean error, cost")
+        axes.axvline(solved.seconds, color="C3", ls=":")
+    plain_ = absolute_error(select(rows, method="MC"))
+    if np.isfinite(plain_.mean):
+        axes.axhline(plain_.mean, color="C2", label="MC: mean error")
+    costs(axes)
+    axes.tick_params(which="both", labelsize=8)
+    axes.grid(alpha=0.3)

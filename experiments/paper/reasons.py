@@ -118,7 +118,7 @@ FITTED, HELD = "constant, all draws fit", "mean over the half that did not fit"
 
 
 def _constants_of_madelon(repetition: int, data: Path | None) -> list[Row]:
-    """Probabilities by a network: its constant, fitted to all of 1000 draws, and the mean over half of them that did not fit."""
+    """Probabilities by a network: the constant of a fit to all of 1000 draws, and the mean over half that did not fit."""
     regression, truth = logistic.load("madelon", data), truths("logistic/madelon", logistic.POINTS)
     x, scores = regression.sample(1000, repetition)
     f = np.stack(list(regression.probabilities(x).values()), axis=1)
