@@ -110,7 +110,11 @@ class Policy:
     few_enough: int = _number(3000, "draws up to which every candidate is fitted to all of them: time")
     pilot: int = _number(1000, "draws on which tuned candidates are compared where there are more")
     done: float = _number(1e12, "gain from which there is nothing left to learn")
-    apart: float = _number(1e3, "ratio of gains from which integrands are too unlike to be tuned for together")
+    apart: float = _number(
+        30.0,
+        "ratio of gains from which integrands are too unlike to be tuned for together",
+        "1000: a half more error on smooth functions of Genz that have a jump and a kink beside them",
+    )
     doubt: float = _number(
         3.0,
         "standard errors of its variance that are held against a candidate in the stack",
