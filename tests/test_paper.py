@@ -228,7 +228,7 @@ def _lidar(rows):
     own = harness.select(rows, chain="own")
     for name in lidar.NAMES[:2]:
         assert off(own, integrand=name, method="polynomial + kernel, exact").max() < 0.005
-        assert 1e-3 < off(own, integrand=name, method="MC").max() < 0.1
+        assert 1e-3 < off(own, integrand=name, method="MC").max() < 0.3  # 200 draws that count like 40: four errors of the mean
 
 
 def _lotka_volterra(rows):
