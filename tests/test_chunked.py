@@ -435,6 +435,7 @@ def test_copies_of_a_function_are_compiled_once():
     assert len(traced) == 2
 
 
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore:The control variate does harm")  # one epoch is no training
 def test_a_worker_that_dies_costs_a_retry(tmp_path):
     """One of two processes kills itself in the middle of the pass; the answer is that of threads. What is left of the cluster

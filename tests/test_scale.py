@@ -404,6 +404,7 @@ def shared_fits(exact=False):
     return found
 
 
+@pytest.mark.whole
 def test_draws_are_shared_among_devices():
     """Four virtual devices give the exact answer; only another process can have another number of them."""
     several = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"  # compiled in half the time

@@ -326,6 +326,7 @@ def test_how_the_work_is_cut_does_not_matter(monkeypatch):
     np.testing.assert_array_equal(*fits)
 
 
+@pytest.mark.whole
 def test_resuming_after_a_kill_gives_the_same_parameters(tmp_path):
     script = textwrap.dedent("""
         import sys

@@ -26,7 +26,8 @@ from .std_errors import INDEPENDENT, ROUNDING, Series, influences_on_mean, stand
 from .tails import beyond_the_draws, extremes, in_long_tails
 from .task import Task
 
-_FEW, _SMALL = 5000, 2_000_000  # draws, and numbers among them, up to which folds are fitted side by side: memory
+# Draws up to which folds are fitted side by side, and numbers in them from and up to which: less is no use, more takes memory
+_FEW, _LEAST, _MOST = 5000, 20_000, 2_000_000
 _BLOCK_TIMES = 4  # chains are left out in blocks of this many autocorrelation times
 _NOTICEABLE = 1.0  # of the error within. From a half on t₂ gains two per cent of coverage, and calibrated ones lose as much
 SCATTER = "scatter over the draws"
@@ -259,8 +260,8 @@ def _in_sample(task: Task, method: Method) -> Answer:
 
 
 def _side_by_side(task: Task, method: Method) -> bool:
-    """Whether folds are fitted at once: fits that are small, and whose solver shows nothing meanwhile."""
-    return len(task) <= _FEW and task.sample.draws.size <= _SMALL and _solver(task, method).silent
+    """Whether folds are fitted at once: fits that are neither tiny nor large, and whose solver shows nothing meanwhile."""
+    return len(task) <= _FEW and _LEAST <= task.sample.draws.size <= _MOST and _solver(task, method).silent
 
 
 def _out_of_fold(task: Task, method: Method, split: OutOfFold) -> Answer:
