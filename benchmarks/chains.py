@@ -59,10 +59,7 @@ def metropolis(
         kept = slice(warm_up + thin - 1, None, thin)
         return points[kept], scores[kept], accepted[warm_up:].mean()
 
-    with jax.enable_x64(True):
-        keys = jax.random.split(jax.random.key(seed), len(start))
-        points, scores, accepted = jax.vmap(chain)(jnp.asarray(start), keys)
-        return Chains(np.asarray(points), np.asarray(scores), float(accepted.mean()))
+    return _replicated(chain, start, seed)
 
 
 def adaptive_metropolis(
@@ -91,6 +88,11 @@ def adaptive_metropolis(
         kept = points[warm_up + thin - 1 :: thin]
         return kept, jax.lax.map(jax.grad(log_density), kept), accepted[warm_up:].mean()
 
+    return _replicated(chain, start, seed)
+
+
+def _replicated(chain: Callable[[Any, Any], Any], start: np.ndarray, seed: int) -> Chains:
+    """A chain, its points, scores and share accepted as a function of start and key, from each row of `start`."""
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(seed), len(start))
         points, scores, accepted = jax.vmap(chain)(jnp.asarray(start), keys)

@@ -37,6 +37,12 @@ def gains(rows: list[Row], names: Sequence[str]) -> dict[str, float]:
     return found
 
 
+def in_errors(rows: list[Row]) -> float:
+    """The mean error over the repetitions, in standard errors of that mean."""
+    off = np.array([row["value"] - row["truth"] for row in rows])
+    return float(off.mean() / (off.std(ddof=1) / np.sqrt(len(off))))
+
+
 def ranking(rows: list[Row], names: Sequence[str]) -> str:
     """Methods by their gains, the largest first."""
     found = {method: value for method, value in gains(rows, names).items() if method != "MC"}

@@ -19,7 +19,7 @@ import zerovar as zv
 from zerovar.families import LinearFamily
 from zerovar.kernels import median_heuristic
 
-from .comparisons import error_table, gain_table, ranking, recipe_section
+from .comparisons import error_table, gain_table, in_errors, ranking, recipe_section
 from .harness import Job, MissingData, Row, Size, automatic, compared, constants, distinct, in_parallel, select
 from .pictures import Panel, rows_of_panels
 from .protocol import Problem, network_rows, rows_of
@@ -238,8 +238,7 @@ def _biases(rows: list[Row]) -> str:
     worst: dict[str, list[float]] = {}
     for method in distinct(rows, "method"):
         for point in POINTS:
-            off = np.array([row["value"] - row["truth"] for row in select(rows, method=method, integrand=point)])
-            worst.setdefault(method, []).append(abs(off.mean()) / (off.std(ddof=1) / np.sqrt(len(off))))
+            worst.setdefault(method, []).append(abs(in_errors(select(rows, method=method, integrand=point))))
     counts = {method: sum(z > 4 for z in found) for method, found in worst.items()}
     biased = ", ".join(f"{m} at {count} (|z| up to {max(worst[m]):.1f})" for m, count in counts.items() if count)
     what = "Points of ten at which the mean over the repetitions is off by more than four of its standard errors"

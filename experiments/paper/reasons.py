@@ -17,6 +17,7 @@ from scipy.stats import norm, skew, spearmanr
 import zerovar as zv
 
 from . import logistic
+from .comparisons import in_errors
 from .harness import Job, Row, Size, absolute_error, distinct, markdown, select
 from .integrands import sum_of_coordinates
 from .mixtures import Mixture, SquaredExponential
@@ -141,9 +142,8 @@ def _off(rows: list[Row], method: str) -> tuple[list[float], list[float], list[f
     z, size, skewness = [], [], []
     for point in logistic.POINTS:
         here = select(rows, method=method, integrand=point)
-        off = np.array([row["value"] - row["truth"] for row in here])
-        z.append(float(off.mean() / (off.std(ddof=1) / np.sqrt(len(off)))))
-        size.append(float(off.mean() / np.mean([row["sd"] for row in here])))
+        z.append(in_errors(here))
+        size.append(float(np.mean([row["value"] - row["truth"] for row in here]) / np.mean([row["sd"] for row in here])))
         skewness.append(float(np.mean([row["skewness"] for row in here])))
     return z, size, skewness
 
