@@ -35,20 +35,32 @@ def run_exact(quick: bool) -> dict[str, list[Row]]:
     exact.kernel_rows((200,))  # compile
     results: dict[str, list[Row]] = {}
     results["kernel"] = exact.kernel_rows(sizes)
-    show("Exact kernel fits against products + Cholesky (and Cholesky + inverse)", results["kernel"], "LAPACK")
+    show(
+        "Exact kernel fits against products + Cholesky (and Cholesky + inverse)",
+        results["kernel"],
+        "LAPACK",
+    )
     exact.polynomial_rows(cases, dual)  # compile
     results["polynomial"] = exact.polynomial_rows(cases, dual)
-    show("Quadratic polynomials against ΦᵀΦ + Cholesky, and the dual's products + Cholesky", results["polynomial"], "LAPACK")
+    show(
+        "Quadratic polynomials against ΦᵀΦ + Cholesky, and the dual's products + Cholesky",
+        results["polynomial"],
+        "LAPACK",
+    )
     if not quick:
         results["first call"] = exact.first_call_rows()
         show("First call (compiles) against the second", results["first call"], "second call")
     matrices = exact.peak_memory(600 if quick else 4000)
-    print(f"Peak memory of the largest kernel fit with leave-one-out: {matrices:.2f} n × n matrices (bound 4)")
+    print(
+        f"Peak memory of the largest kernel fit with leave-one-out: {matrices:.2f} n × n matrices "
+        "(bound 4)"
+    )
     return results
 
 
 def run_automatic(quick: bool, data: Path | None, policy: Policy) -> dict[str, Any]:
-    """Right on real posteriors, never worse, calibrated on chains, fast; with other numbers of the choice if asked for."""
+    """Right on real posteriors, never worse, calibrated on chains, fast; with other numbers of the
+    choice if asked for."""
     options = zv.Automatic("low" if quick else "normal", policy=policy)
     results: dict[str, Any] = {}
     columns = ("case", "replicates", "realised gain", "mark", "spread of z", "± 1.96 covers", "")
@@ -80,7 +92,8 @@ def run_automatic(quick: bool, data: Path | None, policy: Policy) -> dict[str, A
 
 
 def run_calibration(quick: bool, data: Path | None, out: Path) -> dict[str, Any]:
-    """Standard errors against known means; what the candidates answer is kept, and a run that is stopped goes on."""
+    """Standard errors against known means; what the candidates answer is kept, and a run that is
+    stopped goes on."""
     if quick:
         return {"calibration": calibration.run(out / "calibration", 60, 1, only=("t3",))}
     return {
@@ -92,7 +105,11 @@ def run_calibration(quick: bool, data: Path | None, out: Path) -> dict[str, Any]
 def run_integrate(quick: bool, data: Path | None, processes: int | None) -> dict[str, Any]:
     """From log densities to their means, without a chain."""
     if quick:
-        return {"integrate": integrate.run(seeds=1, gradients=600, processes=1, only=("normal, d = 1", "hole"), simple=True)}
+        return {
+            "integrate": integrate.run(
+                seeds=1, gradients=600, processes=1, only=("normal, d = 1", "hole"), simple=True
+            )
+        }
     return {"integrate": integrate.run(data, processes=processes)}
 
 
@@ -109,7 +126,15 @@ def run_checks(quick: bool, data: Path | None, seed: int) -> dict[str, Any]:
     print_table(
         "check on mistakes, 4 × 1000 draws",
         ("mistake", "samples", "found", "named rightly"),
-        [(row.case, row.samples, f"{row.found / row.samples:.0%}", f"{row.named / row.samples:.0%}") for row in wrong],
+        [
+            (
+                row.case,
+                row.samples,
+                f"{row.found / row.samples:.0%}",
+                f"{row.named / row.samples:.0%}",
+            )
+            for row in wrong
+        ],
     )
     cases = dict(list(checks.EVENT_CASES.items())[:1]) if quick else checks.EVENT_CASES
     seen = checks.events(2 if quick else 200, cases, seed)
@@ -128,24 +153,42 @@ def run_checks(quick: bool, data: Path | None, seed: int) -> dict[str, Any]:
         ],
     )
     cost = checks.cost(*((50, 100) if quick else (1000, 1000)))
-    print(f"One check, d = {cost['d']}, {cost['draws']} draws: {cost['seconds']:.2f} s, {cost['gigabytes']:.2f} GB")
-    return {name: [row._asdict() for row in rows] for name, rows in (("right", right), ("wrong", wrong), ("events", seen))} | {
-        "cost": cost
-    }
+    print(
+        f"One check, d = {cost['d']}, {cost['draws']} draws: {cost['seconds']:.2f} s, "
+        f"{cost['gigabytes']:.2f} GB"
+    )
+    return {
+        name: [row._asdict() for row in rows]
+        for name, rows in (("right", right), ("wrong", wrong), ("events", seen))
+    } | {"cost": cost}
 
 
 def run_dimensions(quick: bool) -> dict[str, Any]:
     """Hundreds and thousands of parameters."""
     found = list(dimensions.rows(quick))
     print_table(
-        "Hierarchies and regressions of many parameters: gains by the reported errors, and how often 1.96 of them cover",
-        ("case", "chains", "median gain", "μ", "τ", "σ", "± 1.96 covers", "seconds", "peak memory (GB)"),
+        "Hierarchies and regressions of many parameters: gains by the reported errors, and how "
+        "often 1.96 of them cover",
+        (
+            "case",
+            "chains",
+            "median gain",
+            "μ",
+            "τ",
+            "σ",
+            "± 1.96 covers",
+            "seconds",
+            "peak memory (GB)",
+        ),
         [
             (
                 row.case,
                 row.chains,
                 f"{row.median:.3g}",
-                *("" if math.isnan(gain) else f"{gain:.3g}" for gain in (row.mu, row.tau, row.sigma)),
+                *(
+                    "" if math.isnan(gain) else f"{gain:.3g}"
+                    for gain in (row.mu, row.tau, row.sigma)
+                ),
                 "" if row.covered is None else f"{row.covered:.1%}",
                 f"{row.seconds:.1f}",
                 f"{row.gigabytes:.2f}" if row.gigabytes else "",
@@ -183,16 +226,25 @@ def run_sgd(quick: bool) -> dict[str, Any]:
     results["slopes"] = show_slopes("Growth of the time of one epoch", sgd.slopes(quick))
     if not quick:
         results["cold"] = sgd.cold_rows()
-        show("First fit in a fresh process (compiles) against the second", results["cold"], "second")
+        show(
+            "First fit in a fresh process (compiles) against the second", results["cold"], "second"
+        )
         results["step"] = sgd.step_rows()
         show("One step against its matrix products", results["step"], "products")
     gains = sgd.network_gains((1,), 2, 100) if quick else sgd.network_gains((1, 5, 10, 20), 5, 5000)
-    results["gains"] = [gain._asdict() | {"typical": gain.typical, "error": gain.error} for gain in gains]
+    results["gains"] = [
+        gain._asdict() | {"typical": gain.typical, "error": gain.error} for gain in gains
+    ]
     print_table(
         "Gaussian-process integrands against Gaussian mixtures: Var f / Var(f − g) on fresh draws",
         ("family", "geometric mean", "× error", "each seed"),
         [
-            (gain.case, f"{gain.typical:.3g}", f"{2.718281828**gain.error:.2f}", " ".join(f"{g:.3g}" for g in gain.gains))
+            (
+                gain.case,
+                f"{gain.typical:.3g}",
+                f"{2.718281828**gain.error:.2f}",
+                " ".join(f"{g:.3g}" for g in gain.gains),
+            )
             for gain in gains
         ],
     )
@@ -201,7 +253,10 @@ def run_sgd(quick: bool) -> dict[str, Any]:
     print_table(
         "Ensembles on the Genz functions, 25 epochs at batch 8: mean absolute error over seeds",
         ("family", *sgd.GENZ_NAMES, "geometric mean"),
-        [(name, *(f"{v:.2e}" for v in values), f"{sgd.gmean(values):.2e}") for name, values in errors.items()],
+        [
+            (name, *(f"{v:.2e}" for v in values), f"{sgd.gmean(values):.2e}")
+            for name, values in errors.items()
+        ],
     )
     return results
 
@@ -216,15 +271,29 @@ def run_adapters(quick: bool) -> dict[str, Any]:
 
 
 def run_scale(quick: bool) -> dict[str, Any]:
-    """Many draws on this machine: solvers against each other, growth, the default choice, start-up."""
+    """Many draws on this machine: solvers against each other, growth, the default choice,
+    start-up."""
     results: dict[str, Any] = {}
-    rows = scale.agreement_rows(300, 50, ("Gaussian",)) if quick else scale.agreement_rows(20_000, 2000)
+    rows = (
+        scale.agreement_rows(300, 50, ("Gaussian",))
+        if quick
+        else scale.agreement_rows(20_000, 2000)
+    )
     if not quick:
         rows.append(scale.centres_alone(100_000, 2000))
     results["solvers"] = [row._asdict() | {"ratio": row.ratio} for row in rows]
     print_table(
-        "Kernel + quadratic, d = 10, ridge 1e-6 of the mean diagonal: seconds, and distance from the exact answer",
-        ("solver", "seconds", "of exact", "standard errors away", "iterations", "peak memory (GB)", ""),
+        "Kernel + quadratic, d = 10, ridge 1e-6 of the mean diagonal: seconds, and distance from "
+        "the exact answer",
+        (
+            "solver",
+            "seconds",
+            "of exact",
+            "standard errors away",
+            "iterations",
+            "peak memory (GB)",
+            "",
+        ),
         [
             (
                 row.case,
@@ -233,7 +302,11 @@ def run_scale(quick: bool) -> dict[str, Any]:
                 f"{row.distance:.2g}",
                 row.iterations or "",
                 f"{row.gigabytes:.2f}",
-                "" if row.bound is None else "ok" if row.ratio <= row.bound and row.distance <= 0.1 else "MISSED",
+                ""
+                if row.bound is None
+                else "ok"
+                if row.ratio <= row.bound and row.distance <= 0.1
+                else "MISSED",
             )
             for row in rows
         ],
@@ -243,7 +316,11 @@ def run_scale(quick: bool) -> dict[str, Any]:
     show("The cost model of the default choice against what it takes", results["choice"], "model")
     if not quick:
         results["start"] = scale.start_rows()
-        show("A fresh process: against importing JAX, and against the second call", results["start"], "floor")
+        show(
+            "A fresh process: against importing JAX, and against the second call",
+            results["start"],
+            "floor",
+        )
     return results
 
 
@@ -251,7 +328,11 @@ def run_peers(quick: bool, out: Path) -> dict[str, Any]:
     """What else there is, and the picture of error against time."""
     results: dict[str, Any] = {"peers": peers.rows(100, 1) if quick else peers.rows(1000, 5)}
     show("Against plain re-implementations", results["peers"], "peer")
-    reached = peers.digits(1, (100,), 200, few=True) if quick else peers.digits(5, (500, 2000, 8000), 100_000)
+    reached = (
+        peers.digits(1, (100,), 200, few=True)
+        if quick
+        else peers.digits(5, (500, 2000, 8000), 100_000)
+    )
     results["digits"] = [row._asdict() for row in reached]
     print_table(
         "Error reached against time, NUTS included, kernel + quadratic, d = 10",
@@ -266,10 +347,18 @@ def run_peers(quick: bool, out: Path) -> dict[str, Any]:
 def run_device(quick: bool) -> dict[str, Any]:
     """What needs an accelerator to be worth its time; small sizes run anywhere."""
     results: dict[str, Any] = {"genz": device.genz_rows(2 if quick else 20, 60 if quick else 1000)}
-    show("One program for all repetitions, against one fit after the other", results["genz"], "one by one")
+    show(
+        "One program for all repetitions, against one fit after the other",
+        results["genz"],
+        "one by one",
+    )
     if not quick:
         results["cholesky"] = device.cholesky_rows((20_000,))
-        show("Exact dual on the default device against a bare Cholesky factorisation", results["cholesky"], "Cholesky")
+        show(
+            "Exact dual on the default device against a bare Cholesky factorisation",
+            results["cholesky"],
+            "Cholesky",
+        )
         large = device.large_rows(100_000, 100_000, 10**6)
         results["large"] = [row._asdict() for row in large]
         print_table(
@@ -288,20 +377,39 @@ def run_stream(quick: bool) -> dict[str, Any]:
         folder = Path(name)
         if not quick:
             results["pass"] = stream.rows(folder, sizes[-1])
-            show("One pass over chunks on disk, on one core, against bare NumPy", results["pass"], "NumPy")
+            show(
+                "One pass over chunks on disk, on one core, against bare NumPy",
+                results["pass"],
+                "NumPy",
+            )
         grown = stream.growth(folder, sizes)
         results["growth"] = [row._asdict() for row in grown]
         print_table(
             "The whole call on Dask's threads, in a fresh process",
             ("draws", "seconds", "seconds a million draws", "peak memory (GB)"),
-            [(f"{g.draws:.0e}", f"{g.seconds:.2f}", f"{1e6 * g.seconds / g.draws:.2f}", f"{g.gigabytes:.2f}") for g in grown],
+            [
+                (
+                    f"{g.draws:.0e}",
+                    f"{g.seconds:.2f}",
+                    f"{1e6 * g.seconds / g.draws:.2f}",
+                    f"{g.gigabytes:.2f}",
+                )
+                for g in grown
+            ],
         )
         if not quick:
             found = stream.workers(folder, sizes[-1])
             results["workers"] = found._asdict() | {"ratio": found.ratio}
             print_table(
                 "Local workers with one thread each (seconds of the pass)",
-                ("one", "two", "ratio", "two, one killed in the middle", "change of the values", "restarted"),
+                (
+                    "one",
+                    "two",
+                    "ratio",
+                    "two, one killed in the middle",
+                    "change of the values",
+                    "restarted",
+                ),
                 [
                     (
                         f"{found.one:.1f}",
@@ -322,7 +430,9 @@ def varied(changes: list[str]) -> Policy:
     found = {}
     for name, _, value in (change.partition("=") for change in changes):
         if name not in known or not isinstance(known[name], (int, float)):
-            raise ValueError(f"--vary: {name!r} is no number of the choice; they are {', '.join(known)}")
+            raise ValueError(
+                f"--vary: {name!r} is no number of the choice; they are {', '.join(known)}"
+            )
         found[name] = type(known[name])(float(value))
     return Policy(**found)
 
@@ -350,15 +460,32 @@ def main() -> None:
         default="all",
         help="default: %(default)s",
     )
-    parser.add_argument("--quick", action="store_true", help="small sizes and no tuning, to see that everything runs")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/out"), help="folder for the JSON (default: %(default)s)")
     parser.add_argument(
-        "--data", type=Path, help="folder with posteriors/ (*.npz, truth.json), sonar.csv, madelon_train.csv.gz"
+        "--quick",
+        action="store_true",
+        help="small sizes and no tuning, to see that everything runs",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("benchmarks/out"),
+        help="folder for the JSON (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="folder with posteriors/ (*.npz, truth.json), sonar.csv, madelon_train.csv.gz",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the samples of `checks`")
-    parser.add_argument("--processes", type=int, help="that share the calls of `integrate` (default: one a core)")
     parser.add_argument(
-        "--vary", action="append", default=[], metavar="NAME=VALUE", help="a number of the automatic choice, such as pilot=2000"
+        "--processes", type=int, help="that share the calls of `integrate` (default: one a core)"
+    )
+    parser.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a number of the automatic choice, such as pilot=2000",
     )
     options = parser.parse_args()
     try:
@@ -369,16 +496,29 @@ def main() -> None:
     def run_choice(quick: bool) -> dict[str, Any]:
         return run_automatic(quick, options.data, policy)
 
-    runs = {"exact": run_exact, "sgd": run_sgd, "automatic": run_choice, "adapters": run_adapters, "scale": run_scale}
+    runs = {
+        "exact": run_exact,
+        "sgd": run_sgd,
+        "automatic": run_choice,
+        "adapters": run_adapters,
+        "scale": run_scale,
+    }
     runs |= {"calibration": lambda quick: run_calibration(quick, options.data, options.out)}
     runs |= {"integrate": lambda quick: run_integrate(quick, options.data, options.processes)}
     runs |= {"checks": lambda quick: run_checks(quick, options.data, options.seed)}
     runs |= {"dimensions": run_dimensions}
-    runs |= {"peers": lambda quick: run_peers(quick, options.out), "stream": run_stream, "device": run_device}
+    runs |= {
+        "peers": lambda quick: run_peers(quick, options.out),
+        "stream": run_stream,
+        "device": run_device,
+    }
     for name, run in runs.items():
         if options.what in (name, "all"):
             results = {
-                key: [dataclasses.asdict(row) | {"ratio": row.ratio} if isinstance(row, Row) else row for row in value]
+                key: [
+                    dataclasses.asdict(row) | {"ratio": row.ratio} if isinstance(row, Row) else row
+                    for row in value
+                ]
                 if isinstance(value, list)
                 else value
                 for key, value in run(options.quick).items()

@@ -1,7 +1,8 @@
 """What an adapter adds to its sampler: eight schools, 4 chains of 1000 draws after 1000 of warm-up.
 
-Both are run again with what they have compiled kept by JAX's compilation cache: the sampler's time is that of its second run,
-the adapter's that of a later call. First calls, which compile, are given too.
+Both are run again with what they have compiled kept by JAX's compilation cache: the sampler's time
+is that of its second run, the adapter's that of a later call. First calls, which compile, are given
+too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from .harness import Row, best
 
 
 def rows(draws: int = 1000) -> list[Row]:
-    """Later calls of adapters against a second run of their samplers. It leaves JAX's compilation cache on: run it last."""
+    """Later calls of adapters against a second run of their samplers. It leaves JAX's compilation
+    cache on: run it last."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         jax.config.update("jax_compilation_cache_dir", folder)
@@ -41,7 +43,13 @@ def _row(
 ) -> Row:
     compiled = best(sampler, 1) if compiled is None else compiled
     again, first = best(sampler, 1), best(adapter, 1)
-    return Row(case, again, best(adapter, 3), bound, f"first: {first:.1f} s, after {compiled:.0f} s of the sampler's")
+    return Row(
+        case,
+        again,
+        best(adapter, 3),
+        bound,
+        f"first: {first:.1f} s, after {compiled:.0f} s of the sampler's",
+    )
 
 
 def _numpyro(draws: int) -> list[Row]:
@@ -53,14 +61,20 @@ def _numpyro(draws: int) -> list[Row]:
     def model(sigma, y):
         mu = numpyro.sample("mu", dist.Normal(0, 5))
         tau = numpyro.sample("tau", dist.HalfCauchy(5))
-        with numpyro.plate("school", 8), numpyro.handlers.reparam(config={"theta": LocScaleReparam(0.0)}):
+        with (
+            numpyro.plate("school", 8),
+            numpyro.handlers.reparam(config={"theta": LocScaleReparam(0.0)}),
+        ):
             theta = numpyro.sample("theta", dist.Normal(mu, tau))
         with numpyro.plate("observed", 8):
             numpyro.sample("y", dist.Normal(theta, sigma), obs=y)
 
     y, sigma = map(jnp.asarray, SCHOOLS)
     out = []
-    for label, fields, bound in (("NumPyro, z_grad kept", ("z_grad",), 0.02), ("NumPyro, gradients computed", (), 0.2)):
+    for label, fields, bound in (
+        ("NumPyro, z_grad kept", ("z_grad",), 0.02),
+        ("NumPyro, gradients computed", (), 0.2),
+    ):
         options = {"num_warmup": draws, "num_samples": draws, "num_chains": 4}
         mcmc = MCMC(NUTS(model), chain_method="sequential", progress_bar=False, **options)
 
@@ -84,7 +98,13 @@ def _blackjax(draws: int) -> list[Row]:
     compiled = time.perf_counter() - started
     positions = np.asarray(states.position)
     return [
-        _row("BlackJAX, gradients of the states", sample, lambda: zv.from_blackjax(states, chain_axis=0), 0.02, compiled),
+        _row(
+            "BlackJAX, gradients of the states",
+            sample,
+            lambda: zv.from_blackjax(states, chain_axis=0),
+            0.02,
+            compiled,
+        ),
         _row(
             "the same draws, a log density",
             sample,
@@ -96,7 +116,8 @@ def _blackjax(draws: int) -> list[Row]:
 
 
 def _pymc(draws: int) -> list[Row]:
-    """Sampled by nutpie through JAX, which keeps gradients; without them the model is differentiated anew."""
+    """Sampled by nutpie through JAX, which keeps gradients; without them the model is
+    differentiated anew."""
     import nutpie
     import pymc as pm
 
@@ -115,6 +136,14 @@ def _pymc(draws: int) -> list[Row]:
     trace = sample()
     compiled = time.perf_counter() - started
     return [
-        _row("PyMC by nutpie, gradients kept", sample, lambda: zv.from_arviz(trace), 0.02, compiled),
-        _row("the same draws, the model's gradient", sample, lambda: zv.from_pymc(model, trace), 0.2, compiled),
+        _row(
+            "PyMC by nutpie, gradients kept", sample, lambda: zv.from_arviz(trace), 0.02, compiled
+        ),
+        _row(
+            "the same draws, the model's gradient",
+            sample,
+            lambda: zv.from_pymc(model, trace),
+            0.2,
+            compiled,
+        ),
     ]

@@ -1,4 +1,5 @@
-"""The one call: gains on real posteriors, never worse than plain Monte Carlo, Markov chains, high dimension, time."""
+"""The one call: gains on real posteriors, never worse than plain Monte Carlo, Markov chains, high
+dimension, time."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ import zerovar as zv
 from .chains import banana, eight_schools, logistic, metropolis
 from .harness import Row, best, in_fresh_process
 
-# Realised gains over the first three chains: the best of ten settings of ZVCV with hindsight, and the larger of that and a
-# leave-one-out script with one kernel and a quadratic
+# Realised gains over the first three chains: the best of ten settings of ZVCV with hindsight, and
+# the larger of that and a leave-one-out script with one kernel and a quadratic
 ZVCV = {
     "arK": (2.2e7, 1.2e9),
     "diamonds": (3.1e6, 5.9e6),
@@ -32,11 +33,14 @@ ZVCV = {
 
 
 DEFAULT = zv.Automatic()
-_THIN = 10  # steps of a chain for each draw that is kept: chains must be long enough for plain Monte Carlo to be calibrated
+# steps of a chain for each draw that is kept: chains must be long enough for plain Monte Carlo to
+# be calibrated
+_THIN = 10
 
 
 class Gain(NamedTuple):
-    """Replicates of one problem: realised gain, spread of errors in standard errors (1 if right), coverage of ± 1.96."""
+    """Replicates of one problem: realised gain, spread of errors in standard errors (1 if right),
+    coverage of ± 1.96."""
 
     case: str
     gain: float
@@ -63,9 +67,11 @@ def posteriors(directory: Path, chains: int, options: zv.Automatic = DEFAULT) ->
 
 
 def regressions(directory: Path, replicates: int, options: zv.Automatic = DEFAULT) -> list[Gain]:
-    """Predictive probabilities of ten held-out points by Bayesian logistic regression, from 1000 draws of thinned MALA.
+    """Predictive probabilities of ten held-out points by Bayesian logistic regression, from 1000
+    draws of thinned MALA.
 
-    Sonar with coefficients N(0, 1) and the common N(0, 5²) on predictors of sd ½; Madelon, standardised, N(0, 1).
+    Sonar with coefficients N(0, 1) and the common N(0, 5²) on predictors of sd ½; Madelon,
+    standardised, N(0, 1).
     """
     out = []
     family = zv.Polynomial(1) + zv.RidgeFunctions(zv.Polynomial(4, weight=(0.0, 1.0, 1.0, 1.0)))
@@ -83,7 +89,9 @@ def regressions(directory: Path, replicates: int, options: zv.Automatic = DEFAUL
     return out
 
 
-def _regression_data(directory: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray, float, float, int]]:
+def _regression_data(
+    directory: Path,
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, float, float, int]]:
     order = np.random.default_rng(0).permutation
     raw = np.genfromtxt(directory / "sonar.csv", delimiter=",", skip_header=1, dtype=str)
     x = raw[:, :-1].astype(float)
@@ -98,7 +106,8 @@ def _regression_data(directory: Path) -> Iterator[tuple[str, np.ndarray, np.ndar
 
 
 def _posterior(features, labels, scale, step, thin, chains) -> tuple[np.ndarray, np.ndarray]:
-    """Draws and scores (chain, 1000, d), sampled in coordinates in which the posterior is about standard normal."""
+    """Draws and scores (chain, 1000, d), sampled in coordinates in which the posterior is about
+    standard normal."""
     mode = np.zeros(features.shape[1])
     for _ in range(50):  # Newton's method: the log density is concave
         p = 1 / (1 + np.exp(-labels * (features @ mode)))
@@ -107,7 +116,9 @@ def _posterior(features, labels, scale, step, thin, chains) -> tuple[np.ndarray,
     factor = np.linalg.inv(np.linalg.cholesky(hessian)).T
     target = logistic(features, labels, scale)
     start = 0.7 * np.random.default_rng(1).normal(size=(chains, len(mode)))
-    made = metropolis(lambda z: target(mode + factor @ z), start, 1000, step, True, seed=2, thin=thin)
+    made = metropolis(
+        lambda z: target(mode + factor @ z), start, 1000, step, True, seed=2, thin=thin
+    )
     return mode + made.draws @ factor.T, made.scores @ np.linalg.inv(factor)
 
 
@@ -127,15 +138,26 @@ def never_worse(replicates: int, n: int = 1000, options: zv.Automatic = DEFAULT)
     return out + _each(("x₁ under t₅",), student, np.zeros(1), options)
 
 
-def markov_chains(replicates: int, draws: int, targets: int = 3, options: zv.Automatic = DEFAULT) -> list[Gain]:
-    """Random-walk Metropolis and MALA; truths exact, or from chains a hundred times as long in all."""
+def markov_chains(
+    replicates: int, draws: int, targets: int = 3, options: zv.Automatic = DEFAULT
+) -> list[Gain]:
+    """Random-walk Metropolis and MALA; truths exact, or from chains a hundred times as long in
+    all."""
     rng = np.random.default_rng(1)
     features = np.concatenate([np.ones((100, 1)), rng.normal(size=(100, 4))], axis=1)
-    labels = np.where(rng.uniform(size=100) < 1 / (1 + np.exp(-features @ [0.5, 1.0, -1.0, 0.0, 0.5])), 1.0, -1.0)
+    labels = np.where(
+        rng.uniform(size=100) < 1 / (1 + np.exp(-features @ [0.5, 1.0, -1.0, 0.0, 0.5])), 1.0, -1.0
+    )
     regression = logistic(features, labels, 2.0)
     out = []
     cases = (
-        ("banana", banana, 2, (1.2, 0.4), lambda x: np.stack([x[..., 0], x[..., 1], x[..., 0] ** 2], axis=-1)),
+        (
+            "banana",
+            banana,
+            2,
+            (1.2, 0.4),
+            lambda x: np.stack([x[..., 0], x[..., 1], x[..., 0] ** 2], axis=-1),
+        ),
         ("eight schools", eight_schools, 10, (0.6, 0.7), lambda x: x),
         ("logistic regression", regression, 5, (0.3, 0.4), lambda x: x),
     )
@@ -154,24 +176,36 @@ def markov_chains(replicates: int, draws: int, targets: int = 3, options: zv.Aut
 
 
 def _long_run(target, start, step, draws, values) -> tuple[np.ndarray, np.ndarray]:
-    """Means over many long chains with control variates of their own, and the scatter of the chains' answers."""
+    """Means over many long chains with control variates of their own, and the scatter of the
+    chains' answers."""
     made = metropolis(target, start[:20], draws, step, True, seed=4, thin=_THIN)
     family = zv.Polynomial(2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        means = [zv.estimate(x, s, values(x), family=family).value for x, s in zip(made.draws, made.scores, strict=True)]
+        means = [
+            zv.estimate(x, s, values(x), family=family).value
+            for x, s in zip(made.draws, made.scores, strict=True)
+        ]
     return np.mean(means, axis=0), np.std(means, axis=0, ddof=1) / np.sqrt(len(means))
 
 
 def _replicates(
-    case: str, samples: Sequence[Any], known: np.ndarray, known_error: np.ndarray, options: zv.Automatic = DEFAULT
+    case: str,
+    samples: Sequence[Any],
+    known: np.ndarray,
+    known_error: np.ndarray,
+    options: zv.Automatic = DEFAULT,
 ) -> Gain:
     plain, ours, z = _errors(samples, known, known_error, options)
     gain = float(np.median(np.mean(plain**2, axis=0) / np.mean(ours**2, axis=0)))
-    return Gain(case, gain, float(np.sqrt(np.mean(z**2))), float(np.mean(np.abs(z) < 1.96)), len(samples))
+    return Gain(
+        case, gain, float(np.sqrt(np.mean(z**2))), float(np.mean(np.abs(z) < 1.96)), len(samples)
+    )
 
 
-def _each(names: Sequence[str], samples: Sequence[Any], known: np.ndarray, options: zv.Automatic) -> list[Gain]:
+def _each(
+    names: Sequence[str], samples: Sequence[Any], known: np.ndarray, options: zv.Automatic
+) -> list[Gain]:
     plain, ours, z = _errors(samples, known, np.zeros(len(known)), options)
     gain = np.mean(plain**2, axis=0) / np.mean(ours**2, axis=0)
     return [
@@ -200,43 +234,85 @@ def _errors(samples, known, known_error, options) -> tuple[np.ndarray, np.ndarra
 
 
 def times(quick: bool) -> list[Row]:
-    """The call against one symmetric eigendecomposition of n × n, and its first run in a fresh process."""
+    """The call against one symmetric eigendecomposition of n × n, and its first run in a fresh
+    process."""
     n = 200 if quick else 1000
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, 10))
     matrix = rng.normal(size=(n, n))
     floor = best(lambda: eigh(matrix + matrix.T), 3)
     rows = []
-    for effort, bound in (("low", 0.3 / floor), ("normal", 8.0), ("high", 40.0))[: 1 if quick else 3]:
+    for effort, bound in (("low", 0.3 / floor), ("normal", 8.0), ("high", 40.0))[
+        : 1 if quick else 3
+    ]:
         call = _call(x, zv.Automatic(effort))
         call()
-        rows.append(Row(f"n = {n}, d = 10, 10 integrands, warm, {effort} effort", floor, best(call, 1 if quick else 3), bound))
+        rows.append(
+            Row(
+                f"n = {n}, d = 10, 10 integrands, warm, {effort} effort",
+                floor,
+                best(call, 1 if quick else 3),
+                bound,
+            )
+        )
     if quick:
         return rows
     single = _call(x, values=_singles(x))
     single()
-    rows.append(Row("n = 1000, d = 10, 10 sums of functions of single coordinates, warm", floor, best(single, 3), 8.0))
+    rows.append(
+        Row(
+            "n = 1000, d = 10, 10 sums of functions of single coordinates, warm",
+            floor,
+            best(single, 3),
+            8.0,
+        )
+    )
 
     def summary() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return zv.summary(zv.Posterior(x[None], -x[None], {f"f{j}": column[None] for j, column in enumerate(_values(x).T)}))
+            return zv.summary(
+                zv.Posterior(
+                    x[None],
+                    -x[None],
+                    {f"f{j}": column[None] for j, column in enumerate(_values(x).T)},
+                )
+            )
 
     summary()
-    rows.append(Row("n = 1000, summary against estimate, warm", best(_call(x), 2), best(summary, 2), 1.3))
+    rows.append(
+        Row("n = 1000, summary against estimate, warm", best(_call(x), 2), best(summary, 2), 1.3)
+    )
     for what, case in (("pairs", "_values"), ("single coordinates", "_singles")):
-        setup = "from benchmarks.automatic import _call, _singles, _values; x = np.random.default_rng(0)"
+        setup = (
+            "from benchmarks.automatic import _call, _singles, _values; x = "
+            "np.random.default_rng(0)"
+        )
         setup += f".normal(size=({n}, 10)); call = _call(x, values={case}(x))"
         _, first, second = in_fresh_process(setup, "call()")
         rows.append(
-            Row(f"n = 1000, {what}, the first call of a process against the second", second, first, 7.0 / second, "7 s")
+            Row(
+                f"n = 1000, {what}, the first call of a process against the second",
+                second,
+                first,
+                7.0 / second,
+                "7 s",
+            )
         )
     for size, seconds in ((4000, 4.0), (10_000, 8.0)):
         larger = rng.normal(size=(size, 10))
         for what, values in (("pairs", _values(larger)), ("single coordinates", _singles(larger))):
             large = _call(larger, values=values)
             large()
-            rows.append(Row(f"n = {size}, {what}, warm", floor, best(large, 2), seconds / floor, f"bound: {seconds:g} s"))
+            rows.append(
+                Row(
+                    f"n = {size}, {what}, warm",
+                    floor,
+                    best(large, 2),
+                    seconds / floor,
+                    f"bound: {seconds:g} s",
+                )
+            )
     return rows
 
 
@@ -250,7 +326,9 @@ def _singles(x: np.ndarray) -> np.ndarray:
     return np.exp(0.5 * x) + np.sin(x)[:, ::-1] + (x**2).sum(axis=1, keepdims=True) / 10
 
 
-def _call(x: np.ndarray, options: zv.Automatic = DEFAULT, values: np.ndarray | None = None) -> Callable[[], Any]:
+def _call(
+    x: np.ndarray, options: zv.Automatic = DEFAULT, values: np.ndarray | None = None
+) -> Callable[[], Any]:
     values = _values(x) if values is None else values
 
     def call() -> Any:

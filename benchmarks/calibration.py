@@ -1,9 +1,12 @@
-"""Are the errors of the default call right where tails are long? Known means, and rules tried on kept answers.
+"""Are the errors of the default call right where tails are long? Known means, and rules tried on
+kept answers.
 
-python -m benchmarks.calibration FOLDER [--draws 400] [--replicates 30] [--data ../shared/data] [--only t5 pdb]
+python -m benchmarks.calibration FOLDER [--draws 400] [--replicates 30] [--data ../shared/data]
+[--only t5 pdb]
 
-Candidates take nearly all the time, and rules for errors none. So what the candidates answer is kept in FOLDER, one file a
-replicate, and a run that is stopped goes on where it was. The table is then made by the rule that is in the code now.
+Candidates take nearly all the time, and rules for errors none. So what the candidates answer is
+kept in FOLDER, one file a replicate, and a run that is stopped goes on where it was. The table is
+then made by the rule that is in the code now.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ Rng = np.random.Generator
 
 
 class Draws(NamedTuple):
-    """Draws and scores (chain, draw, d), integrands (chain, draw, q), their names and means, and the errors of these."""
+    """Draws and scores (chain, draw, d), integrands (chain, draw, q), their names and means, and
+    the errors of these."""
 
     x: np.ndarray
     s: np.ndarray
@@ -38,7 +42,9 @@ class Draws(NamedTuple):
     log_weights: np.ndarray | None = None
 
 
-def _one_chain(x: np.ndarray, s: np.ndarray, f: dict[str, tuple[np.ndarray, float]], log_weights=None) -> Draws:
+def _one_chain(
+    x: np.ndarray, s: np.ndarray, f: dict[str, tuple[np.ndarray, float]], log_weights=None
+) -> Draws:
     values = np.stack([column for column, _ in f.values()], axis=1)
     means = np.array([mean for _, mean in f.values()])
     return Draws(x[None], s[None], values[None], tuple(f), means, 0 * means, log_weights)
@@ -51,7 +57,8 @@ def student(rng: Rng, n: int, freedom: int, d: int) -> Draws:
     density = lambda y: (1 + y * y / freedom) ** (-(freedom + 1) / 2)  # noqa: E731
     whole = quad(density, -np.inf, np.inf)[0]
     mean = {
-        name: quad(lambda y, f=f: f(y) * density(y), -np.inf, np.inf)[0] / whole for name, f in _OF_STUDENT[freedom].items()
+        name: quad(lambda y, f=f: f(y) * density(y), -np.inf, np.inf)[0] / whole
+        for name, f in _OF_STUDENT[freedom].items()
     }
     return _one_chain(x, s, {name: (f(a), mean[name]) for name, f in _OF_STUDENT[freedom].items()})
 
@@ -66,7 +73,11 @@ _OF_STUDENT: dict[int, dict[str, Callable]] = {
 def log_gamma(rng: Rng, n: int) -> Draws:
     t = np.maximum(rng.gamma(0.3, size=n), 1e-300)
     x = np.log(t)[:, None]
-    means = {"τ^−0.2": (t**-0.2, gamma(0.1) / gamma(0.3)), "τ": (t, 0.3), "log τ": (np.log(t), digamma(0.3))}
+    means = {
+        "τ^−0.2": (t**-0.2, gamma(0.1) / gamma(0.3)),
+        "τ": (t, 0.3),
+        "log τ": (np.log(t), digamma(0.3)),
+    }
     return _one_chain(x, 0.3 - t[:, None], means)
 
 
@@ -93,13 +104,25 @@ def scale(rng: Rng, n: int, data: int) -> Draws:
     s = np.stack([-pull / variance, -data + (squares + pull * (mu - y.mean())) / variance], axis=1)
     k = (data - 1) / 2
     sigma = np.sqrt(squares / 2) * gamma(k - 0.5) / gamma(k)
-    return _one_chain(x, s, {"σ": (np.sqrt(variance), sigma), "μ": (mu, y.mean()), "σ²": (variance, squares / (data - 3))})
+    return _one_chain(
+        x,
+        s,
+        {
+            "σ": (np.sqrt(variance), sigma),
+            "μ": (mu, y.mean()),
+            "σ²": (variance, squares / (data - 3)),
+        },
+    )
 
 
 def mixture(rng: Rng, n: int) -> Draws:
     x = rng.normal(size=n) + np.where(rng.random(n) < 0.5, -2.0, 2.0)
     s = -(x - 2 * np.tanh(2 * x))
-    means = {"x": (x, 0.0), "x²": (x * x, 5.0), "e^x/2": (np.exp(x / 2), np.exp(1 / 8) * np.cosh(1))}
+    means = {
+        "x": (x, 0.0),
+        "x²": (x * x, 5.0),
+        "e^x/2": (np.exp(x / 2), np.exp(1 / 8) * np.cosh(1)),
+    }
     return _one_chain(x[:, None], s[:, None], means)
 
 
@@ -144,7 +167,9 @@ def funnel(rng: Rng, n: int) -> Draws:
     v = draws[:, 0]
     scores = np.stack([slope(y) for y in draws])
     return _one_chain(
-        draws, scores, {"v²": (v * v, spread**2), "e^v/4": (np.exp(v / 4), np.exp(spread**2 / 32)), "v": (v, 0.0)}
+        draws,
+        scores,
+        {"v²": (v * v, spread**2), "e^v/4": (np.exp(v / 4), np.exp(spread**2 / 32)), "v": (v, 0.0)},
     )
 
 
@@ -167,7 +192,9 @@ TARGETS: dict[str, Callable[[Rng, int], Draws]] = {
 def draws_of(target: str, n: int, replicate: int, data: Path | None) -> Draws:
     """Of a constructed target, or a chain of a posterior in a folder with truth.json."""
     if target in TARGETS:
-        return TARGETS[target](np.random.default_rng([zlib.crc32(target.encode()), n, replicate]), n)
+        return TARGETS[target](
+            np.random.default_rng([zlib.crc32(target.encode()), n, replicate]), n
+        )
     assert data is not None
     folder = next(path.parent for path in sorted(data.glob(f"*/{target}.npz")))
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))[target]
@@ -232,8 +259,17 @@ def judged(job: tuple[Path, str, int, int, Path | None]) -> Judged:
     task = Task.of(sample, found.f.reshape(len(sample), -1))
     stats = plain_answer(task).stats
     with np.load(path) as kept:
-        rows = zip(*(kept[key] for key in ("labels", "simple", "values", "influences", "residuals", "outer")), strict=True)
-        contenders = [CandidateAnswer(str(a), bool(b), Answer(v, i, stats, residuals=r, outer=o)) for a, b, v, i, r, o in rows]
+        rows = zip(
+            *(
+                kept[key]
+                for key in ("labels", "simple", "values", "influences", "residuals", "outer")
+            ),
+            strict=True,
+        )
+        contenders = [
+            CandidateAnswer(str(a), bool(b), Answer(v, i, stats, residuals=r, outer=o))
+            for a, b, v, i, r, o in rows
+        ]
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         cautions = Cautions()
@@ -241,11 +277,16 @@ def judged(job: tuple[Path, str, int, int, Path | None]) -> Judged:
         evidence = Evidence.of(task, found.names, np.zeros(len(found.names), dtype=bool))
         stack = stacked(task, contenders, Policy())
         labels = tuple(one.label for one in contenders)
-        selection = Selection(found.names, labels, stack.errors, stack.weights, tuple(stack.reasons), ())
+        selection = Selection(
+            found.names, labels, stack.errors, stack.weights, tuple(stack.reasons), ()
+        )
         how = {"family": None, "split": "in sample", "settings": {}, "selection": selection}
         answer = concluded(evidence, stack.answer, cautions, **how)
     named = {name for one in said for name in getattr(one.message, "names", ())}
-    off, accused = answer.value - found.means, any(issubclass(one.category, zv.ScoreWarning) for one in said)
+    off, accused = (
+        answer.value - found.means,
+        any(issubclass(one.category, zv.ScoreWarning) for one in said),
+    )
     return Judged(
         off / np.hypot(answer.std_error, found.errors),
         answer.std_error,
@@ -257,30 +298,59 @@ def judged(job: tuple[Path, str, int, int, Path | None]) -> Judged:
     )
 
 
-HEAD = ("answers", "within 1.96", "rms z", "reported", "realised", "named", "missed", "unsaid", "accused")
+HEAD = (
+    "answers",
+    "within 1.96",
+    "rms z",
+    "reported",
+    "realised",
+    "named",
+    "missed",
+    "unsaid",
+    "accused",
+)
 
 
 def row(some: Judged) -> list[str]:
-    """Of arrays (replicate, q). `reported` is the median of the gains as reported, `realised` that over integrands of the ratio
-    of mean squares; `missed` the share that is more than three errors off, and `unsaid` that of them which no warning names."""
+    """Of arrays (replicate, q). `reported` is the median of the gains as reported, `realised` that
+    over integrands of the ratio of mean squares; `missed` the share that is more than three errors
+    off, and `unsaid` that of them which no warning names."""
     z = np.abs(some.z)
     reported = np.median((some.plain_error / some.error) ** 2)
     realised = np.median(np.mean(some.plain_off**2, axis=0) / np.mean(some.off**2, axis=0))
     numbers = np.mean(z < 1.96), np.sqrt(np.mean(z**2)), reported, realised
-    shares = np.mean(some.named), np.mean(z > 3), np.mean((z > 3) & ~some.named), np.mean(some.accused)
-    return [str(z.size), *(f"{number:.3g}" for number in numbers), *(f"{share:.0%}" for share in shares)]
+    shares = (
+        np.mean(some.named),
+        np.mean(z > 3),
+        np.mean((z > 3) & ~some.named),
+        np.mean(some.accused),
+    )
+    return [
+        str(z.size),
+        *(f"{number:.3g}" for number in numbers),
+        *(f"{share:.0%}" for share in shares),
+    ]
 
 
 def run(
-    folder: Path, draws: int, replicates: int, chains: int = 1, data: Path | None = None, only: Sequence[str] = ("",)
+    folder: Path,
+    draws: int,
+    replicates: int,
+    chains: int = 1,
+    data: Path | None = None,
+    only: Sequence[str] = ("",),
 ) -> dict[str, list[str]]:
-    """Print the table and return its rows: constructed targets of so many draws, so many chains of the posteriors in `data`."""
+    """Print the table and return its rows: constructed targets of so many draws, so many chains of
+    the posteriors in `data`."""
     folder.mkdir(parents=True, exist_ok=True)
     sizes = {target: (draws, replicates) for target in TARGETS}
     for truth in sorted(data.glob("*/truth.json")) if data is not None else ():
         sizes |= dict.fromkeys(json.loads(truth.read_text(encoding="utf-8")), (1000 * chains, 10))
     jobs = {
-        target: [(folder / f"{target}-{n}-{k}.npz".replace("/", "_"), target, n, k, data) for k in range(count)]
+        target: [
+            (folder / f"{target}-{n}-{k}.npz".replace("/", "_"), target, n, k, data)
+            for k in range(count)
+        ]
         for target, (n, count) in sizes.items()
         if target.startswith(tuple(only))
     }
@@ -301,12 +371,20 @@ def run(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--draws", type=int, default=400, help="of each replicate of the constructed targets")
+    parser.add_argument(
+        "--draws", type=int, default=400, help="of each replicate of the constructed targets"
+    )
     parser.add_argument("--replicates", type=int, default=30)
     parser.add_argument("--chains", type=int, default=1, help="of a posterior, for each replicate")
-    parser.add_argument("--data", type=Path, help="a folder with */truth.json; ten chains of each posterior are used")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="a folder with */truth.json; ten chains of each posterior are used",
+    )
     parser.add_argument("--only", nargs="+", default=[""], help="targets whose names begin so")
     run(**vars(parser.parse_args()))
 

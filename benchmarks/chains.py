@@ -1,4 +1,5 @@
-"""Markov chains of targets with known means, many replicates at once: what control variates meet in practice."""
+"""Markov chains of targets with known means, many replicates at once: what control variates meet in
+practice."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def metropolis(
     thin: int = 1,
     warm_up: int = 1000,
 ) -> Chains:
-    """Random-walk Metropolis, or MALA, from each row of `start` (replicate, d); rejected proposals repeat the
-    state. Every `thin`th draw is kept."""
+    """Random-walk Metropolis, or MALA, from each row of `start` (replicate, d); rejected proposals
+    repeat the state. Every `thin`th draw is kept."""
     value_and_score = jax.value_and_grad(log_density)
 
     def move(state, key):
@@ -49,13 +50,17 @@ def metropolis(
             backward = jnp.sum((x - proposal - 0.5 * step**2 * new_score) ** 2)
             ratio = ratio + (forward - backward) / (2 * step**2)
         accept = jnp.log(jax.random.uniform(accept_key, dtype=x.dtype)) < ratio
-        state = jax.tree.map(lambda a, b: jnp.where(accept, a, b), (proposal, new_value, new_score), state)
+        state = jax.tree.map(
+            lambda a, b: jnp.where(accept, a, b), (proposal, new_value, new_score), state
+        )
         return state, (state[0], state[2], accept)
 
     @jax.jit
     def chain(x, key):
         state = (x, *value_and_score(x))
-        _, (points, scores, accepted) = jax.lax.scan(move, state, jax.random.split(key, warm_up + thin * draws))
+        _, (points, scores, accepted) = jax.lax.scan(
+            move, state, jax.random.split(key, warm_up + thin * draws)
+        )
         kept = slice(warm_up + thin - 1, None, thin)
         return points[kept], scores[kept], accepted[warm_up:].mean()
 
@@ -63,10 +68,16 @@ def metropolis(
 
 
 def adaptive_metropolis(
-    log_density: Callable[[Point], Any], start: np.ndarray, draws: int, seed: int, thin: int = 1, warm_up: int = 1000
+    log_density: Callable[[Point], Any],
+    start: np.ndarray,
+    draws: int,
+    seed: int,
+    thin: int = 1,
+    warm_up: int = 1000,
 ) -> Chains:
-    """Random walks from each row of `start` (replicate, d) whose proposals have the covariance of all states so far, scaled for
-    d dimensions (Haario, Saksman and Tamminen, 2001). Every `thin`th draw is kept."""
+    """Random walks from each row of `start` (replicate, d) whose proposals have the covariance of
+    all states so far, scaled for d dimensions (Haario, Saksman and Tamminen, 2001). Every `thin`th
+    draw is kept."""
     d = start.shape[1]
 
     def move(state, key):
@@ -84,7 +95,9 @@ def adaptive_metropolis(
     @jax.jit
     def chain(x, key):
         state = (x, log_density(x), x, _BEFORE * jnp.eye(d), float(_BEFORE))
-        _, (points, accepted) = jax.lax.scan(move, state, jax.random.split(key, warm_up + thin * draws))
+        _, (points, accepted) = jax.lax.scan(
+            move, state, jax.random.split(key, warm_up + thin * draws)
+        )
         kept = points[warm_up + thin - 1 :: thin]
         return kept, jax.lax.map(jax.grad(log_density), kept), accepted[warm_up:].mean()
 
@@ -92,18 +105,23 @@ def adaptive_metropolis(
 
 
 def _replicated(chain: Callable[[Any, Any], Any], start: np.ndarray, seed: int) -> Chains:
-    """A chain, its points, scores and share accepted as a function of start and key, from each row of `start`."""
+    """A chain, its points, scores and share accepted as a function of start and key, from each row
+    of `start`."""
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(seed), len(start))
         points, scores, accepted = jax.vmap(chain)(jnp.asarray(start), keys)
         return Chains(np.asarray(points), np.asarray(scores), float(accepted.mean()))
 
 
-_BEFORE = 10  # states of unit covariance that an adaptive chain is told of before it has states of its own
+# states of unit covariance that an adaptive chain is told of before it has states of its own
+_BEFORE = 10
 
 
-def nuts_chain(log_density: Callable[[Point], Any], d: int, warm_up: int, draws: int) -> Callable[[Any], Any]:
-    """A chain of BlackJAX's NUTS as a function of a key, to be compiled: states, after `warm_up` draws of adapting."""
+def nuts_chain(
+    log_density: Callable[[Point], Any], d: int, warm_up: int, draws: int
+) -> Callable[[Any], Any]:
+    """A chain of BlackJAX's NUTS as a function of a key, to be compiled: states, after `warm_up`
+    draws of adapting."""
     import blackjax
 
     warmup = blackjax.window_adaptation(blackjax.nuts, log_density)
@@ -112,7 +130,9 @@ def nuts_chain(log_density: Callable[[Point], Any], d: int, warm_up: int, draws:
         first, second = jax.random.split(key)
         (state, parameters), _ = warmup.run(first, jnp.zeros(d), num_steps=warm_up)
         step = blackjax.nuts(log_density, **parameters).step
-        return jax.lax.scan(lambda state, key: (step(key, state)[0],) * 2, state, jax.random.split(second, draws))[1]
+        return jax.lax.scan(
+            lambda state, key: (step(key, state)[0],) * 2, state, jax.random.split(second, draws)
+        )[1]
 
     return chain
 
@@ -132,13 +152,21 @@ def eight_schools(x: Point) -> Any:
     tau = jnp.exp(log_tau)
     y, sigma = map(jnp.asarray, SCHOOLS)
     likelihood = -0.5 * jnp.sum(((y - mu - tau * effects) / sigma) ** 2)
-    return likelihood - 0.5 * jnp.sum(effects**2) - 0.5 * (mu / 5) ** 2 - jnp.log1p((tau / 5) ** 2) + log_tau
+    return (
+        likelihood
+        - 0.5 * jnp.sum(effects**2)
+        - 0.5 * (mu / 5) ** 2
+        - jnp.log1p((tau / 5) ** 2)
+        + log_tau
+    )
 
 
 def logistic(features: np.ndarray, labels: np.ndarray, scale: float) -> Callable[[Point], Any]:
     """Bayesian logistic regression, labels ±1, coefficients N(0, scale²)."""
 
     def log_density(x: Point) -> Any:
-        return -jnp.sum(jnp.logaddexp(0.0, -labels * (features @ x))) - 0.5 * jnp.sum(x**2) / scale**2
+        return (
+            -jnp.sum(jnp.logaddexp(0.0, -labels * (features @ x))) - 0.5 * jnp.sum(x**2) / scale**2
+        )
 
     return log_density

@@ -1,6 +1,7 @@
 """`zv.check` on right samples and on mistakes; never-seen events; its time and memory.
 
-A right sample that fails is a false alarm. A mistake is found if `check` is not ok, and named rightly if its words say which.
+A right sample that fails is a false alarm. A mistake is found if `check` is not ok, and named
+rightly if its words say which.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Covered(NamedTuple):
     covered: int
 
 
-def normal(rng: np.random.Generator, chains: int, draws: int, d: int, rho: float = 0.0) -> np.ndarray:
+def normal(
+    rng: np.random.Generator, chains: int, draws: int, d: int, rho: float = 0.0
+) -> np.ndarray:
     """Stationary AR(1) chains (chain, draw, d) of N(0, I)."""
     noise = rng.normal(size=(chains, draws, d)) * np.sqrt(1 - rho**2)
     noise[:, 0] = rng.normal(size=(chains, d))
@@ -91,7 +94,9 @@ def banana(rng: np.random.Generator) -> Made:
     """x₁ given x₀ is ten times narrower than by itself."""
     x0, noise = rng.normal(size=(2, 4, 1000))
     pull = 10 * noise
-    return np.stack([x0, 0.5 * (x0**2 - 1) + 0.1 * noise], axis=2), np.stack([x0 * (pull - 1), -pull], axis=2)
+    return np.stack([x0, 0.5 * (x0**2 - 1) + 0.1 * noise], axis=2), np.stack(
+        [x0 * (pull - 1), -pull], axis=2
+    )
 
 
 def metropolis(rng: np.random.Generator) -> Made:
@@ -136,7 +141,8 @@ def shifted(draws: int, shift: float) -> Maker:
 
 
 def hierarchy(groups: int) -> Maker:
-    """θ_j ~ N(μ, τ²), τ half normal, in centred coordinates (μ, log τ, θ): scores of the effects have no mean."""
+    """θ_j ~ N(μ, τ²), τ half normal, in centred coordinates (μ, log τ, θ): scores of the effects
+    have no mean."""
 
     def made(rng: np.random.Generator) -> Made:
         mu, tau = rng.normal(size=(4, 1000, 1)), np.abs(rng.normal(size=(4, 1000, 1)))
@@ -144,7 +150,9 @@ def hierarchy(groups: int) -> Maker:
         pull = noise / tau
         of_mu = -mu + pull.sum(axis=2, keepdims=True)
         of_tau = 1 - tau**2 + np.sum(noise**2 - 1, axis=2, keepdims=True)
-        return np.concatenate([mu, np.log(tau), mu + tau * noise], axis=2), np.concatenate([of_mu, of_tau, -pull], axis=2)
+        return np.concatenate([mu, np.log(tau), mu + tau * noise], axis=2), np.concatenate(
+            [of_mu, of_tau, -pull], axis=2
+        )
 
     return made
 
@@ -153,7 +161,9 @@ RIGHT: dict[str, Maker] = {
     **{f"independent, d = {d}": gaussian(4, 1000, d) for d in (1, 10, 100, 300)},
     "independent, d = 10, 400 draws": gaussian(1, 400, 10),
     "independent, correlated, d = 30, 4 × 250": gaussian(4, 250, 30, correlated=4.0),
-    **{f"AR({rho:g}), d = 5": gaussian(4, 1000, 5, rho, correlated=4.0) for rho in (0.5, 0.9, -0.9)},
+    **{
+        f"AR({rho:g}), d = 5": gaussian(4, 1000, 5, rho, correlated=4.0) for rho in (0.5, 0.9, -0.9)
+    },
     **{f"AR({rho:g}), d = 3, 400 draws": gaussian(1, 400, 3, rho) for rho in (0.9, -0.9)},
     "AR(0.9), d = 100": gaussian(4, 1000, 100, 0.9),
     "log-gamma, shape 1": log_gamma(1.0),
@@ -266,16 +276,32 @@ WRONG: dict[str, tuple[Maker, tuple[str, ...]]] = {
 }
 
 
-def alarms(replicates: int, data: Path | None = None, only: str = "", seed: int = 0) -> list[Alarms]:
+def alarms(
+    replicates: int, data: Path | None = None, only: str = "", seed: int = 0
+) -> list[Alarms]:
     many = ("d = 100", "d = 300")  # take longer
-    makers = {case: (maker, -(-replicates // 4) if case.endswith(many) else replicates) for case, maker in RIGHT.items()}
-    for file in sorted([*(data / "posteriors").glob("*.npz"), *(data / "tails").glob("*.npz")]) if data else []:
+    makers = {
+        case: (maker, -(-replicates // 4) if case.endswith(many) else replicates)
+        for case, maker in RIGHT.items()
+    }
+    for file in (
+        sorted([*(data / "posteriors").glob("*.npz"), *(data / "tails").glob("*.npz")])
+        if data
+        else []
+    ):
         makers[file.stem] = (four_of(file), min(replicates, 20))
     rows = []
     for case, (maker, count) in makers.items():
         if only in case:
             wrong = [verdict for verdict in checked(maker, count, seed) if not verdict.ok]
-            rows.append(Alarms(case, count, len(wrong), f"{wrong[0].finding}. {wrong[0].diagnosis}"[:100] if wrong else ""))
+            rows.append(
+                Alarms(
+                    case,
+                    count,
+                    len(wrong),
+                    f"{wrong[0].finding}. {wrong[0].diagnosis}"[:100] if wrong else "",
+                )
+            )
     return rows
 
 
@@ -307,7 +333,8 @@ def checked(maker: Maker, count: int, seed: int) -> list[zv.Check]:
 
 
 def events(replicates: int, cases: dict[str, Maker], seed: int = 0) -> list[Covered]:
-    """P(x₀ > c) of given probability, by value ± 1.96 errors with one small family; not below zero."""
+    """P(x₀ > c) of given probability, by value ± 1.96 errors with one small family; not below
+    zero."""
     rows = []
     for case, maker in cases.items():
         rng = np.random.default_rng(seed)
@@ -317,12 +344,19 @@ def events(replicates: int, cases: dict[str, Maker], seed: int = 0) -> list[Cove
             seen = x[..., :1] > -ndtri(_EVENTS)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", zv.ZerovarWarning)
-                answer = zv.estimate(x, s, seen, family=zv.Polynomial(1), log_weights=weights[0] if weights else None)
+                answer = zv.estimate(
+                    x, s, seen, family=zv.Polynomial(1), log_weights=weights[0] if weights else None
+                )
             unseen[k] = ~seen.any(axis=tuple(range(seen.ndim - 1)))
             right[k] = np.abs(answer.value - _EVENTS) <= 1.96 * answer.std_error
         for j, chance in enumerate(_EVENTS):
             hidden = unseen[:, j]
-            counts = replicates, int(hidden.sum()), int(right[hidden, j].sum()), int(right[:, j].sum())
+            counts = (
+                replicates,
+                int(hidden.sum()),
+                int(right[hidden, j].sum()),
+                int(right[:, j].sum()),
+            )
             rows.append(Covered(f"{case}, P = {chance:g}", *counts))
     return rows
 
@@ -343,4 +377,9 @@ def cost(d: int, draws: int) -> dict[str, Any]:
     zv.check(zv.Sample(*gaussian(1, 100, 2)(np.random.default_rng(0))))  # imports what is needed
     before, started = peak_begun_anew(), time.perf_counter()
     zv.check(sample)
-    return {"d": d, "draws": 4 * draws, "seconds": time.perf_counter() - started, "gigabytes": peak_gigabytes() - before}
+    return {
+        "d": d,
+        "draws": 4 * draws,
+        "seconds": time.perf_counter() - started,
+        "gigabytes": peak_gigabytes() - before,
+    }

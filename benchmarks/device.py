@@ -1,4 +1,5 @@
-"""One accelerator: the exact dual against a bare Cholesky factorisation, what is too large for that, and many small fits."""
+"""One accelerator: the exact dual against a bare Cholesky factorisation, what is too large for
+that, and many small fits."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Large(NamedTuple):
 
 
 def cholesky_rows(sizes: tuple[int, ...]) -> list[Row]:
-    """Whole exact fits, points to coefficients, against the Cholesky factorisation of a matrix that is there already."""
+    """Whole exact fits, points to coefficients, against the Cholesky factorisation of a matrix that
+    is there already."""
     rows = []
     for n in sizes:
         x, s, f = banana(n)
@@ -38,7 +40,12 @@ def cholesky_rows(sizes: tuple[int, ...]) -> list[Row]:
             root(matrix).block_until_ready()
             floor = best(lambda root=root, matrix=matrix: root(matrix).block_until_ready(), 10)
             del matrix
-        fit = best(lambda sample=sample, f=f, objective=objective: zv.fit(FAMILY, sample, f, objective, zv.Exact()), 10)
+        fit = best(
+            lambda sample=sample, f=f, objective=objective: zv.fit(
+                FAMILY, sample, f, objective, zv.Exact()
+            ),
+            10,
+        )
         prepared = zv.fit(FAMILY, sample, f, objective, zv.Exact())
         rows.append(Row(f"exact fit, n = {n}", floor, fit, 2.0))
         rows.append(Row(f"  with leave-one-out, n = {n}", floor, fit + best(prepared.leave_out, 2)))
@@ -56,39 +63,59 @@ def large_rows(exact: int, iterative: int, centres: int) -> list[Large]:
         seconds = time.perf_counter() - start
         fresh, scores, values = banana(20_000, seed=1)
         left = values - fitted(zv.Sample(fresh, scores))
-        note = ", ".join(f"{key} {fitted.stats[key]}" for key in ("iterations", "rank") if key in fitted.stats)
+        note = ", ".join(
+            f"{key} {fitted.stats[key]}" for key in ("iterations", "rank") if key in fitted.stats
+        )
         gain = float(np.median(values.var(axis=0) / left.var(axis=0)))
         found.append(Large(f"{type(solver).__name__} n = {n}", seconds, gain, note))
     return found
 
 
 def genz_rows(repetitions: int, n: int = 1000) -> list[Row]:
-    """The paper's first study, all functions and repetitions in one program, against one fit after the other."""
+    """The paper's first study, all functions and repetitions in one program, against one fit after
+    the other."""
     draws = np.random.default_rng(0).normal(size=(repetitions, n, 1))
     values = np.stack([genz(x) for x in draws])
     family, ridge, half = zv.Kernel(zv.kernels.Gaussian(0.5)), 1e-8, n // 2
 
     def together() -> Any:
         with jax.enable_x64(True):
-            return np.asarray(_held_out(family, ridge, jnp.asarray(draws), jnp.asarray(values), half))
+            return np.asarray(
+                _held_out(family, ridge, jnp.asarray(draws), jnp.asarray(values), half)
+            )
 
     def one_by_one() -> Any:
         objective = zv.LeastSquares(zv.Ridge(ridge))
         out = []
         for x, f in zip(draws, values, strict=True):
-            fitted = zv.fit(family, zv.Sample(x[:half], -x[:half]), f[:half], objective, zv.Exact(), standardise=False)
+            fitted = zv.fit(
+                family,
+                zv.Sample(x[:half], -x[:half]),
+                f[:half],
+                objective,
+                zv.Exact(),
+                standardise=False,
+            )
             out.append(np.mean(f[half:] - fitted.at(x[half:], -x[half:]), axis=0))
         return np.array(out)
 
     both = together(), one_by_one()
     apart = np.abs(both[0] - both[1]).max() / np.abs(both[1] - GENZ_MEANS).mean()
     note = f"largest difference {apart:.1e} of the mean error"
-    return [Row(f"six Genz functions, {repetitions} repetitions", best(one_by_one, 2), best(together, 3), note=note)]
+    return [
+        Row(
+            f"six Genz functions, {repetitions} repetitions",
+            best(one_by_one, 2),
+            best(together, 3),
+            note=note,
+        )
+    ]
 
 
 @eqx.filter_jit
 def _held_out(family: Any, ridge: float, draws: Any, values: Any, half: int) -> Any:
-    """A family is a tree of arrays with pure methods: the whole study is one vmapped function of the draws."""
+    """A family is a tree of arrays with pure methods: the whole study is one vmapped function of
+    the draws."""
 
     def one(x: Any, f: Any) -> Any:
         fitting, s = x[:half], -x
@@ -97,7 +124,9 @@ def _held_out(family: Any, ridge: float, draws: Any, values: Any, half: int) -> 
         ones = jax.scipy.linalg.cho_solve(factor, jnp.ones(half))
         solved = jax.scipy.linalg.cho_solve(factor, f[:half])
         intercept = jnp.sum(solved, axis=0) / jnp.sum(ones)
-        g = family.gram(x[half:], s[half:], fitting, s[:half]) @ (solved - ones[:, None] * intercept)
+        g = family.gram(x[half:], s[half:], fitting, s[:half]) @ (
+            solved - ones[:, None] * intercept
+        )
         return jnp.mean(f[half:] - g, axis=0)
 
     return jax.vmap(one)(draws, values)

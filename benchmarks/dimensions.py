@@ -1,7 +1,9 @@
-"""Hundreds and thousands of parameters: plates of groups whose answers are known, and logistic regressions.
+"""Hundreds and thousands of parameters: plates of groups whose answers are known, and logistic
+regressions.
 
-A plate has normal observations in groups, μ, τ and σ unknown, in non-centred coordinates (μ, log τ, log σ, z). Given τ and σ it
-is conjugate: draws are exact, by rejection in two dimensions, and so are the means, by quadrature there.
+A plate has normal observations in groups, μ, τ and σ unknown, in non-centred coordinates (μ, log τ,
+log σ, z). Given τ and σ it is conjugate: draws are exact, by rejection in two dimensions, and so
+are the means, by quadrature there.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class Plate:
 
     def __init__(self, groups: int, tau: float = 0.8, sigma: float = 1.5):
         rng = np.random.default_rng(0)
-        data = (1 + tau * rng.normal(size=groups))[:, None] + sigma * rng.normal(size=(groups, _EACH))
+        data = (1 + tau * rng.normal(size=groups))[:, None] + sigma * rng.normal(
+            size=(groups, _EACH)
+        )
         self.means = data.mean(axis=1)
         self.within = float(np.sum((data - self.means[:, None]) ** 2))
         self._centre, self._factor = self._laplace(np.log([tau, sigma]))
@@ -57,7 +61,12 @@ class Plate:
         data = -0.5 * groups * np.log(variance) - 0.5 * np.log(precision)
         data += -0.5 * ((self.means @ self.means) / variance - precision * mean**2)
         data += -groups * (_EACH - 1) * scales[1] - 0.5 * self.within / sigma2
-        return data - 0.5 * tau2 / _PRIOR["tau"] ** 2 - 0.5 * sigma2 / _PRIOR["sigma"] ** 2 + scales.sum(axis=0)
+        return (
+            data
+            - 0.5 * tau2 / _PRIOR["tau"] ** 2
+            - 0.5 * sigma2 / _PRIOR["sigma"] ** 2
+            + scales.sum(axis=0)
+        )
 
     def exact(self, groups: int) -> np.ndarray:
         """Means of μ, τ, σ and some group means."""
@@ -75,7 +84,10 @@ class Plate:
         while kept.shape[1] < n:
             u = rng.normal(size=(2, 4 * n)) / np.sqrt(rng.chisquare(_TAILS, 4 * n) / _TAILS)
             scales = self._centre[:, None] + self._factor @ u
-            taken = np.log(rng.random(4 * n)) < self.log_density(scales) - self._proposal(u) - self._bound
+            taken = (
+                np.log(rng.random(4 * n))
+                < self.log_density(scales) - self._proposal(u) - self._bound
+            )
             kept = np.concatenate([kept, scales[:, taken]], axis=1)
         log_tau, log_sigma = kept[:, :n]
         tau, sigma2 = np.exp(log_tau), np.exp(2 * log_sigma)
@@ -109,10 +121,20 @@ class Plate:
         def loss(scales: np.ndarray) -> float:
             return -float(self.log_density(scales[:, None])[0])
 
-        centre = minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}).x
+        centre = minimize(
+            loss, start, method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}
+        ).x
         step = 1e-3 * np.eye(2)
         curvature = [
-            [sum(a * b * loss(centre + a * step[i] + b * step[j]) for a in (-1, 1) for b in (-1, 1)) / 4e-6 for j in (0, 1)]
+            [
+                sum(
+                    a * b * loss(centre + a * step[i] + b * step[j])
+                    for a in (-1, 1)
+                    for b in (-1, 1)
+                )
+                / 4e-6
+                for j in (0, 1)
+            ]
             for i in (0, 1)
         ]
         return centre, np.linalg.cholesky(1.2 * np.linalg.inv(curvature))
@@ -123,7 +145,8 @@ class Plate:
 
 
 class Found(NamedTuple):
-    """Gains by the reported errors, the median over chains; how many answers lie within 1.96 errors; seconds a call."""
+    """Gains by the reported errors, the median over chains; how many answers lie within 1.96
+    errors; seconds a call."""
 
     case: str
     chains: int
@@ -136,8 +159,11 @@ class Found(NamedTuple):
     gigabytes: float
 
 
-def plates(groups: int, families: dict[str, Chosen], chains: int, n: int = 4000, effects: int = 20) -> Iterator[Found]:
-    """Families on a plate, 4 chains of n/4 draws each time; whole calls, checks and R-hat included."""
+def plates(
+    groups: int, families: dict[str, Chosen], chains: int, n: int = 4000, effects: int = 20
+) -> Iterator[Found]:
+    """Families on a plate, 4 chains of n/4 draws each time; whole calls, checks and R-hat
+    included."""
     plate = Plate(groups)
     truth = plate.exact(effects)
     for name, family in families.items():
@@ -154,12 +180,22 @@ def plates(groups: int, families: dict[str, Chosen], chains: int, n: int = 4000,
         each = np.median(gains, axis=0)
         case = f"{groups} groups, {3 + effects} integrands, {name}"
         covered = float(np.mean(within))
-        yield Found(case, chains, float(np.median(each)), *map(float, each[:3]), covered, float(np.median(seconds)), size)
+        yield Found(
+            case,
+            chains,
+            float(np.median(each)),
+            *map(float, each[:3]),
+            covered,
+            float(np.median(seconds)),
+            size,
+        )
 
 
-def regression(d: int, n: int, key: int = 0, observations: int = 1000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draws (4, n/4, d) by NUTS and scores of a logistic regression with priors N(0, 1), and its coefficients and 20
-    probabilities at them; `key` is that of the chains."""
+def regression(
+    d: int, n: int, key: int = 0, observations: int = 1000
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draws (4, n/4, d) by NUTS and scores of a logistic regression with priors N(0, 1), and its
+    coefficients and 20 probabilities at them; `key` is that of the chains."""
     import jax
     import jax.numpy as jnp
     from numpyro.infer import MCMC, NUTS
@@ -172,33 +208,52 @@ def regression(d: int, n: int, key: int = 0, observations: int = 1000) -> tuple[
         odds = design @ beta
         return jnp.sum(jnp.logaddexp(0.0, odds) - labels * odds) + 0.5 * jnp.sum(beta**2)
 
-    options = {"num_warmup": 300, "num_samples": n // 4, "num_chains": 4, "chain_method": "vectorized", "progress_bar": False}
+    options = {
+        "num_warmup": 300,
+        "num_samples": n // 4,
+        "num_chains": 4,
+        "chain_method": "vectorized",
+        "progress_bar": False,
+    }
     mcmc = MCMC(NUTS(potential_fn=potential), **options)
     mcmc.run(jax.random.key(key), init_params=jnp.zeros((4, d)))
     draws = mcmc.get_samples(group_by_chain=True)
     posterior = zv.from_log_density(lambda beta: -potential(beta), np.asarray(draws), chain_axis=0)
     points = rng.normal(size=(20, d)) / np.sqrt(d)
     probabilities = 1 / (1 + np.exp(-posterior.draws @ points.T))
-    return posterior.draws, posterior.scores, np.concatenate([posterior.draws, probabilities], axis=-1)
+    return (
+        posterior.draws,
+        posterior.scores,
+        np.concatenate([posterior.draws, probabilities], axis=-1),
+    )
 
 
 def regressions(sizes: tuple[tuple[int, int], ...]) -> Iterator[Found]:
     for d, n in sizes:
         x, s, f = regression(d, n)
         for name in ("linear", "SparsePolynomial(3)", "default call"):
-            yield _timed(f"logistic, d = {d}, {n} draws, {d + 20} integrands, {name}", x, s, f, FAMILIES[name])
+            yield _timed(
+                f"logistic, d = {d}, {n} draws, {d + 20} integrands, {name}",
+                x,
+                s,
+                f,
+                FAMILIES[name],
+            )
 
 
 def answers(job: tuple[int, int, int]) -> np.ndarray:
-    """Of the plain mean, a linear control variate and the default call, (3, q), on draws with a key of their own."""
+    """Of the plain mean, a linear control variate and the default call, (3, q), on draws with a key
+    of their own."""
     x, s, f = regression(*job)
-    linear, chosen = (zv.estimate(x, s, f, family=FAMILIES[name]) for name in ("linear", "default call"))
+    linear, chosen = (
+        zv.estimate(x, s, f, family=FAMILIES[name]) for name in ("linear", "default call")
+    )
     return np.stack([chosen.plain_value, linear.value, chosen.value])
 
 
 def realised(d: int, n: int, runs: int, processes: int | None = None) -> tuple[float, float]:
-    """Medians over the integrands of a logistic regression: the gain of a linear control variate and of the default call, by
-    the scatter of their answers over runs of NUTS."""
+    """Medians over the integrands of a logistic regression: the gain of a linear control variate
+    and of the default call, by the scatter of their answers over runs of NUTS."""
     with workers(processes) as pool:
         found = np.stack(pool.map(answers, [(d, n, key) for key in range(runs)], chunksize=1))
     plain, linear, chosen = found.var(axis=0, ddof=1)
@@ -206,11 +261,16 @@ def realised(d: int, n: int, runs: int, processes: int | None = None) -> tuple[f
 
 
 def slow_chains(d: int, n: int, slowness: tuple[float, ...]) -> Iterator[Found]:
-    """The default call on four chains of AR(1) draws of N(0, I): gains must fall smoothly as chains get slower."""
+    """The default call on four chains of AR(1) draws of N(0, I): gains must fall smoothly as chains
+    get slower."""
     for rho in slowness:
         x = normal(np.random.default_rng(0), 4, n // 4, d, rho)
         yield _timed(
-            f"AR({rho:g}), d = {d}, {n} draws, 10 of e^(x/2)", x, -x, np.exp(x[..., :10] / 2), FAMILIES["default call"]
+            f"AR({rho:g}), d = {d}, {n} draws, 10 of e^(x/2)",
+            x,
+            -x,
+            np.exp(x[..., :10] / 2),
+            FAMILIES["default call"],
         )
 
 

@@ -1,4 +1,5 @@
-"""Gain against seconds on the real posteriors: the three efforts of the automatic choice, and ZVCV's settings.
+"""Gain against seconds on the real posteriors: the three efforts of the automatic choice, and
+ZVCV's settings.
 
 python -m benchmarks.efforts DATA     # measures, writes benchmarks/efforts.csv, and draws
 python -m benchmarks.efforts          # draws docs/images/efforts.png from that file
@@ -24,8 +25,9 @@ PICTURE = Path(__file__).parents[1] / "docs" / "images" / "efforts.png"
 EFFORTS = ("low", "normal", "high")
 CHAINS = 3
 
-# Of ZVCV 2.1.3 on the same three chains, with draws standardised by hand: seconds a chain, the middle of the measured range on
-# one thread of another machine, and realised gains on these posteriors (none where terms outnumber draws)
+# Of ZVCV 2.1.3 on the same three chains, with draws standardised by hand: seconds a chain, the
+# middle of the measured range on one thread of another machine, and realised gains on these
+# posteriors (none where terms outnumber draws)
 _POSTERIORS = (
     "arK",
     "diamonds",
@@ -47,7 +49,8 @@ ZVCV = {
 
 
 class Point(NamedTuple):
-    """One effort on one posterior: median realised gain over parameters, median seconds of a warm call."""
+    """One effort on one posterior: median realised gain over parameters, median seconds of a warm
+    call."""
 
     posterior: str
     effort: str
@@ -84,7 +87,8 @@ def _call(stored: Any, chain: int, effort: str) -> tuple[zv.Estimate, float]:
 def read() -> list[Point]:
     with TABLE.open() as file:
         return [
-            Point(row["posterior"], row["effort"], float(row["gain"]), float(row["seconds"])) for row in csv.DictReader(file)
+            Point(row["posterior"], row["effort"], float(row["gain"]), float(row["seconds"]))
+            for row in csv.DictReader(file)
         ]
 
 
@@ -101,14 +105,33 @@ def draw(points: list[Point]) -> Any:
 
     names = list(dict.fromkeys(point.posterior for point in points))
     across = 3
-    figure, axes = plt.subplots(-(-len(names) // across), across, figsize=(9.5, 8.4), sharex=True, layout="constrained")
+    figure, axes = plt.subplots(
+        -(-len(names) // across), across, figsize=(9.5, 8.4), sharex=True, layout="constrained"
+    )
     marks = dict(zip(ZVCV, ("v", "^", "s", "D", "P"), strict=True))
     for name, panel in zip(names, axes.ravel(), strict=False):
         ours = [point for point in points if point.posterior == name]
-        panel.loglog([p.seconds for p in ours], [p.gain for p in ours], "o-", color="#0072b2", label="zerovar")
+        panel.loglog(
+            [p.seconds for p in ours],
+            [p.gain for p in ours],
+            "o-",
+            color="#0072b2",
+            label="zerovar",
+        )
         for point in ours:
-            side, place = {"low": ((0, 8), "center"), "normal": ((-7, 0), "right"), "high": ((7, -3), "left")}[point.effort]
-            panel.annotate(point.effort, (point.seconds, point.gain), side, textcoords="offset points", ha=place, size=8)
+            side, place = {
+                "low": ((0, 8), "center"),
+                "normal": ((-7, 0), "right"),
+                "high": ((7, -3), "left"),
+            }[point.effort]
+            panel.annotate(
+                point.effort,
+                (point.seconds, point.gain),
+                side,
+                textcoords="offset points",
+                ha=place,
+                size=8,
+            )
         for setting, (seconds, gains) in ZVCV.items():
             gain = dict(zip(_POSTERIORS, gains, strict=True)).get(name, np.nan)
             panel.loglog(seconds, gain, marks[setting], color="#e69f00", label=f"ZVCV: {setting}")
@@ -120,9 +143,13 @@ def draw(points: list[Point]) -> Any:
     figure.supxlabel("seconds a call, warm, 1000 draws")
     figure.supylabel("realised gain, median over parameters")
     handles = {
-        label: handle for panel in axes.ravel() for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+        label: handle
+        for panel in axes.ravel()
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3, frameon=False)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside upper center", ncols=3, frameon=False
+    )
     return figure
 
 

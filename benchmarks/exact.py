@@ -23,7 +23,8 @@ def draws(n: int, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def kernel_rows(sizes: tuple[int, ...], d: int = 10) -> list[Row]:
-    """Fits with given kernel and ridge: Gram's products and Cholesky as the floor; with leave-one-out, Cholesky and inverse."""
+    """Fits with given kernel and ridge: Gram's products and Cholesky as the floor; with
+    leave-one-out, Cholesky and inverse."""
     rows = []
     for n in sizes:
         x, s, f = draws(n, d)
@@ -41,7 +42,8 @@ def kernel_rows(sizes: tuple[int, ...], d: int = 10) -> list[Row]:
 
 
 def polynomial_rows(cases: tuple[tuple[int, int], ...], dual: tuple[int, int]) -> list[Row]:
-    """Primal: forming ΦᵀΦ and factorising it, Φ given. Dual: the Gram's three products and one Cholesky."""
+    """Primal: forming ΦᵀΦ and factorising it, Φ given. Dual: the Gram's three products and one
+    Cholesky."""
     rows = []
     for n, d in cases:
         x, s, f = draws(n, d)
@@ -74,13 +76,23 @@ def first_call_rows() -> list[Row]:
         ("sum", "zv.Polynomial(2) + zv.Kernel()"),
     ):
         setup = "x = np.random.default_rng(0).normal(size=(1000, 10))"
-        imported, first, second = in_fresh_process(setup, f"zv.estimate(x, -x, np.sin(x), family={family})")
-        rows.append(Row(f"{label}, n = 1000, d = 10: first call", second, first, note=f"import {imported:.2f} s"))
+        imported, first, second = in_fresh_process(
+            setup, f"zv.estimate(x, -x, np.sin(x), family={family})"
+        )
+        rows.append(
+            Row(
+                f"{label}, n = 1000, d = 10: first call",
+                second,
+                first,
+                note=f"import {imported:.2f} s",
+            )
+        )
     return rows
 
 
 def peak_memory(n: int = 4000, family: LinearFamily = KERNEL) -> float:
-    """n × n float64 matrices that a fit with leave-one-out peaks at, above the process's size after a warm-up."""
+    """n × n float64 matrices that a fit with leave-one-out peaks at, above the process's size after
+    a warm-up."""
     x, s, f = draws(n, 10)
     sample = zv.Sample(x, s)
     small = zv.Sample(x[:600], s[:600])

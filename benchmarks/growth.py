@@ -1,8 +1,9 @@
-"""Growth of time and memory in n, d, p and q for every solver, warm, each line of a table in a process of its own.
+"""Growth of time and memory in n, d, p and q for every solver, warm, each line of a table in a
+process of its own.
 
-`python -m benchmarks.growth NAME AXIS SIZE …` prints JSON. Memory is the peak above what the process had before the fit: what a
-solver takes besides the draws. p is the number of features: of a polynomial in some of the coordinates, of centres, of units
-of a network's layer.
+`python -m benchmarks.growth NAME AXIS SIZE …` prints JSON. Memory is the peak above what the
+process had before the fit: what a solver takes besides the draws. p is the number of features: of a
+polynomial in some of the coordinates, of centres, of units of a network's layer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from .scale import banana
 
 
 class Case(NamedTuple):
-    """A solver: how it is asked, at which sizes along each axis, and which exponents it must not exceed."""
+    """A solver: how it is asked, at which sizes along each axis, and which exponents it must not
+    exceed."""
 
     fit: Callable[[dict[str, int]], Any]  # sizes n, d, p, q → a call that fits
     base: dict[str, int]
@@ -38,7 +40,11 @@ def problem(at: dict[str, int]) -> tuple[zv.Sample, np.ndarray]:
     return zv.Sample(x, s), np.cos(x @ directions + 0.3)
 
 
-def fitted(family: Callable[[dict[str, int]], zv.Family], solver: Callable[[dict[str, int]], Any], ridge: float = 0.0) -> Any:
+def fitted(
+    family: Callable[[dict[str, int]], zv.Family],
+    solver: Callable[[dict[str, int]], Any],
+    ridge: float = 0.0,
+) -> Any:
     def call(at: dict[str, int]) -> Callable[[], Any]:
         sample, f = problem(at)
         objective = zv.LeastSquares(zv.Ridge(ridge)) if ridge else None
@@ -65,7 +71,9 @@ def chunked(at: dict[str, int]) -> Callable[[], Any]:
     import dask.array as da
 
     sample, f = problem(at)
-    x, s, f = (da.from_array(array, chunks=(20_000, -1)) for array in (sample.draws, sample.scores, f))
+    x, s, f = (
+        da.from_array(array, chunks=(20_000, -1)) for array in (sample.draws, sample.scores, f)
+    )
 
     def call() -> Any:
         with dask.config.set(scheduler="synchronous"):
@@ -121,7 +129,10 @@ CASES = {
         },
     ),
     "SGD(), a network of 2 layers of p, 2 epochs": Case(
-        fitted(lambda at: zv.Network(zv.MLP(at.get("p", 32), 2)), lambda at: zv.SGD(epochs=2, progress=False)),
+        fitted(
+            lambda at: zv.Network(zv.MLP(at.get("p", 32), 2)),
+            lambda at: zv.SGD(epochs=2, progress=False),
+        ),
         {"n": 5000, "d": 10, "q": 4},
         {
             "n": ((5000, 10_000, 20_000, 40_000), 1.1),
@@ -144,10 +155,15 @@ CASES = {
 
 
 def slopes(quick: bool) -> list[Slope]:
-    """For every solver along every axis; quickly, one of the solvers along n, where sizes are no matter."""
+    """For every solver along every axis; quickly, one of the solvers along n, where sizes are no
+    matter."""
     if quick:
         return [_measured("Exact(), dual", "n", (200, 400), 99.0)]
-    return [_measured(name, axis, *line) for name, case in CASES.items() for axis, line in case.axes.items()]
+    return [
+        _measured(name, axis, *line)
+        for name, case in CASES.items()
+        for axis, line in case.axes.items()
+    ]
 
 
 def _measured(name: str, axis: str, sizes: tuple[int, ...], bound: float) -> Slope:
@@ -159,7 +175,12 @@ def _measured(name: str, axis: str, sizes: tuple[int, ...], bound: float) -> Slo
         raise RuntimeError(f"{name}, {axis}: {done.stderr[-2000:]}")
     found = json.loads(done.stdout.splitlines()[-1])
     fixed = ", ".join(f"{key} = {value}" for key, value in CASES[name].base.items() if key != axis)
-    return Slope(f"{name}: {axis} ({fixed})", sizes, bound=bound, **{key: tuple(value) for key, value in found.items()})
+    return Slope(
+        f"{name}: {axis} ({fixed})",
+        sizes,
+        bound=bound,
+        **{key: tuple(value) for key, value in found.items()},
+    )
 
 
 def main() -> None:

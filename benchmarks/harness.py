@@ -25,7 +25,8 @@ from zerovar.io.atomic import atomic
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One case: seconds of ours and of the floor that it is held against, both the best of several runs."""
+    """One case: seconds of ours and of the floor that it is held against, both the best of several
+    runs."""
 
     case: str
     floor: float
@@ -39,8 +40,8 @@ class Row:
 
 
 class Slope(NamedTuple):
-    """Seconds against one size, and the slope of their logarithms; of an iteration, where `iterations` counts them; and the
-    peak of memory, where it was measured."""
+    """Seconds against one size, and the slope of their logarithms; of an iteration, where
+    `iterations` counts them; and the peak of memory, where it was measured."""
 
     case: str
     sizes: tuple[int, ...]
@@ -75,26 +76,36 @@ def best(run: Callable[[], Any], repeats: int = 5) -> float:
 def in_fresh_process(setup: str, call: str) -> tuple[float, float, float]:
     """Seconds to import zerovar, of the first run of `call`, which compiles, and of the second."""
     script = (
-        "import time, warnings; warnings.simplefilter('ignore'); t = time.perf_counter(); import zerovar as zv\n"
+        "import time, warnings; warnings.simplefilter('ignore'); t = time.perf_counter(); import "
+        "zerovar as zv\n"
         f"import numpy as np; imported = time.perf_counter() - t\n{setup}\n"
         f"go = lambda: {call}\n"
-        "t = time.perf_counter(); go(); first = time.perf_counter() - t; t = time.perf_counter(); go()\n"
+        "t = time.perf_counter(); go(); first = time.perf_counter() - t; t = time.perf_counter(); "
+        "go()\n"
         "print(imported, first, time.perf_counter() - t)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     imported, first, second = map(float, done.stdout.split())
     return imported, first, second
 
 
 def workers(processes: int | None = None) -> Pool:
-    """Processes that share the cores, by default one a core, each with one thread: more would wait for each other."""
+    """Processes that share the cores, by default one a core, each with one thread: more would wait
+    for each other."""
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     return get_context("spawn").Pool(processes)
 
 
 def show(title: str, rows: list[Row], floor: str) -> None:
     table = Table(title=title, title_justify="left")
-    for column, justify in (("case", "left"), (f"{floor} (s)", "right"), ("zerovar (s)", "right"), ("ratio", "right")):
+    for column, justify in (
+        ("case", "left"),
+        (f"{floor} (s)", "right"),
+        ("zerovar (s)", "right"),
+        ("ratio", "right"),
+    ):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     table.add_column("bound", justify="right")
     table.add_column("", justify="left")
@@ -102,7 +113,12 @@ def show(title: str, rows: list[Row], floor: str) -> None:
         bound = "" if row.bound is None else f"{row.bound:.3g}"
         verdict = "" if row.bound is None else ("ok" if row.ratio <= row.bound else "MISSED")
         table.add_row(
-            row.case, f"{row.floor:.3f}", f"{row.ours:.3f}", f"{row.ratio:.3g}", bound, f"{verdict} {row.note}".strip()
+            row.case,
+            f"{row.floor:.3f}",
+            f"{row.ours:.3f}",
+            f"{row.ratio:.3g}",
+            bound,
+            f"{verdict} {row.note}".strip(),
         )
     Console(width=120).print(table)
 
@@ -137,20 +153,26 @@ def show_slopes(title: str, slopes: Sequence[Slope]) -> list[dict[str, Any]]:
             for slope in slopes
         ],
     )
-    return [slope._asdict() | {"slope": slope.slope, "memory_slope": slope.memory_slope} for slope in slopes]
+    return [
+        slope._asdict() | {"slope": slope.slope, "memory_slope": slope.memory_slope}
+        for slope in slopes
+    ]
 
 
 def peak_gigabytes() -> float:
     """That this process has had at most, imports included."""
     if sys.platform == "linux":  # where getrusage counts what the process was forked from
         status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024 / 1e9
+        return (
+            next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024 / 1e9
+        )
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size / 1e9 if sys.platform == "darwin" else size * 1024 / 1e9
 
 
 def peak_begun_anew() -> float:
-    """What there is now, from which the peak counts anew, so that earlier work does not; off Linux, the peak so far."""
+    """What there is now, from which the peak counts anew, so that earlier work does not; off Linux,
+    the peak so far."""
     switch = Path("/proc/self/clear_refs")
     if switch.exists():
         switch.write_text("5", encoding="ascii")

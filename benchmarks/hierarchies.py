@@ -2,10 +2,10 @@
 
 python -m benchmarks.hierarchies FOLDER [--chains 20] [--draws 1000]
 
-Groups have effects θ ~ N(μ, τ²), and τ has positive density at zero. The score of a centred effect is then about ε/τ, whose
-mean does not exist. NUTS moves in the non-centred form z = (θ − μ)/τ; draws are mapped, and scores are those of the centred
-log density. Means are those of a run a few hundred times as long. FOLDER/hierarchies gets a file of chains for each model
-and truth.json.
+Groups have effects θ ~ N(μ, τ²), and τ has positive density at zero. The score of a centred effect
+is then about ε/τ, whose mean does not exist. NUTS moves in the non-centred form z = (θ − μ)/τ;
+draws are mapped, and scores are those of the centred log density. Means are those of a run a few
+hundred times as long. FOLDER/hierarchies gets a file of chains for each model and truth.json.
 """
 
 from __future__ import annotations
@@ -25,20 +25,29 @@ from numpyro.infer import MCMC, NUTS
 from zerovar.io.atomic import atomic
 
 _EFFECTS = 10  # that are integrands, besides μ, τ and the slope
-LogLikelihood = Callable[[jax.Array, jax.Array], jax.Array]  # of the effects (groups,) and the slope
+# of the effects (groups,) and the slope
+LogLikelihood = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def normal(groups: int, rng: np.random.Generator) -> LogLikelihood:
     """Five observations a group, of known error, and a covariate."""
     covariate = rng.normal(size=(groups, 5))
-    data = (1 + 0.5 * rng.normal(size=groups))[:, None] + 0.3 * covariate + 2 * rng.normal(size=(groups, 5))
-    return lambda effects, slope: stats.norm.logpdf(data, effects[:, None] + slope * covariate, 2.0).sum()
+    data = (
+        (1 + 0.5 * rng.normal(size=groups))[:, None]
+        + 0.3 * covariate
+        + 2 * rng.normal(size=(groups, 5))
+    )
+    return lambda effects, slope: stats.norm.logpdf(
+        data, effects[:, None] + slope * covariate, 2.0
+    ).sum()
 
 
 def poisson(groups: int, rng: np.random.Generator) -> LogLikelihood:
     covariate = rng.normal(size=(groups, 3))
     data = rng.poisson(np.exp((0.5 + 0.2 * rng.normal(size=groups))[:, None] + 0.3 * covariate))
-    return lambda effects, slope: stats.poisson.logpmf(data, jnp.exp(effects[:, None] + slope * covariate)).sum()
+    return lambda effects, slope: stats.poisson.logpmf(
+        data, jnp.exp(effects[:, None] + slope * covariate)
+    ).sum()
 
 
 def logistic(groups: int, rng: np.random.Generator) -> LogLikelihood:
@@ -66,7 +75,12 @@ def centred(log_likelihood: LogLikelihood) -> Callable[[jax.Array], jax.Array]:
     def log_density(y: jax.Array) -> jax.Array:
         mu, log_tau, slope, effects = y[0], y[1], y[2], y[3:]
         tau = jnp.exp(log_tau)
-        prior = stats.norm.logpdf(mu, 0, 5) + stats.norm.logpdf(slope, 0, 2) + stats.norm.logpdf(tau) + log_tau
+        prior = (
+            stats.norm.logpdf(mu, 0, 5)
+            + stats.norm.logpdf(slope, 0, 2)
+            + stats.norm.logpdf(tau)
+            + log_tau
+        )
         return prior + stats.norm.logpdf(effects, mu, tau).sum() + log_likelihood(effects, slope)
 
     return log_density
@@ -86,8 +100,16 @@ def chain(job: tuple[str, int, int]) -> np.ndarray:
     def potential(z: jax.Array) -> jax.Array:
         return -log_density(mapped(z)) - groups * z[1]
 
-    mcmc = MCMC(NUTS(potential_fn=potential, target_accept_prob=0.9), num_warmup=1000, num_samples=length, progress_bar=False)
-    mcmc.run(jax.random.key(key), init_params=0.1 * jax.random.normal(jax.random.key(1000 + key), (groups + 3,)))
+    mcmc = MCMC(
+        NUTS(potential_fn=potential, target_accept_prob=0.9),
+        num_warmup=1000,
+        num_samples=length,
+        progress_bar=False,
+    )
+    mcmc.run(
+        jax.random.key(key),
+        init_params=0.1 * jax.random.normal(jax.random.key(1000 + key), (groups + 3,)),
+    )
     return np.asarray(jax.vmap(mapped)(mcmc.get_samples()))
 
 
@@ -98,9 +120,12 @@ def of(name: str) -> tuple[Callable[[jax.Array], jax.Array], int]:
 
 
 def made(name: str, every: np.ndarray, draws: int) -> dict[str, np.ndarray]:
-    """Chains (chain, draw, …): the first `draws` of each. The rest give the means and the errors of these."""
+    """Chains (chain, draw, …): the first `draws` of each. The rest give the means and the errors of
+    these."""
     log_density, _ = of(name)
-    values = np.concatenate([every[:, :, :1], np.exp(every[:, :, 1:2]), every[:, :, 2 : 3 + _EFFECTS]], axis=2)
+    values = np.concatenate(
+        [every[:, :, :1], np.exp(every[:, :, 1:2]), every[:, :, 2 : 3 + _EFFECTS]], axis=2
+    )
     means = values[:, draws:].mean(axis=1)
     return {
         "x": every[:, :draws],
@@ -113,7 +138,9 @@ def made(name: str, every: np.ndarray, draws: int) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--chains", type=int, default=20)
     parser.add_argument("--draws", type=int, default=1000)
@@ -124,10 +151,18 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     length = options.draws * (1 + options.times // options.chains)
     with get_context("spawn").Pool() as pool:
-        found_chains = pool.map(chain, [(name, length, key) for name in MODELS for key in range(options.chains)], chunksize=1)
+        found_chains = pool.map(
+            chain,
+            [(name, length, key) for name in MODELS for key in range(options.chains)],
+            chunksize=1,
+        )
     truths = {}
     for k, name in enumerate(MODELS):
-        found = made(name, np.array(found_chains[k * options.chains : (k + 1) * options.chains]), options.draws)
+        found = made(
+            name,
+            np.array(found_chains[k * options.chains : (k + 1) * options.chains]),
+            options.draws,
+        )
         with atomic(folder / f"{name}.npz") as temporary, open(temporary, "wb") as file:
             np.savez_compressed(file, **{key: found[key] for key in ("x", "score", "f")})
         truths[name] = {key: found[key].tolist() for key in ("names", "truth", "se")}

@@ -1,9 +1,12 @@
-"""Means without a chain: errors of `zv.integrate` on posteriors with known means, exact cases and traps.
+"""Means without a chain: errors of `zv.integrate` on posteriors with known means, exact cases and
+traps.
 
-python -m benchmarks.integrate [--data ../shared/data] [--seeds 10] [--gradients 5000] [--processes 2] [--only arK ...]
+python -m benchmarks.integrate [--data ../shared/data] [--seeds 10] [--gradients 5000] [--processes
+2] [--only arK ...]
 
-`data` is a folder with models/densities.py (log densities in JAX), posteriors/truth.json and tails/truth.json. Errors are in
-posterior standard deviations. Each row is one target over all seeds; `refused` counts calls that ended in a refusal.
+`data` is a folder with models/densities.py (log densities in JAX), posteriors/truth.json and
+tails/truth.json. Errors are in posterior standard deviations. Each row is one target over all
+seeds; `refused` counts calls that ended in a refusal.
 """
 
 from __future__ import annotations
@@ -21,11 +24,13 @@ import numpy as np
 
 from .harness import print_table, workers
 
-_DRAWS = 4000  # independent ones that errors are compared with: what four chains of 1000 would be worth at best
+# independent ones that errors are compared with: what four chains of 1000 would be worth at best
+_DRAWS = 4000
 
 
 class Problem(NamedTuple):
-    """A log density of d numbers, integrands of one draw, their means with errors, deviations, and log Z where it is known."""
+    """A log density of d numbers, integrands of one draw, their means with errors, deviations, and
+    log Z where it is known."""
 
     log_density: Callable[[Any], Any]
     d: int
@@ -37,7 +42,8 @@ class Problem(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Of one call: offsets, errors and plain offsets over deviations (q,), seconds, gradients, and what was said."""
+    """Of one call: offsets, errors and plain offsets over deviations (q,), seconds, gradients, and
+    what was said."""
 
     off: np.ndarray
     error: np.ndarray
@@ -51,9 +57,13 @@ class Outcome(NamedTuple):
     refused: str = ""
 
 
-def _exact(log_density: Callable[[Any], Any], means: np.ndarray, deviations: Any, log_z: float = np.nan) -> Problem:
+def _exact(
+    log_density: Callable[[Any], Any], means: np.ndarray, deviations: Any, log_z: float = np.nan
+) -> Problem:
     ones = np.ones(len(means))
-    return Problem(log_density, len(means), None, np.asarray(means), 0 * ones, deviations * ones, log_z)
+    return Problem(
+        log_density, len(means), None, np.asarray(means), 0 * ones, deviations * ones, log_z
+    )
 
 
 def gaussian(d: int, condition: float = 1.0) -> Problem:
@@ -62,7 +72,12 @@ def gaussian(d: int, condition: float = 1.0) -> Problem:
     scales = np.geomspace(1, np.sqrt(condition), d)
     means = np.linspace(-2, 2, d) * scales
     log_z = d / 2 * np.log(2 * np.pi) + np.log(scales).sum()
-    return _exact(lambda x: -0.5 * jnp.sum(((x - jnp.asarray(means)) / jnp.asarray(scales)) ** 2), means, scales, log_z)
+    return _exact(
+        lambda x: -0.5 * jnp.sum(((x - jnp.asarray(means)) / jnp.asarray(scales)) ** 2),
+        means,
+        scales,
+        log_z,
+    )
 
 
 def two_modes() -> Problem:
@@ -74,7 +89,12 @@ def two_modes() -> Problem:
         one, other = (-0.5 * jnp.sum((x + sign * jnp.asarray(apart)) ** 2) for sign in (1, -1))
         return jnp.logaddexp(jnp.log(0.7) + one, jnp.log(0.3) + other)
 
-    return _exact(log_density, np.array([-2.0, 0, 0, 0, 0]), np.array([4.7, 1, 1, 1, 1]), 2.5 * np.log(2 * np.pi))
+    return _exact(
+        log_density,
+        np.array([-2.0, 0, 0, 0, 0]),
+        np.array([4.7, 1, 1, 1, 1]),
+        2.5 * np.log(2 * np.pi),
+    )
 
 
 def funnel(d: int) -> Problem:
@@ -90,7 +110,11 @@ def funnel(d: int) -> Problem:
 def student(freedom: int) -> Problem:
     import jax.numpy as jnp
 
-    return _exact(lambda x: -(freedom + 1) / 2 * jnp.log1p(x[0] ** 2 / freedom), np.zeros(1), np.sqrt(freedom / (freedom - 2)))
+    return _exact(
+        lambda x: -(freedom + 1) / 2 * jnp.log1p(x[0] ** 2 / freedom),
+        np.zeros(1),
+        np.sqrt(freedom / (freedom - 2)),
+    )
 
 
 def hole() -> Problem:
@@ -98,7 +122,9 @@ def hole() -> Problem:
     import jax.numpy as jnp
 
     grid = np.stack(np.meshgrid(*2 * [np.linspace(-8, 8, 1601)]), axis=-1).reshape(-1, 2)
-    density = np.where(np.sum((grid - 1) ** 2, axis=1) < 0.5, 0.0, np.exp(-0.5 * np.sum(grid**2, axis=1)))
+    density = np.where(
+        np.sum((grid - 1) ** 2, axis=1) < 0.5, 0.0, np.exp(-0.5 * np.sum(grid**2, axis=1))
+    )
 
     def log_density(x: Any) -> Any:
         return jnp.where(jnp.sum((x - 1.0) ** 2) < 0.5, jnp.nan, -0.5 * jnp.sum(x**2))
@@ -118,7 +144,8 @@ def ridges(d: int) -> Problem:
 
 
 def radiata(column: str, data: Path) -> Problem:
-    """Strength of pine by density, or by density adjusted for resin: means and log Z by conjugacy."""
+    """Strength of pine by density, or by density adjusted for resin: means and log Z by
+    conjugacy."""
     import jax.numpy as jnp
     from scipy.special import gammaln
 
@@ -132,14 +159,28 @@ def radiata(column: str, data: Path) -> Problem:
     left = rate + 0.5 * (y @ y + prior @ precision @ prior - centre @ after @ centre)
     now = shape + n / 2
     volume = 0.5 * (np.linalg.slogdet(precision)[1] - np.linalg.slogdet(after)[1])
-    log_z = -n / 2 * np.log(2 * np.pi) + volume + shape * np.log(rate) - now * np.log(left) + gammaln(now) - gammaln(shape)
+    log_z = (
+        -n / 2 * np.log(2 * np.pi)
+        + volume
+        + shape * np.log(rate)
+        - now * np.log(left)
+        + gammaln(now)
+        - gammaln(shape)
+    )
     root = np.linalg.slogdet(precision)[1]
 
     def log_density(z: Any) -> Any:
         beta, log_tau = jnp.asarray(centre) + 100 * z[:2], z[2]
         tau, away = jnp.exp(log_tau), jnp.asarray(centre) + 100 * z[:2] - jnp.asarray(prior)
-        likelihood = 0.5 * n * (log_tau - jnp.log(2 * jnp.pi)) - 0.5 * tau * jnp.sum((y - design @ beta) ** 2)
-        normal = log_tau - jnp.log(2 * jnp.pi) + 0.5 * root - 0.5 * tau * away @ jnp.asarray(precision) @ away
+        likelihood = 0.5 * n * (log_tau - jnp.log(2 * jnp.pi)) - 0.5 * tau * jnp.sum(
+            (y - design @ beta) ** 2
+        )
+        normal = (
+            log_tau
+            - jnp.log(2 * jnp.pi)
+            + 0.5 * root
+            - 0.5 * tau * away @ jnp.asarray(precision) @ away
+        )
         gamma = shape * jnp.log(rate) - gammaln(shape) + shape * log_tau - rate * tau
         return likelihood + normal + gamma + 2 * jnp.log(100.0)
 
@@ -176,7 +217,9 @@ def posterior(name: str, data: Path) -> Problem:
     with jax.enable_x64(True):  # the data stay in double precision
         spec.loader.exec_module(module)
         log_density, values = module.load(name)
-    folder = next(data / part for part in ("posteriors", "tails") if (data / part / f"{name}.npz").exists())
+    folder = next(
+        data / part for part in ("posteriors", "tails") if (data / part / f"{name}.npz").exists()
+    )
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))[name]
     with np.load(folder / f"{name}.npz") as stored:
         d = stored["x"].shape[-1]
@@ -187,7 +230,9 @@ def problem(name: str, data: Path | None) -> Problem:
     if name in EXACT or name in TRAPS:
         return (EXACT | TRAPS)[name]()
     assert data is not None
-    return radiata(name.split(": ")[1], data) if name.startswith("radiata") else posterior(name, data)
+    return (
+        radiata(name.split(": ")[1], data) if name.startswith("radiata") else posterior(name, data)
+    )
 
 
 def outcome(job: tuple[str, Path | None, int, int, bool]) -> Outcome:
@@ -202,10 +247,26 @@ def outcome(job: tuple[str, Path | None, int, int, bool]) -> Outcome:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            found = zv.integrate(given.log_density, given.d, given.values, gradients=gradients, seed=seed, family=choice)
+            found = zv.integrate(
+                given.log_density,
+                given.d,
+                given.values,
+                gradients=gradients,
+                seed=seed,
+                family=choice,
+            )
         except zv.NumericalError as error:
             return Outcome(
-                empty, empty, empty, empty, time.perf_counter() - started, gradients, np.nan, np.nan, True, str(error)
+                empty,
+                empty,
+                empty,
+                empty,
+                time.perf_counter() - started,
+                gradients,
+                np.nan,
+                np.nan,
+                True,
+                str(error),
             )
     record = found.integration
     assert record is not None
@@ -246,7 +307,8 @@ def row(name: str, some: Sequence[Outcome]) -> list[str]:
     if not good:
         return [name, *shares, *8 * [""], f"{np.mean([one.seconds for one in some]):.0f}"]
     off, error, truth, plain = (
-        np.array([getattr(one, key) for one in good]) for key in ("off", "error", "truth_error", "plain_off")
+        np.array([getattr(one, key) for one in good])
+        for key in ("off", "error", "truth_error", "plain_off")
     )
     z = off / np.hypot(np.hypot(error, truth), 1e-12)
     sizes = [f"{np.median(np.sqrt(np.mean(each**2, axis=0))):.1e}" for each in (plain, off, error)]
@@ -276,23 +338,36 @@ def run(
     """Print the table and return its rows."""
     names = [*EXACT, *TRAPS]
     if data is not None:
-        spec = sorted({*json.loads((data / "posteriors" / "truth.json").read_text(encoding="utf-8"))} - {"diamonds"})
+        spec = sorted(
+            {*json.loads((data / "posteriors" / "truth.json").read_text(encoding="utf-8"))}
+            - {"diamonds"}
+        )
         names += [*spec, *json.loads((data / "tails" / "truth.json").read_text(encoding="utf-8"))]
         names += ["radiata: density", "radiata: adjusted_density"]
     names = [name for name in names if name.startswith(tuple(only))]
-    jobs = [(name, data, gradients, seed, simple) for name in names for seed in range(first, first + seeds)]
+    jobs = [
+        (name, data, gradients, seed, simple)
+        for name in names
+        for seed in range(first, first + seeds)
+    ]
     if processes == 1:
         found = [outcome(job) for job in jobs]
     else:
         with workers(processes) as pool:
             found = pool.map(outcome, jobs, chunksize=1)
     rows = {name: row(name, found[k * seeds : (k + 1) * seeds]) for k, name in enumerate(names)}
-    print_table(f"Means without a chain: {gradients} gradients, errors in posterior deviations", HEAD, list(rows.values()))
+    print_table(
+        f"Means without a chain: {gradients} gradients, errors in posterior deviations",
+        HEAD,
+        list(rows.values()),
+    )
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, help="a folder with models/, posteriors/ and tails/")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=0, help="the first of these seeds")

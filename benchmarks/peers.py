@@ -1,8 +1,9 @@
 """Against plain re-implementations of what else there is, and error reached against time spent.
 
-`per_example` is the common way to write such training: a loop in Python over examples, one gradient each.
-`forming_everything` is that of packages in interpreted languages: all differences and products of pairs as arrays, a general
-solve, one integrand at a time; it is checked to give zerovar's answer before it is timed.
+`per_example` is the common way to write such training: a loop in Python over examples, one gradient
+each. `forming_everything` is that of packages in interpreted languages: all differences and
+products of pairs as arrays, a general solve, one integrand at a time; it is checked to give
+zerovar's answer before it is timed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _SCALE, _RIDGE = 3.0, 1e-5
 
 
 class Reached(NamedTuple):
-    """Root mean square error over replicates and integrands, in units of each integrand's deviation, after so many seconds."""
+    """Root mean square error over replicates and integrands, in units of each integrand's
+    deviation, after so many seconds."""
 
     method: str
     draws: int
@@ -34,7 +36,8 @@ class Reached(NamedTuple):
 
 
 def forming_everything(x: np.ndarray, s: np.ndarray, f: np.ndarray) -> np.ndarray:
-    """Control functionals with a Gaussian kernel, order 1: every array n × n × d, and a solve for each integrand."""
+    """Control functionals with a Gaussian kernel, order 1: every array n × n × d, and a solve for
+    each integrand."""
     n, d = x.shape
     difference = x[:, None] - x[None]
     distance = np.sum(difference**2, axis=2)
@@ -50,7 +53,9 @@ def forming_everything(x: np.ndarray, s: np.ndarray, f: np.ndarray) -> np.ndarra
     return np.array(out)
 
 
-def per_example(x: np.ndarray, s: np.ndarray, f: np.ndarray, epochs: int, rate: float = 0.01) -> np.ndarray:
+def per_example(
+    x: np.ndarray, s: np.ndarray, f: np.ndarray, epochs: int, rate: float = 0.01
+) -> np.ndarray:
     """Degree two by stochastic gradients, one example at a time, in Python."""
     n, d = x.shape
     matrix, linear, intercept = np.zeros((d, d)), np.zeros(d), 0.0
@@ -72,7 +77,9 @@ def rows(n: int, epochs: int) -> list[Row]:
     sample, kernel = zv.Sample(x, s), zv.Kernel(zv.kernels.Gaussian(_SCALE))
 
     def functional() -> np.ndarray:
-        return zv.fit(kernel, sample, f, zv.LeastSquares(zv.Ridge(_RIDGE)), standardise=False).intercept
+        return zv.fit(
+            kernel, sample, f, zv.LeastSquares(zv.Ridge(_RIDGE)), standardise=False
+        ).intercept
 
     apart = np.abs(functional() - forming_everything(x, s, f)).max()
     assert apart < 1e-8, f"the re-implementation gives another answer, by {apart:.1e}"
@@ -83,16 +90,24 @@ def rows(n: int, epochs: int) -> list[Row]:
 
     training()
     return [
-        Row(f"control functional, n = {n}, 4 integrands", best(lambda: forming_everything(x, s, f), 2), best(functional, 3)),
         Row(
-            f"degree 2 by SGD, batch 1, {epochs} epochs", best(lambda: per_example(x, s, f[:, 3], epochs), 1), best(training, 2)
+            f"control functional, n = {n}, 4 integrands",
+            best(lambda: forming_everything(x, s, f), 2),
+            best(functional, 3),
+        ),
+        Row(
+            f"degree 2 by SGD, batch 1, {epochs} epochs",
+            best(lambda: per_example(x, s, f[:, 3], epochs), 1),
+            best(training, 2),
         ),
     ]
 
 
-def digits(replicates: int, sizes: tuple[int, ...], longest: int, few: bool = False) -> list[Reached]:
-    """Error reached against time, the sampler's included: a longer chain, and what zerovar makes of a shorter one, in the
-    `few` ways that compile little or in all."""
+def digits(
+    replicates: int, sizes: tuple[int, ...], longest: int, few: bool = False
+) -> list[Reached]:
+    """Error reached against time, the sampler's included: a longer chain, and what zerovar makes of
+    a shorter one, in the `few` ways that compile little or in all."""
     truth, unit = banana_means(), banana(20_000, seed=10**6)[2].std(axis=0)
     chains, a_draw = nuts(replicates + 1, longest)
     ridge = zv.LeastSquares(zv.Ridge(1e-8))
@@ -100,9 +115,13 @@ def digits(replicates: int, sizes: tuple[int, ...], longest: int, few: bool = Fa
     methods: dict[str, Callable[..., np.ndarray]] = {
         "a longer chain": lambda x, s, f: f.mean(axis=0),
         "Polynomial(2)": lambda x, s, f: zv.fit(zv.Polynomial(2), zv.Sample(x, s), f).intercept,
-        "kernel, Exact": lambda x, s, f: zv.fit(family, zv.Sample(x, s), f, ridge, zv.Exact()).intercept,
+        "kernel, Exact": lambda x, s, f: (
+            zv.fit(family, zv.Sample(x, s), f, ridge, zv.Exact()).intercept
+        ),
         "kernel, CG": lambda x, s, f: zv.fit(family, zv.Sample(x, s), f, ridge, zv.CG()).intercept,
-        "kernel, SGD": lambda x, s, f: zv.fit(family, zv.Sample(x, s), f, ridge, zv.SGD(progress=False)).intercept,
+        "kernel, SGD": lambda x, s, f: (
+            zv.fit(family, zv.Sample(x, s), f, ridge, zv.SGD(progress=False)).intercept
+        ),
         "automatic": lambda x, s, f: zv.estimate(x, s, f).value,
     }
     every = {"a longer chain": (*sizes, longest), "automatic": sizes[:-1] or sizes}
@@ -117,13 +136,20 @@ def digits(replicates: int, sizes: tuple[int, ...], longest: int, few: bool = Fa
                 if k:  # the first compiles
                     seconds.append(time.perf_counter() - start)
                     errors.append((value - truth) / unit)
-            found.append(Reached(name, n, a_draw * n + float(np.mean(seconds)), float(np.sqrt(np.mean(np.square(errors))))))
+            found.append(
+                Reached(
+                    name,
+                    n,
+                    a_draw * n + float(np.mean(seconds)),
+                    float(np.sqrt(np.mean(np.square(errors)))),
+                )
+            )
     return found
 
 
 def nuts(chains: int, draws: int) -> tuple[list[tuple[np.ndarray, np.ndarray]], float]:
-    """Draws and scores of the bent Gaussian by BlackJAX's NUTS, one chain after the other, and the seconds of a draw; what
-    adapting takes, 500 draws more, is shared out among them."""
+    """Draws and scores of the bent Gaussian by BlackJAX's NUTS, one chain after the other, and the
+    seconds of a draw; what adapting takes, 500 draws more, is shared out among them."""
     program = jax.jit(nuts_chain(banana_density, 10, 500, draws))
     with jax.enable_x64(True):
         found, start = [], 0.0
@@ -146,7 +172,13 @@ def picture(reached: list[Reached], path: Path) -> None:
         line = [row for row in reached if row.method == name]
         style = {"color": "0.5", "linestyle": "--"} if name == "a longer chain" else {}
         label = f"{name}: {', '.join(f'{row.draws:,}' for row in line)} draws"
-        axes.plot([row.seconds for row in line], [row.error for row in line], marker="o", label=label, **style)
+        axes.plot(
+            [row.seconds for row in line],
+            [row.error for row in line],
+            marker="o",
+            label=label,
+            **style,
+        )
     axes.set(
         xscale="log",
         yscale="log",

@@ -1,4 +1,5 @@
-"""Fits of many draws: conjugate gradients and centres against the exact solution, and the default choice."""
+"""Fits of many draws: conjugate gradients and centres against the exact solution, and the default
+choice."""
 
 from __future__ import annotations
 
@@ -19,11 +20,13 @@ from zerovar.solvers.algebra.tiles import gram_matrix
 from .harness import Row, best, in_fresh_process, peak_gigabytes
 
 FAMILY = zv.Polynomial(2) + zv.Kernel(zv.kernels.Gaussian(3.2))
-SLOWER = zv.Polynomial(2) + zv.Kernel(zv.kernels.InverseMultiquadric(3.2))  # slower to decay: closer to its diagonal
+# slower to decay: closer to its diagonal
+SLOWER = zv.Polynomial(2) + zv.Kernel(zv.kernels.InverseMultiquadric(3.2))
 
 
 class Agreement(NamedTuple):
-    """A solver against the exact one: seconds, how far its answers are at most, in standard errors, and memory."""
+    """A solver against the exact one: seconds, how far its answers are at most, in standard errors,
+    and memory."""
 
     case: str
     seconds: float
@@ -64,7 +67,8 @@ def integrands(x: np.ndarray) -> np.ndarray:
 
 
 def banana_means(d: int = 10) -> np.ndarray:
-    """Exact means of the four, by Gauss–Hermite quadrature in the two bent coordinates and closed forms in the others."""
+    """Exact means of the four, by Gauss–Hermite quadrature in the two bent coordinates and closed
+    forms in the others."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(120)
     weights = weights / weights.sum()
     first, second = np.meshgrid(nodes, nodes, indexing="ij")
@@ -82,8 +86,11 @@ def ridge_of(x: np.ndarray, s: np.ndarray, relative: float, family: LinearFamily
     return relative * float(diagonal.mean()) / len(x)
 
 
-def agreement_rows(n: int, centres: int, names: tuple[str, ...] = ("IMQ", "Gaussian")) -> list[Agreement]:
-    """The same fit by every solver, warm, at a ridge of 10⁻⁶ of the mean diagonal; the exact one with its standard errors."""
+def agreement_rows(
+    n: int, centres: int, names: tuple[str, ...] = ("IMQ", "Gaussian")
+) -> list[Agreement]:
+    """The same fit by every solver, warm, at a ridge of 10⁻⁶ of the mean diagonal; the exact one
+    with its standard errors."""
     x, s, f = banana(n)
     sample, found = zv.Sample(x, s), []
     for name in names:
@@ -108,29 +115,45 @@ def agreement_rows(n: int, centres: int, names: tuple[str, ...] = ("IMQ", "Gauss
             seconds = time.perf_counter() - start
             distance = float(np.max(np.abs(fitted.intercept - values) / errors))
             found.append(
-                Agreement(f"{name}: {label}", seconds, exact, distance, fitted.stats.get("iterations"), peak_gigabytes(), bound)
+                Agreement(
+                    f"{name}: {label}",
+                    seconds,
+                    exact,
+                    distance,
+                    fitted.stats.get("iterations"),
+                    peak_gigabytes(),
+                    bound,
+                )
             )
     return found
 
 
 def warm(family: LinearFamily, objective: zv.LeastSquares, n: int) -> None:
-    """Compile what the host's tiles need; conjugate gradients compile for their size, and pay for it."""
+    """Compile what the host's tiles need; conjugate gradients compile for their size, and pay for
+    it."""
     x, s, f = banana(min(n, 1200))
     zv.fit(family, zv.Sample(x, s), f, objective, zv.Exact()).leave_out()
 
 
 def centres_alone(n: int, centres: int) -> Agreement:
-    """A fit at centres with leave-one-out residuals, in a process of its own, so that its peak of memory is its own."""
+    """A fit at centres with leave-one-out residuals, in a process of its own, so that its peak of
+    memory is its own."""
     script = (
         "import time, zerovar as zv\nfrom benchmarks.harness import peak_gigabytes\n"
         "from benchmarks.scale import FAMILY, banana, ridge_of\n"
-        f"x, s, f = banana({n}); sample = zv.Sample(x, s); objective = zv.LeastSquares(zv.Ridge(ridge_of(x, s, 1e-6)))\n"
-        f"t = time.perf_counter(); fitted = zv.fit(FAMILY, sample, f, objective, zv.Nystrom({centres}))\n"
+        f"x, s, f = banana({n}); sample = zv.Sample(x, s); objective = "
+        "zv.LeastSquares(zv.Ridge(ridge_of(x, s, 1e-6)))\n"
+        "t = time.perf_counter(); fitted = zv.fit(FAMILY, sample, f, objective, "
+        f"zv.Nystrom({centres}))\n"
         "fitted.leave_out(); print(time.perf_counter() - t, peak_gigabytes())"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     seconds, gigabytes = map(float, done.stdout.split())
-    return Agreement(f"Nystrom({centres}) with leave-one-out, n = {n}", seconds, seconds, 0.0, None, gigabytes)
+    return Agreement(
+        f"Nystrom({centres}) with leave-one-out, n = {n}", seconds, seconds, 0.0, None, gigabytes
+    )
 
 
 def choice_rows(quick: bool) -> list[Row]:
@@ -144,7 +167,9 @@ def choice_rows(quick: bool) -> list[Row]:
             ("CG", zv.CG(), choice.cg_cost(FAMILY, n, d, f.shape[1])),
         ):
             zv.fit(FAMILY, sample, f, objective, solver)
-            taken = best(lambda s=sample, f=f, o=objective, solver=solver: zv.fit(FAMILY, s, f, o, solver), 1)
+            taken = best(
+                lambda s=sample, f=f, o=objective, solver=solver: zv.fit(FAMILY, s, f, o, solver), 1
+            )
             rows.append(Row(f"{name}, kernel + quadratic, n = {n}, d = {d}", cost.seconds, taken))
     for n, d in ((1000, 5),) if quick else ((200_000, 20), (20_000, 60)):
         x, s, f = banana(n, d)
@@ -162,18 +187,33 @@ def choice_rows(quick: bool) -> list[Row]:
 
 
 def start_rows() -> list[Row]:
-    """Fresh processes: importing zerovar against importing JAX, and the first call of `estimate`, which compiles, against the
-    second."""
+    """Fresh processes: importing zerovar against importing JAX, and the first call of `estimate`,
+    which compiles, against the second."""
     floor, ours = import_seconds("jax"), import_seconds("zerovar")
     setup = "x = np.random.default_rng(0).normal(size=(1000, 10)); f = np.sin(x[:, :2])"
     imported, first, second = in_fresh_process(setup, "zv.estimate(x, -x, f)")
     note = f"{'ok' if imported + first < 20 else 'MISSED'}: bound 20 s with imports"
-    return [Row("import zerovar", floor, ours, 1.5), Row("first estimate, n = 1000, d = 10", second, first, note=note)]
+    return [
+        Row("import zerovar", floor, ours, 1.5),
+        Row("first estimate, n = 1000, d = 10", second, first, note=note),
+    ]
 
 
 def import_seconds(module: str) -> float:
-    """In fresh processes, the best of four, of which the first leaves bytecode behind: what is installed has been compiled."""
-    script = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
-    surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    options: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "env": surroundings}
-    return min(float(subprocess.run([sys.executable, "-c", script], **options).stdout) for _ in range(4))
+    """In fresh processes, the best of four, of which the first leaves bytecode behind: what is
+    installed has been compiled."""
+    script = (
+        f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
+    )
+    surroundings = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
+    options: dict[str, Any] = {
+        "capture_output": True,
+        "text": True,
+        "check": True,
+        "env": surroundings,
+    }
+    return min(
+        float(subprocess.run([sys.executable, "-c", script], **options).stdout) for _ in range(4)
+    )

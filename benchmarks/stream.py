@@ -1,6 +1,8 @@
-"""Draws on disk: a pass over Zarr against bare NumPy over the same chunks, memory, workers, and one that is killed.
+"""Draws on disk: a pass over Zarr against bare NumPy over the same chunks, memory, workers, and one
+that is killed.
 
-Every measurement is a fresh process with one thread of BLAS, `python -m benchmarks.stream JOB FILE DRAWS`, which prints JSON.
+Every measurement is a fresh process with one thread of BLAS, `python -m benchmarks.stream JOB FILE
+DRAWS`, which prints JSON.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class Workers(NamedTuple):
 
 def rows(folder: Path, n: int) -> list[Row]:
     """The statistics pass against bare NumPy, each on one core."""
-    ours, bare, products = (_measure(job, folder, n)["seconds"] for job in ("ours", "bare", "products"))
+    ours, bare, products = (
+        _measure(job, folder, n)["seconds"] for job in ("ours", "bare", "products")
+    )
     case = f"Polynomial(2), d = {D}, n = {n:.0e}"
     return [
         Row(f"{case}: features and products in NumPy", bare, ours, 2.0),
@@ -61,13 +65,17 @@ def rows(folder: Path, n: int) -> list[Row]:
 def growth(folder: Path, sizes: tuple[int, ...]) -> list[Growth]:
     """The whole call on Dask's threads."""
     found = [_measure("call", folder, n) for n in sizes]
-    return [Growth(n, each["seconds"], each["gigabytes"]) for n, each in zip(sizes, found, strict=True)]
+    return [
+        Growth(n, each["seconds"], each["gigabytes"]) for n, each in zip(sizes, found, strict=True)
+    ]
 
 
 def workers(folder: Path, n: int) -> Workers:
     one, two, killed = (_measure(job, folder, n) for job in ("one worker", "two workers", "killed"))
     change = np.max(np.abs(np.subtract(killed["value"], two["value"])) / np.abs(two["value"]))
-    return Workers(one["seconds"], two["seconds"], killed["seconds"], float(change), killed["restarts"])
+    return Workers(
+        one["seconds"], two["seconds"], killed["seconds"], float(change), killed["restarts"]
+    )
 
 
 def written(n: int, chunk: int) -> tempfile.TemporaryDirectory[str]:
@@ -87,7 +95,9 @@ def written(n: int, chunk: int) -> tempfile.TemporaryDirectory[str]:
 
 def _measure(job: str, folder: Path, n: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.stream", job, str(folder), str(n)]
-    done = subprocess.run(command, env=os.environ | _ONE_THREAD, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=os.environ | _ONE_THREAD, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RuntimeError(f"{job}: {done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -124,7 +134,8 @@ def _call(folder: str, n: int) -> dict[str, Any]:
 
 
 def _bare(folder: str, n: int, features: bool = True) -> dict[str, Any]:
-    """What one would write in NumPy for the same matrix: read a chunk, and in small blocks make features and add products."""
+    """What one would write in NumPy for the same matrix: read a chunk, and in small blocks make
+    features and add products."""
     import zarr
 
     group = zarr.open_group(folder, mode="r")
@@ -153,9 +164,13 @@ def _cluster(folder: str, n: int, count: int, kill: bool = False) -> dict[str, A
     import dask
     from distributed import Client, LocalCluster
 
-    # One thread each, XLA's too. Dask also has its workers give freed memory back at once (MALLOC_TRIM_THRESHOLD_), which here
-    # costs a quarter of the time
-    threads = {"OPENBLAS_NUM_THREADS": 1, "OMP_NUM_THREADS": 1, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    # One thread each, XLA's too. Dask also has its workers give freed memory back at once
+    # (MALLOC_TRIM_THRESHOLD_), which here costs a quarter of the time
+    threads = {
+        "OPENBLAS_NUM_THREADS": 1,
+        "OMP_NUM_THREADS": 1,
+        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    }
     dask.config.set({"distributed.nanny.pre-spawn-environ": threads})
     options = {"threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": logging.CRITICAL}
     with LocalCluster(n_workers=count, **options) as cluster, Client(cluster) as client:
@@ -169,7 +184,11 @@ def _cluster(folder: str, n: int, count: int, kill: bool = False) -> dict[str, A
         answer = _estimate(draws, scores)
         client.wait_for_workers(count)
         restarts = len(before - set(client.run(os.getpid).values()))
-    return {"seconds": answer.stats["pass_seconds"], "value": answer.value.tolist(), "restarts": restarts}
+    return {
+        "seconds": answer.stats["pass_seconds"],
+        "value": answer.value.tolist(),
+        "restarts": restarts,
+    }
 
 
 def main() -> None:

@@ -1,11 +1,19 @@
-"""Problems with known answers: Genz functions, and Gaussian-process integrands against Gaussian mixtures."""
+"""Problems with known answers: Genz functions, and Gaussian-process integrands against Gaussian
+mixtures."""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy.special import erf, logsumexp, ndtr
 
-GENZ_NAMES = ("continuous", "corner peak", "discontinuous", "Gaussian peak", "oscillatory", "product peak")
+GENZ_NAMES = (
+    "continuous",
+    "corner peak",
+    "discontinuous",
+    "Gaussian peak",
+    "oscillatory",
+    "product peak",
+)
 # of the six functions in d = 1 with a = 1, u = 1/2
 GENZ_MEANS = np.array(
     [
@@ -20,7 +28,8 @@ GENZ_MEANS = np.array(
 
 
 def genz(x: np.ndarray) -> np.ndarray:
-    """The six Genz functions in d = 1, a = 1, u = 1/2, composed with the normal distribution function: (n, 1) → (n, 6)."""
+    """The six Genz functions in d = 1, a = 1, u = 1/2, composed with the normal distribution
+    function: (n, 1) → (n, 6)."""
     y = ndtr(x[:, 0])
     return np.stack(
         [
@@ -36,12 +45,14 @@ def genz(x: np.ndarray) -> np.ndarray:
 
 
 def sums(x: np.ndarray) -> np.ndarray:
-    """Σ x_i, which quadratic control variates fit exactly, and Σ sin x_i, which they do not; both have mean zero."""
+    """Σ x_i, which quadratic control variates fit exactly, and Σ sin x_i, which they do not; both
+    have mean zero."""
     return np.stack([x.sum(axis=1), np.sin(x).sum(axis=1)], axis=1)
 
 
 class Mixture:
-    """Three Gaussians with random means (variance 3), covariances AᵀA with A uniform, and random weights, as in the paper."""
+    """Three Gaussians with random means (variance 3), covariances AᵀA with A uniform, and random
+    weights, as in the paper."""
 
     def __init__(self, rng: np.random.Generator, d: int):
         self.means = rng.normal(size=(3, d)) * np.sqrt(3)
@@ -54,20 +65,28 @@ class Mixture:
         """Draws and their scores, (n, d)."""
         factors = np.linalg.cholesky(self.covariances)
         which = rng.choice(3, n, p=self.weights)
-        x = self.means[which] + np.einsum("nij,nj->ni", factors[which], rng.normal(size=(n, self.means.shape[1])))
+        x = self.means[which] + np.einsum(
+            "nij,nj->ni", factors[which], rng.normal(size=(n, self.means.shape[1]))
+        )
         logs, scores = [], []
         for weight, mean, factor in zip(self.weights, self.means, factors, strict=True):
             z = np.linalg.solve(factor, (x - mean).T)
-            logs.append(np.log(weight) - 0.5 * np.sum(z**2, axis=0) - np.sum(np.log(np.diagonal(factor))))
+            logs.append(
+                np.log(weight) - 0.5 * np.sum(z**2, axis=0) - np.sum(np.log(np.diagonal(factor)))
+            )
             scores.append(-np.linalg.solve(factor.T, z).T)
         share = np.exp(logs - logsumexp(logs, axis=0))
         return x, np.einsum("ln,lnd->nd", share, np.stack(scores))
 
 
-def gaussian_process(rng: np.random.Generator, target: Mixture, x: np.ndarray, terms: int = 2000) -> tuple[np.ndarray, float]:
-    """A realisation at x of a process with squared-exponential covariance, length-scale the median distance, and its mean.
+def gaussian_process(
+    rng: np.random.Generator, target: Mixture, x: np.ndarray, terms: int = 2000
+) -> tuple[np.ndarray, float]:
+    """A realisation at x of a process with squared-exponential covariance, length-scale the median
+    distance, and its mean.
 
-    By random cosines, so that any number of draws is cheap, and the mean under each Gaussian is in closed form.
+    By random cosines, so that any number of draws is cheap, and the mean under each Gaussian is in
+    closed form.
     """
     some = x[:300]
     distances = np.sum((some[:, None] - some) ** 2, axis=2)
@@ -75,7 +94,9 @@ def gaussian_process(rng: np.random.Generator, target: Mixture, x: np.ndarray, t
     frequencies = rng.normal(size=(terms, x.shape[1])) / scale
     phases, heights = rng.uniform(0, 2 * np.pi, terms), rng.normal(size=terms) * np.sqrt(2 / terms)
     mean = 0.0
-    for weight, centre, covariance in zip(target.weights, target.means, target.covariances, strict=True):
+    for weight, centre, covariance in zip(
+        target.weights, target.means, target.covariances, strict=True
+    ):
         damping = np.exp(-0.5 * np.einsum("ki,ij,kj->k", frequencies, covariance, frequencies))
         mean += weight * (np.cos(frequencies @ centre + phases) * damping) @ heights
     return np.cos(x @ frequencies.T + phases) @ heights, float(mean)

@@ -8,13 +8,15 @@ project = html_title = "zerovar"
 author = copyright = "The zerovar authors"
 version = release = __version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx-mathjax-offline"]  # formulas without a network too
+# formulas without a network too
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx-mathjax-offline"]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 highlight_language = "none"
-nb_execution_mode = "off"  # outputs are stored: `make pictures` writes them, a test runs the notebook
+# outputs are stored: `make pictures` writes them, a test runs the notebook
+nb_execution_mode = "off"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say shapes, which types do not
@@ -29,7 +31,8 @@ html_theme_options = {
 
 
 def _as_rst(app, what, name, obj, options, lines):
-    """Docstrings are plain paragraphs with `names` in single backquotes, and a line for each argument."""
+    """Docstrings are plain paragraphs with `names` in single backquotes, and a line for each
+    argument."""
     parts = "\n".join(lines).replace("``", "`").split("`")
     for k in range(0, len(parts), 2):  # what is not quoted must not be taken for markup
         parts[k] = re.sub(r"([*|]|_(?!\w)|_(?=_))", r"\\\1", parts[k])
@@ -38,7 +41,12 @@ def _as_rst(app, what, name, obj, options, lines):
     for line in text.split("\n"):
         head, colon, rest = line.partition(": ")
         names = head.split(", ")
-        if colon and all(part.isidentifier() for part in names) and len(names) <= 4 and not line.startswith(" "):
+        if (
+            colon
+            and all(part.isidentifier() for part in names)
+            and len(names) <= 4
+            and not line.startswith(" ")
+        ):
             out += ["", f"*{head}*", f"   {rest}"]
             term = True
         elif term and line.startswith("    "):

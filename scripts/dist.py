@@ -1,7 +1,8 @@
 """Build the source archive and the wheel, and use the wheel as a stranger would (`make dist`).
 
-The wheel is made from the source archive, so that nothing is missing in either. It is installed into an environment that has
-nothing else; there, in an empty folder, the README's first examples and `zerovar demo` run. The two files are left in dist/.
+The wheel is made from the source archive, so that nothing is missing in either. It is installed
+into an environment that has nothing else; there, in an empty folder, the README's first examples
+and `zerovar demo` run. The two files are left in dist/.
 """
 
 from __future__ import annotations
@@ -18,13 +19,21 @@ from extras import install, page, run
 from pages import ROOT, text_of
 
 SHIPPED = {"zerovar/py.typed", "zerovar/data/eight_schools.npz", "zerovar/data/report.html"}
-# what a page that lists packages shows: a licence by its SPDX name, and no addresses while there is no public home
-WANTED = ("License-Expression: MIT", "License-File: LICENSE", "Requires-Python: >=3.11", "Classifier: Typing :: Typed")
+# what a page that lists packages shows: a licence by its SPDX name, and no addresses while there is
+# no public home
+WANTED = (
+    "License-Expression: MIT",
+    "License-File: LICENSE",
+    "Requires-Python: >=3.11",
+    "Classifier: Typing :: Typed",
+)
 UNWANTED = ("Project-URL:", "Home-page:")
 
 
 def version() -> str:
-    return re.search(r'^__version__ = "(.+)"$', text_of("src/zerovar/environment.py"), flags=re.M)[1]
+    return re.search(r'^__version__ = "(.+)"$', text_of("src/zerovar/environment.py"), flags=re.M)[
+        1
+    ]
 
 
 def problems(wheel: Path) -> list[str]:
@@ -34,16 +43,26 @@ def problems(wheel: Path) -> list[str]:
         (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
         head = file.read(metadata).decode("utf-8").partition("\n\n")[0]
     wrong = [f"{name} is missing" for name in sorted(SHIPPED - names)]
-    wrong += [f"its metadata lacks {line}" for line in (f"Version: {version()}", *WANTED) if line not in head.splitlines()]
+    wrong += [
+        f"its metadata lacks {line}"
+        for line in (f"Version: {version()}", *WANTED)
+        if line not in head.splitlines()
+    ]
     wrong += [f"its metadata has {line}" for line in head.splitlines() if line.startswith(UNWANTED)]
     return wrong + [
-        f"{name} is no part of the package" for name in names if not re.match(r"zerovar(-[\w.]+\.dist-info)?/", name)
+        f"{name} is no part of the package"
+        for name in names
+        if not re.match(r"zerovar(-[\w.]+\.dist-info)?/", name)
     ]
 
 
 def tried(wheel: Path, folder: Path) -> None:
     """The README's two lines, as they stand there, then the demonstration with its picture."""
-    python, script, place = folder / "fresh" / "bin" / "python", folder / "readme.py", folder / "empty"
+    python, script, place = (
+        folder / "fresh" / "bin" / "python",
+        folder / "readme.py",
+        folder / "empty",
+    )
     run(sys.executable, "-m", "venv", folder / "fresh")
     install(python, f"{wheel}[numpyro]")
     place.mkdir()
@@ -65,10 +84,17 @@ def main() -> int:
     if wrong:
         print(f"{wheel.name}: " + "; ".join(wrong))
         return 1
-    print(f"{source.name}, {source.stat().st_size / 1e6:.1f} MB; {wheel.name}, {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
+    print(
+        f"{source.name}, {source.stat().st_size / 1e6:.1f} MB; {wheel.name}, "
+        f"{wheel.stat().st_size / 1e6:.1f} MB",
+        flush=True,
+    )
     with tempfile.TemporaryDirectory(prefix="zerovar-dist-") as name:
         tried(wheel, Path(name))
-    print(f"the wheel runs the README and the demonstration in a fresh environment; {time.perf_counter() - started:.0f} s")
+    print(
+        "the wheel runs the README and the demonstration in a fresh environment; "
+        f"{time.perf_counter() - started:.0f} s"
+    )
     return 0
 
 

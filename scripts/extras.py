@@ -1,7 +1,9 @@
-"""Try each extra alone, in an environment that has nothing else: run what the documentation shows with it (`make extras`).
+"""Try each extra alone, in an environment that has nothing else: run what the documentation shows
+with it (`make extras`).
 
-The environments begin as hard links to one that has the package without extras, so that each installs only what its extra adds;
-versions are those of constraints.txt. Nothing is left behind. `make dist` tries the extra numpyro, with the README.
+The environments begin as hard links to one that has the package without extras, so that each
+installs only what its extra adds; versions are those of constraints.txt. Nothing is left behind.
+`make dist` tries the extra numpyro, with the README.
 
     python scripts/extras.py                  # all
     python scripts/extras.py blackjax plots   # some
@@ -46,7 +48,8 @@ from importlib.resources import files
 from zerovar.cli import main
 
 data = str(files("zerovar") / "data" / "eight_schools.npz")
-assert main(["estimate", data, "--family", "quadratic", "--figure", "out.png", "--report", "out.html"]) == 0
+shown = ["--figure", "out.png", "--report", "out.html"]
+assert main(["estimate", data, "--family", "quadratic", *shown]) == 0
 """
 
 
@@ -72,13 +75,20 @@ SHOWN = {
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:
-    done = subprocess.run(list(map(str, command)), cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     if done.returncode:
         raise RuntimeError(done.stdout)
 
 
 def install(python: Path, what: str) -> None:
-    quiet = ("--quiet", "--disable-pip-version-check", "--no-compile")  # what is imported is compiled then
+    # what is imported is compiled then
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-compile")
     run(python, "-m", "pip", "install", *quiet, "--constraint", "constraints.txt", what)
 
 
@@ -99,26 +109,48 @@ def tried(extra: str, folder: Path, wheel: Path) -> str:
     except RuntimeError as error:
         return f"extra '{extra}':\n{error}"
     ended = time.perf_counter()
-    print(f"{extra or 'no extra':<13} installed in {installed - started:.0f} s, ran in {ended - installed:.0f} s", flush=True)
+    print(
+        f"{extra or 'no extra':<13} installed in {installed - started:.0f} s, ran in "
+        f"{ended - installed:.0f} s",
+        flush=True,
+    )
     return ""
 
 
 def main(wanted: list[str]) -> int:
     unknown = [extra for extra in wanted if extra not in SHOWN]
     if unknown:
-        raise SystemExit(f"no such extra: {', '.join(unknown)}; there are {', '.join(filter(None, SHOWN))}")
+        raise SystemExit(
+            f"no such extra: {', '.join(unknown)}; there are {', '.join(filter(None, SHOWN))}"
+        )
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="zerovar-extras-") as name:
         folder = Path(name)
         run(sys.executable, "-m", "venv", folder / "base")
         python = folder / "base" / "bin" / "python"
-        run(python, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--wheel-dir", folder, ".")
+        run(
+            python,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--wheel-dir",
+            folder,
+            ".",
+        )
         (wheel,) = folder.glob("*.whl")
         install(python, str(wheel))
         print(f"the package alone: {time.perf_counter() - started:.0f} s", flush=True)
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-            problems = list(filter(None, pool.map(lambda extra: tried(extra, folder, wheel), wanted or SHOWN)))
-    print("\n".join(problems) or f"every extra is enough for what is shown with it; {time.perf_counter() - started:.0f} s")
+            problems = list(
+                filter(None, pool.map(lambda extra: tried(extra, folder, wheel), wanted or SHOWN))
+            )
+    print(
+        "\n".join(problems)
+        or f"every extra is enough for what is shown with it; {time.perf_counter() - started:.0f} s"
+    )
     return bool(problems)
 
 

@@ -1,10 +1,12 @@
 """Make the environment of the Makefile, with the versions of constraints.txt.
 
-    python3 scripts/install.py .venv plots        # what zerovar needs, with an extra: enough to run it from src/
-    python3 scripts/install.py .venv dev          # zerovar itself, editable, with all that tests and documentation need
+    python3 scripts/install.py .venv plots        # what zerovar needs, with an extra: enough to run
+    it from src/ python3 scripts/install.py .venv dev          # zerovar itself, editable, with all
+    that tests and documentation need
 
-The demonstration waits for the first of these, and half of what an ordinary installation takes is not for it: a copy of pip
-in the environment, and a build of zerovar in an environment of its own. So pip is that of the interpreter where it has one.
+The demonstration waits for the first of these, and half of what an ordinary installation takes is
+not for it: a copy of pip in the environment, and a build of zerovar in an environment of its own.
+So pip is that of the interpreter where it has one.
 """
 
 from __future__ import annotations
@@ -16,16 +18,28 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# pip would compile every module of every package, which takes longer than all else; Python compiles those that are imported
-OPTIONS = ["install", "--quiet", "--disable-pip-version-check", "--no-compile", "--constraint", "constraints.txt"]
-_FIRST_FOR_OTHERS = (22, 3)  # version of pip that installs into the environment of another interpreter
+# pip would compile every module of every package, which takes longer than all else; Python compiles
+# those that are imported
+OPTIONS = [
+    "install",
+    "--quiet",
+    "--disable-pip-version-check",
+    "--no-compile",
+    "--constraint",
+    "constraints.txt",
+]
+# version of pip that installs into the environment of another interpreter
+_FIRST_FOR_OTHERS = (22, 3)
 
 
 def main(folder: str, extra: str) -> None:
     python = ROOT / folder / "bin" / "python"
     here = _pip_here()
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", *(["--without-pip"] if here else []), ROOT / folder], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "venv", *(["--without-pip"] if here else []), ROOT / folder],
+            check=True,
+        )
     if extra == "dev":
         subprocess.run([python, "-m", "ensurepip"], check=True, capture_output=True)
         pip, what = [python, "-m", "pip"], ["--editable", f".[{extra}]"]

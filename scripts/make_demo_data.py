@@ -2,9 +2,11 @@
 
 The model is Rubin's (1981) eight schools, non-centred:
 
-    mu ~ N(0, 5),  tau ~ HalfCauchy(5),  z_j ~ N(0, 1),  theta_j = mu + tau z_j,  y_j ~ N(theta_j, sigma_j).
+    mu ~ N(0, 5),  tau ~ HalfCauchy(5),  z_j ~ N(0, 1),  theta_j = mu + tau z_j,  y_j ~ N(theta_j,
+    sigma_j).
 
-NUTS runs on the ten unconstrained parameters x = (z_1, ..., z_8, mu, log tau), in float64. The file holds
+NUTS runs on the ten unconstrained parameters x = (z_1, ..., z_8, mu, log tau), in float64. The file
+holds
 
     draws   (chains, draws, 10)  x
     scores  (chains, draws, 10)  gradient of the log density of x (Jacobian of log tau included)
@@ -16,8 +18,9 @@ To run (NumPyro is needed here only, the library does not depend on it):
     pip install numpyro
     python scripts/make_demo_data.py
 
-Nothing is written unless the sample passes the checks at the end of the run. The seed is fixed, but other versions of
-JAX or another processor round differently, and NUTS then gives different (equally good) draws.
+Nothing is written unless the sample passes the checks at the end of the run. The seed is fixed, but
+other versions of JAX or another processor round differently, and NUTS then gives different (equally
+good) draws.
 """
 
 from __future__ import annotations
@@ -107,8 +110,9 @@ def check(draws: np.ndarray, scores: np.ndarray, values: np.ndarray, divergences
     both = np.concatenate([draws, values], axis=-1)
     rhat, ess = split_gelman_rubin(both), effective_sample_size(both)
 
-    # For a sample from the posterior E s = 0 and E (x - m) s^T = -I (integration by parts). These two fail when draws
-    # and scores do not belong together, for one when the Jacobian is missing, which r-hat cannot see.
+    # For a sample from the posterior E s = 0 and E (x - m) s^T = -I (integration by parts). These
+    # two fail when draws and scores do not belong together, for one when the Jacobian is missing,
+    # which r-hat cannot see.
     z_score = np.abs(scores.mean(axis=(0, 1))) / standard_errors(scores)
     outer = (draws - draws.mean(axis=(0, 1)))[..., :, None] * scores[..., None, :]
     outer_error = np.abs(outer.mean(axis=(0, 1)) + np.eye(DIM))
@@ -118,8 +122,13 @@ def check(draws: np.ndarray, scores: np.ndarray, values: np.ndarray, divergences
     print(f"r-hat             at most {rhat.max():.4f}")
     print(f"ess               {ess.min():.0f} to {ess.max():.0f}")
     print(f"mean score        at most {z_score.max():.2f} standard errors from 0")
-    print(f"mean (x - m) s^T  at most {outer_error.max():.3f} and {z_outer.max():.2f} standard errors from -I")
-    for name, mean, se in zip(NAMES, values.mean(axis=(0, 1)), standard_errors(values), strict=True):
+    print(
+        f"mean (x - m) s^T  at most {outer_error.max():.3f} and {z_outer.max():.2f} standard "
+        "errors from -I"
+    )
+    for name, mean, se in zip(
+        NAMES, values.mean(axis=(0, 1)), standard_errors(values), strict=True
+    ):
         print(f"{name:<10}{mean:8.3f} ± {se:.3f}")
 
     problems = []
@@ -139,7 +148,8 @@ def check(draws: np.ndarray, scores: np.ndarray, values: np.ndarray, divergences
 
 
 def write(out: Path, draws: np.ndarray, scores: np.ndarray, values: np.ndarray) -> int:
-    """Write the arrays so that `out` is always either the old file or the whole new one; the size in bytes."""
+    """Write the arrays so that `out` is always either the old file or the whole new one; the size
+    in bytes."""
     out.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, since os.replace is atomic only within a file system.
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
@@ -149,7 +159,9 @@ def write(out: Path, draws: np.ndarray, scores: np.ndarray, values: np.ndarray) 
             np.savez_compressed(f, draws=draws, scores=scores, values=values, names=np.array(NAMES))
         size = temporary.stat().st_size
         if size > MAX_BYTES:
-            raise SystemExit(f"nothing written: {size} bytes is more than {MAX_BYTES}; try fewer --draws")
+            raise SystemExit(
+                f"nothing written: {size} bytes is more than {MAX_BYTES}; try fewer --draws"
+            )
         os.replace(temporary, out)
     finally:
         temporary.unlink(missing_ok=True)
@@ -159,7 +171,9 @@ def write(out: Path, draws: np.ndarray, scores: np.ndarray, values: np.ndarray) 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the eight schools demonstration data.")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="the .npz file to write")
-    parser.add_argument("--draws", type=int, default=1000, help="draws per chain, after warm-up (default: 1000)")
+    parser.add_argument(
+        "--draws", type=int, default=1000, help="draws per chain, after warm-up (default: 1000)"
+    )
     args = parser.parse_args()
     # Split r-hat halves each chain and needs two draws in each half.
     if args.draws < 4:

@@ -1,7 +1,9 @@
-"""Run what the documentation shows, and write its pictures and the outputs of its notebook anew: `make pictures`.
+"""Run what the documentation shows, and write its pictures and the outputs of its notebook anew:
+`make pictures`.
 
-Each picture carries the gains of its run. tests/test_docs.py compares them with those of its own run of the same page, and
-fails when one has moved by more than a factor of two. Look at what this script has written before you commit it.
+Each picture carries the gains of its run. tests/test_docs.py compares them with those of its own
+run of the same page, and fails when one has moved by more than a factor of two. Look at what this
+script has written before you commit it.
 
     python scripts/pictures.py                     # all
     python scripts/pictures.py forest start        # the picture of the front page, the notebook
@@ -28,9 +30,12 @@ GALLERY = sorted(path.stem for path in (ROOT / "docs" / "gallery" / "images").gl
 
 
 def forest() -> None:
-    """What `zerovar demo` draws; with seconds enough for every candidate, so that no slow machine changes the picture."""
+    """What `zerovar demo` draws; with seconds enough for every candidate, so that no slow machine
+    changes the picture."""
     with np.load(files("zerovar") / "data" / "eight_schools.npz") as file:
-        draws, scores, values, names = (file[name] for name in ("draws", "scores", "values", "names"))
+        draws, scores, values, names = (
+            file[name] for name in ("draws", "scores", "values", "names")
+        )
     answer = zv.estimate(draws, scores, values, names=names)
     print(answer)
     save_picture(answer.plot(), FOREST, estimates({"demo": answer}))
@@ -44,18 +49,23 @@ def gallery(page: str) -> None:
 
 
 def notebook() -> None:
-    """Outputs without what differs from run to run: execution times, and the version of Python that ran it."""
+    """Outputs without what differs from run to run: execution times, and the version of Python that
+    ran it."""
     made = run_notebook(NOTEBOOK)
     for cell in made.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs if not is_empty(output)]
-    made.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    made.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}
+    }
     nbformat.write(made, NOTEBOOK)
 
 
 def main(wanted: list[str]) -> None:
-    made = {"forest": forest, "start": notebook} | {page: lambda page=page: gallery(page) for page in GALLERY}
+    made = {"forest": forest, "start": notebook} | {
+        page: lambda page=page: gallery(page) for page in GALLERY
+    }
     unknown = [name for name in wanted if name not in made]
     if unknown:
         raise SystemExit(f"no such picture: {', '.join(unknown)}; there are {', '.join(made)}")

@@ -1,8 +1,9 @@
-"""Check the built site: every link inside it leads somewhere, every picture is there and described, words are spelt as
-codespell has them (`make docs` runs this).
+"""Check the built site: every link inside it leads somewhere, every picture is there and described,
+words are spelt as codespell has them (`make docs` runs this).
 
-Links out of the site are not followed: there is no network where this runs. Spelling is that of the sources, which have no
-markup of a theme; words that codespell does not know are listed in pyproject.toml.
+Links out of the site are not followed: there is no network where this runs. Spelling is that of the
+sources, which have no markup of a theme; words that codespell does not know are listed in
+pyproject.toml.
 """
 
 from __future__ import annotations
@@ -15,7 +16,17 @@ from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "build" / "docs"
-SPELT = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "DESIGN.md", "CITATION.cff", "docs", "benchmarks", "scripts", "src"]
+SPELT = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "DESIGN.md",
+    "CITATION.cff",
+    "docs",
+    "benchmarks",
+    "scripts",
+    "src",
+]
 
 
 class Page(HTMLParser):
@@ -30,7 +41,13 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         self.places |= {value for name, value in attrs if name in ("id", "name") and value}
-        target = given.get("href") if tag in ("a", "link") else given.get("src") if tag in ("img", "script") else None
+        target = (
+            given.get("href")
+            if tag in ("a", "link")
+            else given.get("src")
+            if tag in ("img", "script")
+            else None
+        )
         if target:
             self.targets.append(target)
         if tag == "img" and not given.get("alt"):
@@ -57,16 +74,25 @@ def problems(site: Path) -> list[str]:
             file = path if not parts.path else (path.parent / unquote(parts.path)).resolve()
             if not file.exists():
                 wrong.append(f"{here}: {target} is no file of the site")
-            elif parts.fragment and file in pages and unquote(parts.fragment) not in pages[file].places:
+            elif (
+                parts.fragment
+                and file in pages
+                and unquote(parts.fragment) not in pages[file].places
+            ):
                 wrong.append(f"{here}: {target} names no place in that page")
     return wrong
 
 
 def main() -> int:
     wrong = problems(SITE)
-    spelling = subprocess.run([sys.executable, "-m", "codespell_lib", *SPELT], cwd=ROOT, capture_output=True, text=True)
+    spelling = subprocess.run(
+        [sys.executable, "-m", "codespell_lib", *SPELT], cwd=ROOT, capture_output=True, text=True
+    )
     wrong += (spelling.stdout + spelling.stderr).splitlines() if spelling.returncode else []
-    print("\n".join(wrong) or f"links and spelling are right in {len(list(SITE.rglob('*.html')))} pages")
+    print(
+        "\n".join(wrong)
+        or f"links and spelling are right in {len(list(SITE.rglob('*.html')))} pages"
+    )
     return bool(wrong)
 
 

@@ -1,14 +1,17 @@
-"""Run the core of the tests on the oldest versions that zerovar allows, or on the newest (`make lowest`, `make highest`).
+"""Run the core of the tests on the oldest versions that zerovar allows, or on the newest (`make
+lowest`, `make highest`).
 
-The oldest are those of lowest.txt. The newest are whatever is to be had on the day for this interpreter, so
-that run can fail without a change of zerovar: it tells what to expect, and is no part of `.ci/run`.
+The oldest are those of lowest.txt. The newest are whatever is to be had on the day for this
+interpreter, so that run can fail without a change of zerovar: it tells what to expect, and is no
+part of `.ci/run`.
 
     make lowest                        # with python3
     make highest PYTHON=python3.13     # with another interpreter
 
 The environment is made anew and left in build/. lowest.txt is made by
 
-    uv pip compile --resolution lowest-direct --python-version 3.11 --extra test pyproject.toml --no-annotate -o lowest.txt
+    uv pip compile --resolution lowest-direct --python-version 3.11 --extra test pyproject.toml
+    --no-annotate -o lowest.txt
 """
 
 from __future__ import annotations
@@ -21,9 +24,18 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Fits against R and NumPy, families against automatic differentiation, errors, checks, files, the table; calibration takes long
-# and shows nothing of versions
-CORE = ("golden", "regression", "operators_families", "exact", "estimate", "checks", "files", "summary")
+# Fits against R and NumPy, families against automatic differentiation, errors, checks, files, the
+# table; calibration takes long and shows nothing of versions
+CORE = (
+    "golden",
+    "regression",
+    "operators_families",
+    "exact",
+    "estimate",
+    "checks",
+    "files",
+    "summary",
+)
 CHOSEN = ["-m", "not whole", "-k", "not calibrated and not false_alarms"]
 
 
@@ -38,14 +50,35 @@ def main(wanted: str) -> int:
     subprocess.run([*pip, *choice, ".[test]"], cwd=ROOT, check=True)
     print(f"installed in {time.perf_counter() - started:.0f} s", flush=True)
     subprocess.run([environment / "bin" / "zerovar", "info"], check=True)
-    settings = {"JAX_COMPILATION_CACHE_DIR": environment / "compiled", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.03"}
+    settings = {
+        "JAX_COMPILATION_CACHE_DIR": environment / "compiled",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.03",
+    }
     settings |= {"OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     tests = [f"tests/test_{name}.py" for name in CORE]
-    run = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--numprocesses", "auto", "--maxprocesses", "8", *CHOSEN]
+    run = [
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--numprocesses",
+        "auto",
+        "--maxprocesses",
+        "8",
+        *CHOSEN,
+    ]
     if wanted == "lowest":  # what old versions of others say of each other is not ours to mend
         run += ["-W", "default::DeprecationWarning"]
-    done = subprocess.run([*run, *tests], cwd=ROOT, env=os.environ | {name: str(value) for name, value in settings.items()})
-    print(f"{wanted} versions, Python {sys.version.split()[0]}: {time.perf_counter() - started:.0f} s")
+    done = subprocess.run(
+        [*run, *tests],
+        cwd=ROOT,
+        env=os.environ | {name: str(value) for name, value in settings.items()},
+    )
+    print(
+        f"{wanted} versions, Python {sys.version.split()[0]}: {time.perf_counter() - started:.0f} s"
+    )
     return done.returncode
 
 

@@ -8,8 +8,8 @@ import jax
 import pytest
 from jaxtyping import config, install_import_hook
 
-# Shapes and types in signatures are checked at every call while the tests run, but for the modules that users call: there the
-# messages under test are our own.
+# Shapes and types in signatures are checked at every call while the tests run, but for the modules
+# that users call: there the messages under test are our own.
 SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 SURFACE = {
     *(
@@ -39,9 +39,19 @@ SURFACE = {
     ),
     *(
         f"families.{name}"
-        for name in ("anisotropic", "kernel", "network", "polynomial", "ridge_functions", "sparse_polynomial")
+        for name in (
+            "anisotropic",
+            "kernel",
+            "network",
+            "polynomial",
+            "ridge_functions",
+            "sparse_polynomial",
+        )
     ),
-    *(f"solvers.{name}" for name in ("exact.centres", "exact.solver", "iterative.solver", "screening.solver")),
+    *(
+        f"solvers.{name}"
+        for name in ("exact.centres", "exact.solver", "iterative.solver", "screening.solver")
+    ),
     *(f"solvers.training.{name}" for name in ("schedules", "solver")),
 }
 
@@ -50,15 +60,20 @@ def checked_modules() -> list[str]:
     """Every module of zerovar whose signatures are checked."""
     paths = [path.relative_to(SOURCE).with_suffix("") for path in sorted(SOURCE.rglob("*.py"))]
     names = [".".join(path.parts).removesuffix("__init__").removesuffix(".") for path in paths]
-    surface = {name: any(name == part or (part and name.startswith(f"{part}.")) for part in SURFACE) for name in names}
-    packages = {name.rpartition(".")[0] for name in names}  # a hook on one would be on all that is in it
+    surface = {
+        name: any(name == part or (part and name.startswith(f"{part}.")) for part in SURFACE)
+        for name in names
+    }
+    # a hook on one would be on all that is in it
+    packages = {name.rpartition(".")[0] for name in names}
     return [f"zerovar.{name}" for name in names if not surface[name] and name not in packages]
 
 
 install_import_hook(checked_modules(), "beartype.beartype")
 
 
-# Tracing makes many small objects that live long: looking for cycles among them takes a few hundredths of the time.
+# Tracing makes many small objects that live long: looking for cycles among them takes a few
+# hundredths of the time.
 gc.set_threshold(50_000, 20, 100)
 
 
@@ -68,7 +83,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """The folder with `data/` (real data and posteriors) and `golden/` (values of the R package ZVCV)."""
+    """The folder with `data/` (real data and posteriors) and `golden/` (values of the R package
+    ZVCV)."""
     name = os.environ.get("ZEROVAR_DATA")
     if not name:
         pytest.skip("set ZEROVAR_DATA to the folder that holds data/ and golden/ to run this test")
@@ -82,20 +98,35 @@ def data() -> Path:
 
 @pytest.fixture(autouse=True)
 def _global_precision_untouched():
-    """JAX's precision is the user's global setting: zerovar works in double inside its own context only."""
+    """JAX's precision is the user's global setting: zerovar works in double inside its own context
+    only."""
     yield
-    assert jax.config.jax_enable_x64 is False, "jax_enable_x64 was left on: zerovar must not change it globally"
+    assert jax.config.jax_enable_x64 is False, (
+        "jax_enable_x64 was left on: zerovar must not change it globally"
+    )
 
 
-# Whole calls, again and again: they take up to half as long again with every signature checked, and the tests of single
-# pieces check the same signatures
-WHOLE_CALLS = {"automatic", "docs", "estimate", "golden", "paper", "posteriors", "regression", "summary"}
+# Whole calls, again and again: they take up to half as long again with every signature checked, and
+# the tests of single pieces check the same signatures
+WHOLE_CALLS = {
+    "automatic",
+    "docs",
+    "estimate",
+    "golden",
+    "paper",
+    "posteriors",
+    "regression",
+    "summary",
+}
 
 
 @pytest.fixture(autouse=True)
 def _whole_calls_are_not_checked(request):
     replicates = "calibrated" in request.node.name
-    config.update("jaxtyping_disable", replicates or request.module.__name__.removeprefix("test_") in WHOLE_CALLS)
+    config.update(
+        "jaxtyping_disable",
+        replicates or request.module.__name__.removeprefix("test_") in WHOLE_CALLS,
+    )
     yield
     config.update("jaxtyping_disable", False)
 

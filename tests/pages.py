@@ -1,4 +1,5 @@
-"""Pages of the documentation as code: their examples, the notebook, and the gains that they show."""
+"""Pages of the documentation as code: their examples, the notebook, and the gains that they
+show."""
 
 import contextlib
 import io
@@ -13,8 +14,12 @@ import zerovar as zv
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = ROOT / "docs" / "start.ipynb"
 FOREST = ROOT / "docs" / "images" / "forest.png"  # the picture of `zerovar demo`
-FACTOR = 2.0  # by which a gain may differ from what a page says: other processors round differently, and searches end elsewhere
-OF_ANOTHER_CHAIN = 10.0  # the same where a page runs its own chain of a few hundred draws, which is another on each processor
+# by which a gain may differ from what a page says: other processors round differently, and searches
+# end elsewhere
+FACTOR = 2.0
+# the same where a page runs its own chain of a few hundred draws, which is another on each
+# processor
+OF_ANOTHER_CHAIN = 10.0
 Gains = dict[str, float]
 
 
@@ -39,11 +44,15 @@ def run_page(page: str) -> tuple[dict[str, Any], str]:
 def estimates(names: dict[str, Any]) -> dict[str, Gains]:
     """The gains of all estimates among the variables."""
     found = {key: each for key, each in names.items() if isinstance(each, zv.Estimate)}
-    return {key: dict(zip(each.names, map(float, each.gain), strict=True)) for key, each in found.items()}
+    return {
+        key: dict(zip(each.names, map(float, each.gain), strict=True))
+        for key, each in found.items()
+    }
 
 
 def tables(text: str) -> list[Gains]:
-    """The gains in each table of a text, by row and column: those that `print` makes of estimates and of summaries."""
+    """The gains in each table of a text, by row and column: those that `print` makes of estimates
+    and of summaries."""
     found: list[Gains] = []
     ends: dict[str, int] = {}
     place: int | None = None
@@ -81,12 +90,17 @@ def moved(said: Gains, now: Gains, factor: float = FACTOR) -> str:
     """What of `said` is no longer so, by more than a factor; nothing if all of it is."""
     lost = [key for key in said if key not in now]
     both = [(key, said[key], now[key]) for key in said if key in now]
-    far = [f"{key} was {a:.3g}, is {b:.3g}" for key, a, b in both if not (a <= factor * b and b <= factor * a)]
+    far = [
+        f"{key} was {a:.3g}, is {b:.3g}"
+        for key, a, b in both
+        if not (a <= factor * b and b <= factor * a)
+    ]
     return "; ".join([*far, *(f"{key} is gone" for key in lost)])
 
 
 def save_picture(figure: Any, path: Path, gains: dict[str, Gains]) -> None:
-    """A picture that carries the gains of its run, so that a test can tell when it is out of date."""
+    """A picture that carries the gains of its run, so that a test can tell when it is out of
+    date."""
     figure.savefig(path, dpi=160, metadata={"Description": json.dumps(gains)})
 
 
@@ -103,7 +117,9 @@ def run_notebook(path: Path) -> Any:
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute(cwd=str(path.parent))
+    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute(
+        cwd=str(path.parent)
+    )
     return notebook
 
 
@@ -115,10 +131,17 @@ def shown(notebook: Any) -> list[list[str]]:
     """For each cell of code the kinds of output that it has."""
     cells = (cell for cell in notebook.cells if cell.cell_type == "code")
     kept = ([output for output in cell.outputs if not is_empty(output)] for cell in cells)
-    return [[kind for output in outputs for kind in sorted(output.get("data", [output.get("name")]))] for outputs in kept]
+    return [
+        [kind for output in outputs for kind in sorted(output.get("data", [output.get("name")]))]
+        for outputs in kept
+    ]
 
 
 def printed_by(notebook: Any) -> str:
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    text = "\n".join(output.get("text") or output.get("data", {}).get("text/plain") or "" for output in outputs)
+    outputs = [
+        output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    ]
+    text = "\n".join(
+        output.get("text") or output.get("data", {}).get("text/plain") or "" for output in outputs
+    )
     return re.sub(r"\x1b\[[0-9;]*m", "", text)  # bold

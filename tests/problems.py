@@ -29,7 +29,8 @@ def ar1(rng: np.random.Generator, n: int, d: int, rho: float) -> np.ndarray:
 
 
 def metropolis(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Random-walk Metropolis on N(0, I) in d = 2: about half of the states repeat the one before."""
+    """Random-walk Metropolis on N(0, I) in d = 2: about half of the states repeat the one
+    before."""
     rng = np.random.default_rng(seed)
     x = np.zeros((n, 2))
     for i in range(1, n):
@@ -44,7 +45,8 @@ SCHOOLS = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11,
 
 
 def eight_schools_means() -> np.ndarray:
-    """Exact posterior means of μ, τ, θ₁ … θ₈ by one-dimensional quadrature over log τ (μ and θ integrate in closed form)."""
+    """Exact posterior means of μ, τ, θ₁ … θ₈ by one-dimensional quadrature over log τ (μ and θ
+    integrate in closed form)."""
     y, sigma = SCHOOLS
     log_tau = np.linspace(-20, 8, 20001)[:, None]
     tau = np.exp(log_tau)
@@ -70,5 +72,9 @@ def eight_schools_log_density(x: np.ndarray) -> np.ndarray:
     y, sigma = SCHOOLS
     mu, log_tau, z = x[..., :1], x[..., 1:2], x[..., 2:]
     theta = mu + np.exp(log_tau) * z
-    prior = -0.5 * (mu[..., 0] / 5) ** 2 - np.log1p((np.exp(log_tau[..., 0]) / 5) ** 2) + log_tau[..., 0]
+    prior = (
+        -0.5 * (mu[..., 0] / 5) ** 2
+        - np.log1p((np.exp(log_tau[..., 0]) / 5) ** 2)
+        + log_tau[..., 0]
+    )
     return prior - 0.5 * np.sum(z**2 + ((y - theta) / sigma) ** 2, axis=-1)

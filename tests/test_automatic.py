@@ -1,4 +1,5 @@
-"""The one call: it chooses, it says why, it is never worse than plain Monte Carlo, and its errors are true."""
+"""The one call: it chooses, it says why, it is never worse than plain Monte Carlo, and its errors
+are true."""
 
 import dataclasses
 import warnings
@@ -85,7 +86,12 @@ def test_the_same_call_gives_the_same_numbers(answer):
 
 def test_low_effort_is_polynomials_in_closed_form():
     answer = zv.estimate(NORMAL, -NORMAL, np.sin(NORMAL), family=zv.Automatic("low"))
-    assert answer.selection.candidates == ("no control variate", "Polynomial(1)", "Polynomial(2)", "Polynomial(3)")
+    assert answer.selection.candidates == (
+        "no control variate",
+        "Polynomial(1)",
+        "Polynomial(2)",
+        "Polynomial(3)",
+    )
     assert answer.selection.skipped == ("tuned kernels: not at low effort",)
     with pytest.raises(ValueError, match="effort must be one of 'low', 'normal', 'high'; got 60"):
         zv.Automatic(60)
@@ -98,7 +104,9 @@ def test_families_of_the_users_own_compete():
     assert options.also == (own,)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.SampleWarning)
-        answer = zv.estimate(NORMAL, -NORMAL, np.sin(NORMAL), family=zv.Automatic("low", also=[own]))
+        answer = zv.estimate(
+            NORMAL, -NORMAL, np.sin(NORMAL), family=zv.Automatic("low", also=[own])
+        )
     assert answer.selection.candidates[-1].startswith("Kernel(Gaussian(ℓ=2))")
 
 
@@ -107,7 +115,8 @@ def test_a_network_competes_when_asked_for():
     x = NORMAL[:100]
     answer = AsGiven("network", network).answer(Task.of(zv.Sample(x, -x), np.sin(x)), Policy())
     assert answer.value.shape == (2,)
-    assert np.allclose(answer.influences.mean(axis=(0, 1)), 0.0, atol=1e-12)  # out of fold: the series about its own mean
+    # out of fold: the series about its own mean
+    assert np.allclose(answer.influences.mean(axis=(0, 1)), 0.0, atol=1e-12)
 
 
 def offered(sample, time=1.0):
@@ -125,8 +134,9 @@ def test_candidates_follow_the_draws():
     assert sum("spectral" in label for label in labels(300, 2, time=3.0)) == 2
 
 
-# Never worse: 40 replicates of the cheap candidates here, 200 of all of them in benchmarks. Squared errors are compared on the
-# same draws, so their difference has a standard error of its own that the threshold allows for.
+# Never worse: 40 replicates of the cheap candidates here, 200 of all of them in benchmarks. Squared
+# errors are compared on the same draws, so their difference has a standard error of its own that
+# the threshold allows for.
 @pytest.mark.parametrize("case", ["noise", "fast wave", "tail"])
 def test_never_worse_than_plain(case):
     rng = np.random.default_rng(11)
@@ -157,7 +167,12 @@ def test_a_rich_family_without_a_choice_is_worse():
     plain, rich = [], []
     for _ in range(40):
         x, f = rng.normal(size=(120, 1)), rng.normal(size=120)
-        rich.append(zv.fit(zv.Polynomial(40), zv.Sample(x, -x), f, zv.LeastSquares(zv.Ridge(1e-9))).intercept[0] ** 2)
+        rich.append(
+            zv.fit(
+                zv.Polynomial(40), zv.Sample(x, -x), f, zv.LeastSquares(zv.Ridge(1e-9))
+            ).intercept[0]
+            ** 2
+        )
         plain.append(f.mean() ** 2)
     assert np.sum(np.array(rich) > plain) >= 30  # of 40: one in a thousand if they were alike
 
@@ -177,7 +192,8 @@ def test_gains_hold_on_metropolis_chains():
 
 
 def test_candidates_far_from_the_plain_mean_are_not_believed():
-    """Scores of a shifted target: a line then says, exactly to rounding, that the mean is 1. The plain mean knows better."""
+    """Scores of a shifted target: a line then says, exactly to rounding, that the mean is 1. The
+    plain mean knows better."""
     x = np.random.default_rng(7).normal(size=(300, 1))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -189,11 +205,14 @@ def test_candidates_far_from_the_plain_mean_are_not_believed():
 
 
 def test_kinks_get_a_rough_kernel():
-    """Tuned for the kink alone: the smooth integrand, which the others serve, would have it smooth."""
+    """Tuned for the kink alone: the smooth integrand, which the others serve, would have it
+    smooth."""
     x = np.random.default_rng(3).normal(size=(400, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
-        answer = zv.estimate(x, -x, {"smooth": np.exp(0.5 * x[:, 0]), "kink": np.abs(x[:, 0] - 0.5)})
+        answer = zv.estimate(
+            x, -x, {"smooth": np.exp(0.5 * x[:, 0]), "kink": np.abs(x[:, 0] - 0.5)}
+        )
     smooth, kink = (answer.selection.describe(j) for j in range(2))
     assert "Matérn" in kink
     assert "Matérn" not in smooth
@@ -217,7 +236,9 @@ def test_ridge_functions_finds_the_direction_of_an_increasing_function():
     family = zv.Polynomial(1) + zv.RidgeFunctions(zv.Polynomial(4, weight=(0, 1, 1, 1)))
     found = zv.fit(family, zv.Sample(x, -x), f, standardise=False).family.parts[1].directions
     line = np.linalg.lstsq(x, f - f.mean(), rcond=None)[0]
-    off, plain = (1 - abs(direction @ a) / np.linalg.norm(direction) for direction in (found[:, 0], line))
+    off, plain = (
+        1 - abs(direction @ a) / np.linalg.norm(direction) for direction in (found[:, 0], line)
+    )
     assert off < 1e-3
     assert plain > 4 * off, "a plain regression is further off"
     with pytest.raises(ValueError, match="no honest standard error"):
@@ -280,16 +301,21 @@ def test_batches_are_of_one_autocorrelation_time():
 def test_moving_sums_are_bartletts_estimate():
     r = np.random.default_rng(0).normal(size=(50, 1))
     window = 7
-    lags = [np.sum(r[: 50 - k] * r[k:]) * (1 if k == 0 else 2) * (1 - k / window) for k in range(window)]
+    lags = [
+        np.sum(r[: 50 - k] * r[k:]) * (1 if k == 0 else 2) * (1 - k / window) for k in range(window)
+    ]
     sums = moving_sums(r, np.zeros(50, dtype=int), window)
     assert np.sum(sums**2) / window == pytest.approx(sum(lags), rel=1e-12)
     two = moving_sums(r, np.repeat([0, 1], 25), window)
-    apart = [np.sum(moving_sums(r[k : k + 25], np.zeros(25, dtype=int), window) ** 2) for k in (0, 25)]
+    apart = [
+        np.sum(moving_sums(r[k : k + 25], np.zeros(25, dtype=int), window) ** 2) for k in (0, 25)
+    ]
     assert np.sum(two**2) == pytest.approx(sum(apart), rel=1e-12)
 
 
 def test_spectral_variance_is_minimal():
-    """Its fit has the least Bartlett estimate: every change of coefficients raises it, and least squares has more."""
+    """Its fit has the least Bartlett estimate: every change of coefficients raises it, and least
+    squares has more."""
     x = ar1(np.random.default_rng(1), 400, 2, 0.9)
     sample, f = zv.Sample(x, -x), np.exp(0.5 * x[:, 0])
 
@@ -308,7 +334,8 @@ def test_spectral_variance_is_minimal():
             theta[k] += step
             moved = dataclasses.replace(fitted, terms=(type(term)(term.family, theta),))
             assert bartlett(moved) > bartlett(fitted)
-    plain = zv.fit(zv.Polynomial(2), sample, f, zv.SpectralVariance(1))  # a window of one draw is least squares
+    # a window of one draw is least squares
+    plain = zv.fit(zv.Polynomial(2), sample, f, zv.SpectralVariance(1))
     assert np.allclose(plain(sample), squares(sample), atol=1e-10)
     assert plain.intercept == pytest.approx(squares.intercept, abs=1e-10)
 
@@ -364,17 +391,22 @@ def test_sums_over_coordinates_are_tried_where_they_pay():
     products = np.prod(1 / (1 + (ndtr(x) - 0.5) ** 2), axis=1)
     answer = zv.estimate(x, -x, {"linear": x.sum(axis=1), "products": products})
     errors = dict(zip(answer.selection.candidates, answer.selection.std_errors, strict=True))
-    assert errors["additive + IMQ"][0] == answer.plain_std_error[0]  # not tried on what is known exactly
+    # not tried on what is known exactly
+    assert errors["additive + IMQ"][0] == answer.plain_std_error[0]
     others = [error[1] for label, error in errors.items() if label != "additive + IMQ"]
     assert errors["additive + IMQ"][1] < 0.7 * min(others)
 
 
 def test_a_sum_of_functions_of_single_coordinates_is_recognised():
-    """By a polynomial in closed form; nothing else is then tuned. Negative control: a product of coordinates is no such sum."""
+    """By a polynomial in closed form; nothing else is then tuned. Negative control: a product of
+    coordinates is no such sum."""
     x = np.random.default_rng(0).normal(size=(400, 4))
     sums = zv.estimate(x, -x, np.exp(x[:, 0] / 2) + np.sin(2 * x[:, 1]))
     assert [label for label in sums.selection.candidates if "IMQ" in label] == ["additive + IMQ"]
-    assert "anisotropic Polynomial(3) + IMQ: additive + IMQ leaves next to nothing" in sums.selection.skipped
+    assert (
+        "anisotropic Polynomial(3) + IMQ: additive + IMQ leaves next to nothing"
+        in sums.selection.skipped
+    )
     assert sums.gain[0] > 1e4
     assert abs(sums.value[0] - np.exp(1 / 8)) < 4 * sums.std_error[0]
     product = zv.estimate(x, -x, np.sin(x[:, 0] * x[:, 1]))
@@ -385,7 +417,9 @@ def test_a_sum_of_functions_of_single_coordinates_is_recognised():
 
 def test_only_what_is_ahead_goes_on_with_more_draws(monkeypatch):
     x, further, calls = NORMAL[:200], Rival.further, []
-    monkeypatch.setattr(Rival, "further", lambda rival, *rest: calls.append(rival.label) or further(rival, *rest))
+    monkeypatch.setattr(
+        Rival, "further", lambda rival, *rest: calls.append(rival.label) or further(rival, *rest)
+    )
     for ahead in (1e9, 0.1):
         assert not calls
         policy = Policy(tuning_draws=100, ahead=ahead)
@@ -394,7 +428,8 @@ def test_only_what_is_ahead_goes_on_with_more_draws(monkeypatch):
 
 
 def test_what_is_exact_is_not_tuned_for():
-    """Polynomials know a normal's means exactly; and forty draws are too few to tune on, which is said."""
+    """Polynomials know a normal's means exactly; and forty draws are too few to tune on, which is
+    said."""
     x = np.random.default_rng(0).normal(size=(300, 2))
     exact = zv.estimate(x, -x, x**2).selection
     assert not any("IMQ" in label for label in exact.candidates)
@@ -406,7 +441,8 @@ def test_what_is_exact_is_not_tuned_for():
 
 
 def test_the_best_of_the_race_is_fitted_to_all_draws():
-    """On fewer draws than are compared the answer is that of the winner alone; its error is a few times smaller then."""
+    """On fewer draws than are compared the answer is that of the winner alone; its error is a few
+    times smaller then."""
     x = np.random.default_rng(1).normal(size=(600, 1))
     policy = Policy(few_enough=400, pilot=200, tuning_draws=100)
     with warnings.catch_warnings():
@@ -422,15 +458,32 @@ def test_a_rival_may_be_fitted_to_all_draws_for_some_of_its_integrands():
 
     def runner(columns, squares):
         influences = np.sqrt(np.array(squares))[None, None]
-        rival = SimpleNamespace(label="", answer=lambda task, found, policy: SimpleNamespace(influences=task))
-        return race._Runner(rival, np.array(columns), np.array(columns), None, SimpleNamespace(influences=influences))
+        rival = SimpleNamespace(
+            label="", answer=lambda task, found, policy: SimpleNamespace(influences=task)
+        )
+        return race._Runner(
+            rival,
+            np.array(columns),
+            np.array(columns),
+            None,
+            SimpleNamespace(influences=influences),
+        )
 
-    general, special = runner([True, True, True], [1.0, 1.0, 1.0]), runner([False, True, True], [0.9, 0.1])
+    general, special = (
+        runner([True, True, True], [1.0, 1.0, 1.0]),
+        runner([False, True, True], [0.9, 0.1]),
+    )
     (first, all_of_them), (second, some) = race._winners([general, special])
     assert (first, second) == (general, special)
     np.testing.assert_array_equal(all_of_them, [True, True, True])
     np.testing.assert_array_equal(some, [False, False, True])
-    on_all = race._on_all(second, some, SimpleNamespace(only=lambda columns: np.full((1, 1, columns.sum()), 0.2)), print, None)
+    on_all = race._on_all(
+        second,
+        some,
+        SimpleNamespace(only=lambda columns: np.full((1, 1, columns.sum()), 0.2)),
+        print,
+        None,
+    )
     np.testing.assert_allclose(on_all.squares, [np.inf, np.inf, 0.04])
 
 
@@ -441,8 +494,12 @@ def test_every_number_of_the_choice_says_what_it_is_for():
 
 
 def test_a_number_of_the_choice_can_be_varied():
-    """As `python -m benchmarks automatic --vary kinks=1` does: in two dimensions no rough kernel is then offered."""
-    rough = [any("Matérn" in one.label for one in rivals(2, policy)) for policy in (Policy(), varied(["kinks=1"]))]
+    """As `python -m benchmarks automatic --vary kinks=1` does: in two dimensions no rough kernel is
+    then offered."""
+    rough = [
+        any("Matérn" in one.label for one in rivals(2, policy))
+        for policy in (Policy(), varied(["kinks=1"]))
+    ]
     assert rough == [True, False]
     with pytest.raises(ValueError, match="no number of the choice"):
         varied(["knots=1"])

@@ -43,11 +43,20 @@ def tune(**options):
 MISUSE = {
     "shapes differ": (lambda: estimate(scores=S[:-1]), ["draws and scores", "(40, 2)", "(39, 2)"]),
     "axes swapped": (lambda: estimate(X.T, S), ["same shape", "swapped"]),
-    "one-dimensional draws": (lambda: estimate(X[:, 0], S[:, 0]), ["(n, d)", "(40,)", "draws[:, None]"]),
-    "four-dimensional draws": (lambda: estimate(X[None, None], S[None, None]), ["(chain, draw, d)", "(1, 1, 40, 2)"]),
+    "one-dimensional draws": (
+        lambda: estimate(X[:, 0], S[:, 0]),
+        ["(n, d)", "(40,)", "draws[:, None]"],
+    ),
+    "four-dimensional draws": (
+        lambda: estimate(X[None, None], S[None, None]),
+        ["(chain, draw, d)", "(1, 1, 40, 2)"],
+    ),
     "NaN in draws": (lambda: estimate(WITH_NAN), ["draws", "NaN", "(3, 1)", "does not drop"]),
     "NaN in scores": (lambda: estimate(scores=WITH_NAN), ["scores", "NaN", "(3, 1)"]),
-    "infinite values": (lambda: estimate(values=np.where(F > 1, np.inf, F)), ["values", "infinite"]),
+    "infinite values": (
+        lambda: estimate(values=np.where(F > 1, np.inf, F)),
+        ["values", "infinite"],
+    ),
     "text": (lambda: estimate(np.full((40, 2), "a")), ["draws", "non-numeric"]),
     "complex": (lambda: estimate(X.astype(complex)), ["draws", "complex128"]),
     "ragged": (lambda: estimate([[1.0, 2.0], [3.0]]), ["draws", "array"]),
@@ -60,46 +69,97 @@ MISUSE = {
     ),
     "zero scores": (lambda: estimate(scores=np.zeros_like(S)), ["scores", "coordinate 0"]),
     "values of another length": (lambda: estimate(values=F[:-1]), ["values", "(40,)", "(39,)"]),
-    "values transposed": (lambda: estimate(values=np.stack([F, F, F])), ["values", "(3, 40)", "swapped"]),
+    "values transposed": (
+        lambda: estimate(values=np.stack([F, F, F])),
+        ["values", "(3, 40)", "swapped"],
+    ),
     "values missing": (lambda: zv.fit(zv.Polynomial(1), zv.Sample(X, S), None), ["values", "None"]),
     "empty dict": (lambda: estimate(values={}), ["values", "empty"]),
     "bad entry of a dict": (lambda: estimate(values={"a": F, "b": F[:5]}), ["values['b']", "(5,)"]),
-    "function that is not JAX": (lambda: estimate(values=lambda x: float(x[0])), ["function of one draw", "array of values"]),
+    "function that is not JAX": (
+        lambda: estimate(values=lambda x: float(x[0])),
+        ["function of one draw", "array of values"],
+    ),
     "too few names": (lambda: estimate(values=X, names=["a"]), ["names", "2 strings", "['a']"]),
-    "names not distinct": (lambda: estimate(values=X, names=["a", "a"]), ["names", "distinct", "a"]),
-    "weights of another length": (lambda: estimate(log_weights=np.zeros(7)), ["log_weights", "(40,)", "(7,)"]),
+    "names not distinct": (
+        lambda: estimate(values=X, names=["a", "a"]),
+        ["names", "distinct", "a"],
+    ),
+    "weights of another length": (
+        lambda: estimate(log_weights=np.zeros(7)),
+        ["log_weights", "(40,)", "(7,)"],
+    ),
     "NaN weights": (lambda: estimate(log_weights=np.full(40, np.nan)), ["log_weights", "NaN"]),
-    "zero weights": (lambda: estimate(log_weights=np.where(F > 1, -np.inf, 0.0)), ["log_weights", "weight zero", "leave"]),
-    "equal draws, other scores": (lambda: estimate(TWICE, CHANGED), ["scores differ", "rows 0 and 20", "order"]),
-    "equal draws, other values": (lambda: estimate(TWICE, S[np.r_[:20, :20]], F), ["values differ", "rows 0 and 20"]),
+    "zero weights": (
+        lambda: estimate(log_weights=np.where(F > 1, -np.inf, 0.0)),
+        ["log_weights", "weight zero", "leave"],
+    ),
+    "equal draws, other scores": (
+        lambda: estimate(TWICE, CHANGED),
+        ["scores differ", "rows 0 and 20", "order"],
+    ),
+    "equal draws, other values": (
+        lambda: estimate(TWICE, S[np.r_[:20, :20]], F),
+        ["values differ", "rows 0 and 20"],
+    ),
     "too few draws for free terms": (
         lambda: estimate(family=zv.Polynomial(8, weight=np.inf)),
         ["44 unpenalised", "40 distinct", "lower degree"],
     ),
-    "coordinates out of range": (lambda: estimate(family=zv.Polynomial(1, coordinates=[5])), ["coordinates", "0 … 1", "5"]),
-    "family is not one": (lambda: estimate(family="polynomial"), ["family", "'polynomial'", "Polynomial(2)"]),
+    "coordinates out of range": (
+        lambda: estimate(family=zv.Polynomial(1, coordinates=[5])),
+        ["coordinates", "0 … 1", "5"],
+    ),
+    "family is not one": (
+        lambda: estimate(family="polynomial"),
+        ["family", "'polynomial'", "Polynomial(2)"],
+    ),
     "objective is not one": (lambda: estimate(objective=0.1), ["objective", "0.1", "LeastSquares"]),
     "solver is not one": (lambda: estimate(solver="exact"), ["solver", "'exact'", "Exact()"]),
     "split is not one": (lambda: estimate(split=0.5), ["split", "0.5", "holdout(fraction)"]),
     "holdout of everything": (lambda: zv.holdout(1.0), ["fraction", "between 0 and 1", "1.0"]),
-    "holdout of too little": (lambda: estimate(split=zv.holdout(0.05)), ["2 to estimate", "at least 4", "another fraction"]),
+    "holdout of too little": (
+        lambda: estimate(split=zv.holdout(0.05)),
+        ["2 to estimate", "at least 4", "another fraction"],
+    ),
     "one fold": (lambda: zv.cross_fit(1), ["k", "at least 2", "1"]),
-    "more folds than draws": (lambda: estimate(split=zv.cross_fit(30)), ["cross_fit(30)", "60 draws", "fewer folds"]),
+    "more folds than draws": (
+        lambda: estimate(split=zv.cross_fit(30)),
+        ["cross_fit(30)", "60 draws", "fewer folds"],
+    ),
     "degree zero": (lambda: zv.Polynomial(0), ["degree", "at least 1", "0"]),
     "fractional degree": (lambda: zv.Polynomial(1.5), ["degree", "integer", "1.5"]),
     "negative weight": (lambda: zv.Polynomial(1, weight=-1.0), ["weight", "≥ 0", "-1.0"]),
-    "weights for other degrees": (lambda: zv.Polynomial(2, weight=(1, 1, 1)), ["weight", "2 of them"]),
-    "negative length-scale": (lambda: zv.kernels.Gaussian(-1.0), ["length_scale", "positive", "-1.0"]),
+    "weights for other degrees": (
+        lambda: zv.Polynomial(2, weight=(1, 1, 1)),
+        ["weight", "2 of them"],
+    ),
+    "negative length-scale": (
+        lambda: zv.kernels.Gaussian(-1.0),
+        ["length_scale", "positive", "-1.0"],
+    ),
     "nu not half-integer": (lambda: zv.kernels.Matern(2.0), ["nu", "half-integer", "2.0"]),
-    "kernel too rough": (lambda: zv.Kernel(zv.kernels.Matern(1.5), order=2), ["order 2", "larger nu"]),
+    "kernel too rough": (
+        lambda: zv.Kernel(zv.kernels.Matern(1.5), order=2),
+        ["order 2", "larger nu"],
+    ),
     "order three": (lambda: zv.Kernel(order=3), ["order", "1", "2", "3"]),
     "base is not a kernel": (lambda: zv.Kernel(1.0), ["base", "kernels.Gaussian", "1.0"]),
     "masked draws": (lambda: estimate(np.ma.masked_greater(X, 2.0)), ["draws", "masked"]),
     "no integrands": (lambda: estimate(values=X[:, :0]), ["no integrands", "(40, 0)"]),
-    "weights that underflow": (lambda: estimate(log_weights=np.linspace(0, -900, 40)), ["log_weights", "zero to rounding"]),
-    "coordinates as booleans": (lambda: zv.Polynomial(1, coordinates=[False, True]), ["coordinates", "integers"]),
+    "weights that underflow": (
+        lambda: estimate(log_weights=np.linspace(0, -900, 40)),
+        ["log_weights", "zero to rounding"],
+    ),
+    "coordinates as booleans": (
+        lambda: zv.Polynomial(1, coordinates=[False, True]),
+        ["coordinates", "integers"],
+    ),
     "length-scale as text": (lambda: zv.kernels.Gaussian("a"), ["length_scale", "'a'"]),
-    "several length-scales": (lambda: zv.kernels.Gaussian([1.0, 2.0]), ["length_scale", "positive number"]),
+    "several length-scales": (
+        lambda: zv.kernels.Gaussian([1.0, 2.0]),
+        ["length_scale", "positive number"],
+    ),
     "weight of a kernel missing": (lambda: zv.Kernel(weight=None), ["weight", "None"]),
     "penalties missing": (lambda: zv.LeastSquares(None), ["penalties", "None"]),
     "L1 with a tight intercept": (
@@ -112,8 +172,14 @@ MISUSE = {
     ),
     "negative ridge": (lambda: zv.Ridge(-1.0), ["strength", "≥ 0", "-1.0"]),
     "ridge as a number": (lambda: zv.LeastSquares(0.1), ["penalties", "Ridge", "0.1"]),
-    "Ridge and L2": (lambda: estimate(objective=zv.LeastSquares((zv.Ridge(1.0), zv.L2(1.0)))), ["Ridge or L2"]),
-    "L1 on a kernel": (lambda: estimate(family=zv.Kernel(), objective=zv.LeastSquares(zv.L1(1.0))), ["L1", "features"]),
+    "Ridge and L2": (
+        lambda: estimate(objective=zv.LeastSquares((zv.Ridge(1.0), zv.L2(1.0)))),
+        ["Ridge or L2"],
+    ),
+    "L1 on a kernel": (
+        lambda: estimate(family=zv.Kernel(), objective=zv.LeastSquares(zv.L1(1.0))),
+        ["L1", "features"],
+    ),
     "sample of another dimension": (
         lambda: zv.fit(zv.Polynomial(1), zv.Sample(X, S), F)(zv.Sample(*gaussian(40, 3))),
         ["d = 2", "(40, 3)"],
@@ -122,53 +188,119 @@ MISUSE = {
     "fractional epochs": (lambda: zv.SGD(epochs=2.5), ["epochs", "integer", "2.5"]),
     "average above one": (lambda: zv.SGD(average=1.5), ["average", "between 0 and 1", "1.5"]),
     "everything held out": (lambda: zv.SGD(validation=1.0), ["validation", "1.0"]),
-    "too few to hold out": (lambda: estimate(solver=zv.SGD(validation=0.01)), ["validation=0.01", "at least 2"]),
+    "too few to hold out": (
+        lambda: estimate(solver=zv.SGD(validation=0.01)),
+        ["validation=0.01", "at least 2"],
+    ),
     "negative clip": (lambda: zv.SGD(clip=-1.0), ["clip", "positive", "-1.0"]),
     "optimiser by name": (lambda: zv.SGD(optimiser="adam"), ["optimiser", "optax.adam", "'adam'"]),
-    "two learning rates": (lambda: zv.SGD(optimiser=optax.adam(0.1), learning_rate=0.1), ["learning rate", "not to both"]),
+    "two learning rates": (
+        lambda: zv.SGD(optimiser=optax.adam(0.1), learning_rate=0.1),
+        ["learning rate", "not to both"],
+    ),
     "negative learning rate": (lambda: zv.SGD(learning_rate=-0.1), ["positive", "-0.1"]),
-    "patience without held-out draws": (lambda: zv.SGD(patience=3, validation=0.0), ["patience", "validation"]),
-    "patience where nothing is held out by default": (lambda: estimate(solver=zv.SGD(patience=3)), ["patience", "validation"]),
-    "schedule with a negative number": (lambda: zv.schedules.InverseTime(-1.0, 1.0), ["beta", "positive", "-1.0"]),
-    "warm-up longer than training": (lambda: zv.schedules.Cosine(0.1, warmup=1.0), ["warmup", "1.0"]),
+    "patience without held-out draws": (
+        lambda: zv.SGD(patience=3, validation=0.0),
+        ["patience", "validation"],
+    ),
+    "patience where nothing is held out by default": (
+        lambda: estimate(solver=zv.SGD(patience=3)),
+        ["patience", "validation"],
+    ),
+    "schedule with a negative number": (
+        lambda: zv.schedules.InverseTime(-1.0, 1.0),
+        ["beta", "positive", "-1.0"],
+    ),
+    "warm-up longer than training": (
+        lambda: zv.schedules.Cosine(0.1, warmup=1.0),
+        ["warmup", "1.0"],
+    ),
     "variance of single draws": (
         lambda: estimate(objective=zv.Variance(), solver=zv.SGD(batch_size=1)),
         ["Variance", "batch_size", "2"],
     ),
-    "in sample by training": (lambda: estimate(solver=zv.SGD(epochs=1), split=zv.in_sample()), ["in_sample()", "cross_fit()"]),
+    "in sample by training": (
+        lambda: estimate(solver=zv.SGD(epochs=1), split=zv.in_sample()),
+        ["in_sample()", "cross_fit()"],
+    ),
     "Ridge on a network": (
         lambda: estimate(family=zv.Network(), objective=zv.LeastSquares(zv.Ridge(1.0))),
         ["no norm of its own", "L2", "Magnitude"],
     ),
-    "L1 on a network": (lambda: estimate(family=zv.Network(), objective=zv.LeastSquares(zv.L1(1.0))), ["L1", "features"]),
+    "L1 on a network": (
+        lambda: estimate(family=zv.Network(), objective=zv.LeastSquares(zv.L1(1.0))),
+        ["L1", "features"],
+    ),
     "Ridge and L2 in training": (
         lambda: estimate(objective=zv.LeastSquares((zv.Ridge(1.0), zv.L2(1.0))), solver=zv.SGD()),
         ["Ridge or L2"],
     ),
-    "Magnitude in a linear system": (lambda: estimate(objective=zv.LeastSquares(zv.Magnitude(1.0))), ["Magnitude", "SGD()"]),
+    "Magnitude in a linear system": (
+        lambda: estimate(objective=zv.LeastSquares(zv.Magnitude(1.0))),
+        ["Magnitude", "SGD()"],
+    ),
     "dual without a ridge": (lambda: estimate(solver=zv.DualSGD()), ["DualSGD", "Ridge"]),
-    "dual of a network": (lambda: estimate(family=zv.Network(), solver=zv.DualSGD()), ["DualSGD", "not linear"]),
-    "dual without blocks": (lambda: zv.DualSGD(batch_size=0), ["DualSGD: batch_size", "at least 1", "0"]),
-    "hyper-parameters of a network": (lambda: estimate(family=zv.Network(), solver=zv.SGD(hyper=True)), ["hyper=True"]),
+    "dual of a network": (
+        lambda: estimate(family=zv.Network(), solver=zv.DualSGD()),
+        ["DualSGD", "not linear"],
+    ),
+    "dual without blocks": (
+        lambda: zv.DualSGD(batch_size=0),
+        ["DualSGD: batch_size", "at least 1", "0"],
+    ),
+    "hyper-parameters of a network": (
+        lambda: estimate(family=zv.Network(), solver=zv.SGD(hyper=True)),
+        ["hyper=True"],
+    ),
     "network that cannot be called": (lambda: zv.Network(module=3), ["module", "MLP()", "3"]),
-    "network with another operator": (lambda: zv.Network(operator="langevin"), ["operator", "Langevin()", "'langevin'"]),
-    "probes of a potential": (lambda: zv.Network(operator=zv.ScalarLangevin(), probes=2), ["probes", "Langevin()"]),
+    "network with another operator": (
+        lambda: zv.Network(operator="langevin"),
+        ["operator", "Langevin()", "'langevin'"],
+    ),
+    "probes of a potential": (
+        lambda: zv.Network(operator=zv.ScalarLangevin(), probes=2),
+        ["probes", "Langevin()"],
+    ),
     "fractional probes": (lambda: zv.Network(probes=0.5), ["probes", "integer", "0.5"]),
     "negative width": (lambda: zv.MLP(width=-1), ["MLP", "width", "-1"]),
-    "activation by name": (lambda: zv.ResNet(activation="tanh"), ["ResNet", "activation", "'tanh'"]),
+    "activation by name": (
+        lambda: zv.ResNet(activation="tanh"),
+        ["ResNet", "activation", "'tanh'"],
+    ),
     "negative seed": (lambda: estimate(seed=-1), ["seed", "-1"]),
-    "arrays for a sample": (lambda: zv.fit(zv.Polynomial(1), X, F), ["sample", "zv.Sample(draws, scores)", "ndarray"]),
-    "an entry that a draw has not": (lambda: estimate(values=lambda x: x[5]), ["values", "index 5", "size 2"]),
-    "an entry before the first": (lambda: estimate(values=lambda x: {"a": x[0], "b": x[-3]}), ["values", "out of bounds"]),
-    "masked weights": (lambda: estimate(log_weights=np.ma.masked_greater(F, 1.0)), ["log_weights", "masked"]),
-    "complex weights": (lambda: estimate(log_weights=F.astype(complex)), ["log_weights", "complex128"]),
+    "arrays for a sample": (
+        lambda: zv.fit(zv.Polynomial(1), X, F),
+        ["sample", "zv.Sample(draws, scores)", "ndarray"],
+    ),
+    "an entry that a draw has not": (
+        lambda: estimate(values=lambda x: x[5]),
+        ["values", "index 5", "size 2"],
+    ),
+    "an entry before the first": (
+        lambda: estimate(values=lambda x: {"a": x[0], "b": x[-3]}),
+        ["values", "out of bounds"],
+    ),
+    "masked weights": (
+        lambda: estimate(log_weights=np.ma.masked_greater(F, 1.0)),
+        ["log_weights", "masked"],
+    ),
+    "complex weights": (
+        lambda: estimate(log_weights=F.astype(complex)),
+        ["log_weights", "complex128"],
+    ),
     "weights as text": (lambda: estimate(log_weights=["a"] * 40), ["log_weights", "non-numeric"]),
-    "standardise as text": (lambda: estimate(standardise="no"), ["standardise", "True or False", "'no'"]),
+    "standardise as text": (
+        lambda: estimate(standardise="no"),
+        ["standardise", "True or False", "'no'"],
+    ),
     "standardise as text, in fit": (
         lambda: zv.fit(zv.Polynomial(1), zv.Sample(X, S), F, standardise="no"),
         ["standardise", "True or False", "'no'"],
     ),
-    "standardise as a number, in tune": (lambda: tune(standardise=1), ["standardise", "True or False", "1"]),
+    "standardise as a number, in tune": (
+        lambda: tune(standardise=1),
+        ["standardise", "True or False", "1"],
+    ),
     "negative evaluations": (lambda: tune(evaluations=-1), ["evaluations", "at least 1", "-1"]),
     "above NaN": (lambda: summary(above={"x": np.nan}), ["above['x']", "finite", "nan"]),
     "above a word": (lambda: summary(above={"x": "zero"}), ["above['x']", "number", "zero"]),
@@ -178,13 +310,22 @@ MISUSE = {
         ["var_names", "'['", "regular expression", "filter_vars='like'"],
     ),
     "var_names as a number": (lambda: summary(var_names=3), ["var_names", "names", "3"]),
-    "array for a sample": (lambda: fitted()(X), ["zv.Sample", "ndarray", "fitted.at(draws, scores)"]),
+    "array for a sample": (
+        lambda: fitted()(X),
+        ["zv.Sample", "ndarray", "fitted.at(draws, scores)"],
+    ),
     "a fit at one point": (lambda: fitted().at(X[0], S[0]), ["d = 2", "(2,)", "draws[None]"]),
     "a fit at chains": (lambda: fitted().at(X[None], S[None]), ["d = 2", "(1, 40, 2)", "reshape"]),
     "a fit in another dimension": (lambda: fitted().at(X[:, :1], S[:, :1]), ["d = 2", "(40, 1)"]),
     "a fit at no points": (lambda: fitted().at(X[:0], S[:0]), ["at least one row", "(0, 2)"]),
-    "a fit without a draw that it has not": (lambda: fitted().without(np.array([40])), ["some of the 40", "from 0 on", "40"]),
-    "a fit without all draws": (lambda: fitted().without(np.arange(40)), ["some of the 40", "not of all"]),
+    "a fit without a draw that it has not": (
+        lambda: fitted().without(np.array([40])),
+        ["some of the 40", "from 0 on", "40"],
+    ),
+    "a fit without all draws": (
+        lambda: fitted().without(np.arange(40)),
+        ["some of the 40", "not of all"],
+    ),
     "a fit without none": (lambda: fitted().without(np.arange(0)), ["some of the 40", "[]"]),
     "a fit with fewer scores": (lambda: fitted().at(X, S[:3]), ["(40, 2)", "(3, 2)"]),
     "too many terms": (
@@ -195,9 +336,18 @@ MISUSE = {
     "names as a number": (lambda: estimate(names=3), ["names", "1 string", "3"]),
     "no files": (lambda: zv.from_cmdstan(None), ["CSV files", "None", "save_latent_dynamics=True"]),
     "files by number": (lambda: zv.from_cmdstan([3]), ["paths", "[3]"]),
-    "values that overflow": (lambda: estimate(values=1.7e308 * np.sign(F)), ["values", "1.7e+308", "overflow", "units"]),
-    "draws that overflow": (lambda: estimate(1e200 * X, 1e-200 * S), ["draws", "1e150", "overflow"]),
-    "a handful of draws": (lambda: estimate(X[:5], S[:5], F[:5]), ["too few for d = 2", "2 distinct", "at least 20"]),
+    "values that overflow": (
+        lambda: estimate(values=1.7e308 * np.sign(F)),
+        ["values", "1.7e+308", "overflow", "units"],
+    ),
+    "draws that overflow": (
+        lambda: estimate(1e200 * X, 1e-200 * S),
+        ["draws", "1e150", "overflow"],
+    ),
+    "a handful of draws": (
+        lambda: estimate(X[:5], S[:5], F[:5]),
+        ["too few for d = 2", "2 distinct", "at least 20"],
+    ),
     "check without a sample": (lambda: zv.check(X), ["sample", "zv.Sample"]),
 }
 
@@ -271,17 +421,28 @@ def test_wrong_scores_are_warned_of():
 
 
 @pytest.mark.parametrize(
-    "family", [None, zv.Polynomial(2), zv.Kernel(zv.kernels.Gaussian(0.3))], ids=["chosen", "linear", "kernel"]
+    "family",
+    [None, zv.Polynomial(2), zv.Kernel(zv.kernels.Gaussian(0.3))],
+    ids=["chosen", "linear", "kernel"],
 )
 def test_a_constant_is_its_value_without_an_error_or_a_word(family):
     x, s = gaussian(200, 2)
-    estimate = zv.estimate(x, s, {"a third": np.full(200, 1 / 3), "x": x[:, 0] + 1e6, "zero": np.zeros(200)}, family=family)
+    estimate = zv.estimate(
+        x,
+        s,
+        {"a third": np.full(200, 1 / 3), "x": x[:, 0] + 1e6, "zero": np.zeros(200)},
+        family=family,
+    )
     assert np.array_equal(estimate.value[[0, 2]], [1 / 3, 0])
     assert np.array_equal(estimate.std_error[[0, 2]], [0, 0])
     assert np.array_equal(np.isnan(estimate.gain), [True, False, True])
     assert estimate.warnings == ()
     assert estimate.unhelped == ""
-    assert [record["gain"] is None for record in estimate.to_dict()["estimates"]] == [True, False, True]
+    assert [record["gain"] is None for record in estimate.to_dict()["estimates"]] == [
+        True,
+        False,
+        True,
+    ]
     assert "nan" not in str(estimate)
     zero = zv.estimate(x, s, np.zeros(200), family=family)
     assert (zero.value[0], zero.std_error[0], zero.warnings) == (0, 0, ())
@@ -297,10 +458,14 @@ def test_an_event_that_no_draw_shows_may_still_be_possible(kind):
         "function": lambda z: {"1": z[0] > 9, "2": z[0] < 9},
         "array": events,
     }[kind]
-    with pytest.warns(zv.SampleWarning, match="Events that none of the draws shows, or every one: (never, always|1, 2|f0, f1)"):
+    with pytest.warns(
+        zv.SampleWarning,
+        match="Events that none of the draws shows, or every one: (never, always|1, 2|f0, f1)",
+    ):
         estimate = zv.estimate(x, s, given, family=zv.Polynomial(1))
     assert estimate.value[:2] == pytest.approx([0, 1], abs=0)
-    assert estimate.std_error[:2] == pytest.approx(3 / 400, rel=0.2)  # effective draws are known so well
+    # effective draws are known so well
+    assert estimate.std_error[:2] == pytest.approx(3 / 400, rel=0.2)
     assert estimate.error_reasons[0].startswith("an event that no draw shows")
 
 

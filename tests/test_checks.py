@@ -22,13 +22,18 @@ HARDEST = (
 
 
 def test_false_alarms_are_rare():
-    """At most 1 % on right scores: with 15 samples of each of six kinds, at most 4 of 90 (p < 0.002 if the rate is 1 %)."""
-    alarms = {name: sum(not verdict.ok for verdict in checked(RIGHT[name], 15, seed=11)) for name in HARDEST}
+    """At most 1 % on right scores: with 15 samples of each of six kinds, at most 4 of 90 (p < 0.002
+    if the rate is 1 %)."""
+    alarms = {
+        name: sum(not verdict.ok for verdict in checked(RIGHT[name], 15, seed=11))
+        for name in HARDEST
+    }
     assert sum(alarms.values()) <= 4, alarms
 
 
 def test_many_correlated_coordinates_are_no_alarm():
-    """Two draws a dimension: standardised by their own covariance, right scores fail (10 of 12 times in d = 500)."""
+    """Two draws a dimension: standardised by their own covariance, right scores fail (10 of 12
+    times in d = 500)."""
     rng = np.random.default_rng(0)
     d = 300
     factor = np.linalg.qr(rng.normal(size=(d, d)))[0] * np.exp(rng.normal(size=d))
@@ -70,7 +75,9 @@ def test_the_bad_chain_and_the_outlying_draws_are_named():
     s = -x
     s[2] *= -1
     verdict = zv.check(zv.Sample(x, s))
-    assert verdict.diagnosis.startswith("Only chain 2 disagrees; the others pass. There: The sign is flipped")
+    assert verdict.diagnosis.startswith(
+        "Only chain 2 disagrees; the others pass. There: The sign is flipped"
+    )
     s = -x
     s[1, 17] = 1e7
     verdict = zv.check(zv.Sample(x, s))
@@ -86,14 +93,17 @@ def test_layout_is_not_blamed_on_the_scores():
 
 
 def test_how_precisely_scores_are_verified():
-    """Two standard errors of E[z t], which is √2/√n for a normal: 4.5 % by 4000 draws; also next to an exact answer."""
+    """Two standard errors of E[z t], which is √2/√n for a normal: 4.5 % by 4000 draws; also next to
+    an exact answer."""
     x = np.random.default_rng(0).normal(size=(4, 1000, 2))
     verdict = zv.check(zv.Sample(x, -x))
     np.testing.assert_allclose(verdict.precision, 2 * np.sqrt(2 / 4000), rtol=0.3)
     assert f"{verdict.verified} in every coordinate" in str(verdict)
     assert np.isnan(zv.check(zv.Sample(x, x)).precision)
     answer = quadratic(x, -x, x[..., 0] ** 2)
-    assert answer.error_reasons[0].startswith("exact to rounding if the scores are right, which the draws verify to ")
+    assert answer.error_reasons[0].startswith(
+        "exact to rounding if the scores are right, which the draws verify to "
+    )
     assert f"verify {verdict.verified} in every coordinate" in str(answer)
 
 
@@ -102,7 +112,10 @@ def test_weights_with_a_heavy_tail_are_named_and_scores_are_not():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.SampleWarning)
         answer = quadratic(x, s, x[:, 0], log_weights=log_weights)
-    assert any(re.match(r"The importance weights have a heavy tail\. .* Pareto k = 0\.\d\d", text) for text in answer.warnings)
+    assert any(
+        re.match(r"The importance weights have a heavy tail\. .* Pareto k = 0\.\d\d", text)
+        for text in answer.warnings
+    )
     assert not any("scores do not agree" in text for text in answer.warnings)
 
 
@@ -116,7 +129,8 @@ def test_coordinates_are_called_by_name():
 
 def test_weighted_draws_are_checked_with_their_weights():
     x, s = gaussian(2000, 2)
-    log_weights = 0.7 * s[:, 0]  # tilts the draws, so that without a matching target E[s] is no longer 0
+    # tilts the draws, so that without a matching target E[s] is no longer 0
+    log_weights = 0.7 * s[:, 0]
     assert zv.check(zv.Sample(x, s)).ok
     assert not zv.check(zv.Sample(x, s, log_weights)).ok
 
@@ -132,7 +146,8 @@ def test_real_posteriors_pass(data):
 
 
 def test_never_seen_events_are_covered():
-    """By value ± 1.96 errors, in at least 93 % of those that no draw shows; by zero alone in none."""
+    """By value ± 1.96 errors, in at least 93 % of those that no draw shows; by zero alone in
+    none."""
     rows = events(25, {"4 × 250, AR(0.8)": EVENT_CASES["4 × 250, AR(0.8)"]})
     unseen, covered = sum(row.unseen for row in rows), sum(row.covered_unseen for row in rows)
     assert unseen > 40
@@ -140,15 +155,19 @@ def test_never_seen_events_are_covered():
 
 
 def test_a_check_in_many_dimensions_is_small():
-    """No d × d matrix for each batch: 0.25 GB at d = 1000; a third of the sample's own 13 MB arrays, ten times, at d = 400."""
+    """No d × d matrix for each batch: 0.25 GB at d = 1000; a third of the sample's own 13 MB
+    arrays, ten times, at d = 400."""
     assert cost(400, 1000)["gigabytes"] < 0.2
 
 
 def test_independent_draws_in_many_dimensions_are_not_slow():
-    """The slowest of many independent series is slow by chance only; one slow series among them is still found."""
+    """The slowest of many independent series is slow by chance only; one slow series among them is
+    still found."""
     rng = np.random.default_rng(1)
     series = rng.normal(size=(1, 400, 80))
-    assert (400 / effective_size(series)).max() > INDEPENDENT, "by the largest it would be called slow"
+    assert (400 / effective_size(series)).max() > INDEPENDENT, (
+        "by the largest it would be called slow"
+    )
     assert autocorrelation_time(series) < INDEPENDENT
     series[0, :, 7] = ar1(rng, 400, 1, 0.8)[:, 0]
     assert autocorrelation_time(series) > 4
@@ -163,9 +182,12 @@ def test_effective_sizes_and_r_hat_are_those_of_arviz(chains, draws, rho):
     x[..., 2], x[..., 3] = np.round(x[..., 2]), x[..., 3] > 0  # ties, and two values
     axes = {"chain_axis": 0, "draw_axis": 1}
     moving = np.ptp(x, axis=(0, 1)) > 0
-    np.testing.assert_allclose(effective_size(x)[moving], array_stats.ess(x, method="mean", **axes)[moving], rtol=1e-9)
+    np.testing.assert_allclose(
+        effective_size(x)[moving], array_stats.ess(x, method="mean", **axes)[moving], rtol=1e-9
+    )
     with np.errstate(all="ignore"):
-        expected = np.asarray(array_stats.rhat(unit_size(x)[0], **axes))  # on this scale ties with the median are the same
+        # on this scale ties with the median are the same
+        expected = np.asarray(array_stats.rhat(unit_size(x)[0], **axes))
     known = np.isfinite(expected) & (expected < 1e6)
     np.testing.assert_allclose(r_hat(x)[known], expected[known], rtol=1e-9)
     assert np.all(r_hat(x) == 1) if chains == 1 else known.any()

@@ -1,4 +1,5 @@
-"""Draws on disk: the answers are those of memory, whatever the chunks, the order and the workers."""
+"""Draws on disk: the answers are those of memory, whatever the chunks, the order and the
+workers."""
 
 import logging
 import os
@@ -57,7 +58,9 @@ def both(values, chunked_values, chunks=(2, 217, 2), log_weights=None, **options
     options = {"family": zv.Polynomial(2), "split": zv.cross_fit(5)} | options
     weights = None if log_weights is None else on_disk(log_weights, chunks)
     expected = zv.estimate(X, S, values, log_weights=log_weights, **options)
-    return zv.estimate(on_disk(X, chunks), on_disk(S), chunked_values, log_weights=weights, **options), expected
+    return zv.estimate(
+        on_disk(X, chunks), on_disk(S), chunked_values, log_weights=weights, **options
+    ), expected
 
 
 # moments
@@ -85,7 +88,12 @@ def test_fits_from_moments_are_those_of_the_primal(family, ridge, weighted):
     found = moments(terms, x, s, f - f[0], weights, starts)
     fit = solve(found.matrix, ridge * held)
     np.testing.assert_allclose(fit.intercept + f[0], expected.intercept, rtol=1e-10)
-    np.testing.assert_allclose(fit.theta, np.concatenate([term.coefficients for term in expected.terms]), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        fit.theta,
+        np.concatenate([term.coefficients for term in expected.terms]),
+        rtol=1e-7,
+        atol=1e-9,
+    )
     w = np.ones(len(x)) if weights is None else weights
     sums = np.add.reduceat(w[:, None] * (f - f[0]), starts, axis=0)
     np.testing.assert_allclose(found.sums[:, -2:], sums, rtol=1e-11)
@@ -97,7 +105,9 @@ def test_sums_do_not_depend_on_the_order_of_the_chunks():
     sample = zv.Sample(X, S)
     terms, _ = arranged(zv.Polynomial(2), D)
     parts = np.array([0, 401, LENGTH])
-    view = View(Standardisation.of(sample.points()), None, ["values"], np.zeros(2), np.ones(2), 0.0, parts)
+    view = View(
+        Standardisation.of(sample.points()), None, ["values"], np.zeros(2), np.ones(2), 0.0, parts
+    )
     plan = sums.PassPlan(view, np.array([0, 50, 401, 700, LENGTH]), terms)
     pieces = [sums.of_chunk(plan, *(dask.compute(*task))) for task in chunks.tasks()]
     expected = sums.merged(pieces)
@@ -124,16 +134,30 @@ CASES = {
     "flat values": (F.reshape(-1, 2), on_disk(F.reshape(-1, 2), (500, 1)), {}),
     "dict": ({"a": F[..., 0], "b": F}, {"a": on_disk(F[..., 0]), "b": on_disk(F, (1, 333, 2))}, {}),
     "function": (lambda x: jnp.sin(x), lambda x: jnp.sin(x), {}),
-    "function with names": (lambda x: {"b": x[:2] ** 3, "a": x[0]}, lambda x: {"b": x[:2] ** 3, "a": x[0]}, {}),
+    "function with names": (
+        lambda x: {"b": x[:2] ** 3, "a": x[0]},
+        lambda x: {"b": x[:2] ** 3, "a": x[0]},
+        {},
+    ),
     "draws": (None, None, {}),
-    "xarray": (F, xarray.DataArray(F, dims=("chain", "draw", "k")).transpose("k", "draw", "chain").chunk({"draw": 99}), {}),
+    "xarray": (
+        F,
+        xarray.DataArray(F, dims=("chain", "draw", "k"))
+        .transpose("k", "draw", "chain")
+        .chunk({"draw": 99}),
+        {},
+    ),
     "names": (F, on_disk(F), {"names": ["one", "two"]}),
     "weights": (F, on_disk(F), {"log_weights": LOG_WEIGHTS}),
     "holdout": (F, on_disk(F), {"split": zv.holdout(0.3)}),
     "two folds": (F, on_disk(F), {"split": zv.cross_fit(2)}),
     "cubic": (F, on_disk(F), {"family": zv.Polynomial(3)}),
     "free": (F, on_disk(F), {"family": zv.Polynomial(2, weight=np.inf)}),
-    "coordinates": (F, on_disk(F), {"family": zv.Polynomial(2, coordinates=[0, 2]), "standardise": False}),
+    "coordinates": (
+        F,
+        on_disk(F),
+        {"family": zv.Polynomial(2, coordinates=[0, 2]), "standardise": False},
+    ),
     "not standardised": (F, on_disk(F), {"standardise": False}),
     "variance": (
         F,
@@ -178,7 +202,11 @@ def test_the_default_family_follows_the_draws():
     def name(n, d):
         return streamed_polynomial(n, d).describe()
 
-    assert (name(10**7, 5), name(10**7, 20), name(10**7, 50)) == ("Polynomial(3)", "Polynomial(2)", "Polynomial(1)")
+    assert (name(10**7, 5), name(10**7, 20), name(10**7, 50)) == (
+        "Polynomial(3)",
+        "Polynomial(2)",
+        "Polynomial(1)",
+    )
     assert (name(1000, 5), name(100, 5)) == ("Polynomial(2)", "Polynomial(1)")
     answer = zv.estimate(on_disk(X), on_disk(S))
     assert answer.family.describe() == "Polynomial(3)"
@@ -194,26 +222,43 @@ def test_each_chunk_is_read_twice_at_most():
             read.append(1)
         return block
 
-    file = da.from_array(np.concatenate([X, S, F], axis=2), chunks=(CHAINS, 200, -1)).map_blocks(load, dtype=float)
+    file = da.from_array(np.concatenate([X, S, F], axis=2), chunks=(CHAINS, 200, -1)).map_blocks(
+        load, dtype=float
+    )
     read.clear()
-    quadratic(file[..., :3], file[..., 3:6], {"a": file[..., 6], "b": file[..., 7], "c": file[..., 6:]})
+    quadratic(
+        file[..., :3], file[..., 3:6], {"a": file[..., 6], "b": file[..., 7], "c": file[..., 6:]}
+    )
     assert len(read) <= 2 * 6
 
 
 def test_kernels_have_features_at_centres():
     family, objective = zv.Kernel(zv.kernels.Gaussian(3.0)), zv.LeastSquares(zv.Ridge(1e-4))
-    answer = zv.estimate(on_disk(X), on_disk(S), on_disk(F), family=family, objective=objective, solver=zv.Nystrom(40))
+    answer = zv.estimate(
+        on_disk(X),
+        on_disk(S),
+        on_disk(F),
+        family=family,
+        objective=objective,
+        solver=zv.Nystrom(40),
+    )
     assert answer.stats["unknowns"] == 40
     assert np.all(answer.gain > 10)
     reference = quadratic(X, S, F, split=zv.cross_fit())
-    assert np.all(np.abs(answer.value - reference.value) < 4 * np.hypot(answer.std_error, reference.std_error))
+    assert np.all(
+        np.abs(answer.value - reference.value) < 4 * np.hypot(answer.std_error, reference.std_error)
+    )
 
 
 def test_features_that_depend_on_each_other_are_reported():
     with pytest.warns(zv.NumericalWarning, match="linearly dependent"):
-        answer = zv.estimate(on_disk(X), on_disk(S), on_disk(F), family=zv.Polynomial(2) + zv.Polynomial(1))
+        answer = zv.estimate(
+            on_disk(X), on_disk(S), on_disk(F), family=zv.Polynomial(2) + zv.Polynomial(1)
+        )
     assert answer.stats["rank"] == 9
-    np.testing.assert_allclose(answer.value, quadratic(X, S, F, split=zv.cross_fit()).value, rtol=1e-8)
+    np.testing.assert_allclose(
+        answer.value, quadratic(X, S, F, split=zv.cross_fit()).value, rtol=1e-8
+    )
 
 
 # what a chunked answer can do
@@ -254,34 +299,68 @@ REFUSED = {
         "values must be finite.*chain 0, draw 3",
     ),
     "NaN weight": (
-        lambda: quadratic(on_disk(X), on_disk(S), on_disk(F), log_weights=spoilt(LOG_WEIGHTS, (1, 7))),
+        lambda: quadratic(
+            on_disk(X), on_disk(S), on_disk(F), log_weights=spoilt(LOG_WEIGHTS, (1, 7))
+        ),
         "log_weights must be finite.*chain 1, draw 7",
     ),
     "mixture": (
         lambda: quadratic(on_disk(X), S, on_disk(F)),
         "scores is in memory .ndarray. while other arguments are chunked",
     ),
-    "mixed values": (lambda: quadratic(on_disk(X), on_disk(S), {"a": F}), r"values\['a'\] is in memory"),
+    "mixed values": (
+        lambda: quadratic(on_disk(X), on_disk(S), {"a": F}),
+        r"values\['a'\] is in memory",
+    ),
     "chunked values only": (lambda: quadratic(X, S, on_disk(F)), "draws is in memory"),
-    "shapes": (lambda: quadratic(on_disk(X), on_disk(S[:, 1:]), on_disk(F)), "must have the same shape"),
-    "values' shape": (lambda: quadratic(on_disk(X), on_disk(S), on_disk(F[:, 1:])), "values must be .* to match the draws"),
-    "text": (lambda: quadratic(on_disk(X.astype(str)), on_disk(S)), "draws must be an array of real numbers"),
-    "unknown chunks": (lambda: quadratic(on_disk(X)[:, da.ones(LENGTH) > 0], on_disk(S)), "compute_chunk_sizes"),
+    "shapes": (
+        lambda: quadratic(on_disk(X), on_disk(S[:, 1:]), on_disk(F)),
+        "must have the same shape",
+    ),
+    "values' shape": (
+        lambda: quadratic(on_disk(X), on_disk(S), on_disk(F[:, 1:])),
+        "values must be .* to match the draws",
+    ),
+    "text": (
+        lambda: quadratic(on_disk(X.astype(str)), on_disk(S)),
+        "draws must be an array of real numbers",
+    ),
+    "unknown chunks": (
+        lambda: quadratic(on_disk(X)[:, da.ones(LENGTH) > 0], on_disk(S)),
+        "compute_chunk_sizes",
+    ),
     "delayed": (lambda: quadratic(dask.delayed(X), on_disk(S)), "must be a dask array"),
     "empty": (lambda: quadratic(on_disk(X), on_disk(S), {}), "empty dict"),
-    "in sample": (lambda: quadratic(on_disk(X), on_disk(S), split=zv.in_sample()), "Use split=cross_fit"),
+    "in sample": (
+        lambda: quadratic(on_disk(X), on_disk(S), split=zv.in_sample()),
+        "Use split=cross_fit",
+    ),
     "split": (lambda: quadratic(on_disk(X), on_disk(S), split=5), "split must be"),
-    "folds": (lambda: quadratic(on_disk(X), on_disk(S), split=zv.cross_fit(600)), "needs at least 1200 draws"),
-    "holdout": (lambda: quadratic(on_disk(X), on_disk(S), split=zv.holdout(1e-4)), "both need at least 4"),
+    "folds": (
+        lambda: quadratic(on_disk(X), on_disk(S), split=zv.cross_fit(600)),
+        "needs at least 1200 draws",
+    ),
+    "holdout": (
+        lambda: quadratic(on_disk(X), on_disk(S), split=zv.holdout(1e-4)),
+        "both need at least 4",
+    ),
     "kernel": (lambda: zv.estimate(on_disk(X), on_disk(S), family=zv.Kernel()), "has no features"),
     "network": (
         lambda: zv.estimate(on_disk(X), on_disk(S), family=zv.Network(), solver=zv.Exact()),
         r"linear families .* got Network.* Use solver=SGD\(\)",
     ),
-    "CG": (lambda: quadratic(on_disk(X), on_disk(S), solver=zv.CG()), r"solver=Exact\(\).* or trained by SGD\(\); got CG"),
-    "family": (lambda: zv.estimate(on_disk(X), on_disk(S), family="cubic"), "family must be a family"),
+    "CG": (
+        lambda: quadratic(on_disk(X), on_disk(S), solver=zv.CG()),
+        r"solver=Exact\(\).* or trained by SGD\(\); got CG",
+    ),
+    "family": (
+        lambda: zv.estimate(on_disk(X), on_disk(S), family="cubic"),
+        "family must be a family",
+    ),
     "dual SGD": (
-        lambda: quadratic(on_disk(X), on_disk(S), solver=zv.DualSGD(), objective=zv.LeastSquares(zv.Ridge(1e-3))),
+        lambda: quadratic(
+            on_disk(X), on_disk(S), solver=zv.DualSGD(), objective=zv.LeastSquares(zv.Ridge(1e-3))
+        ),
         "got DualSGD",
     ),
     "order": (
@@ -292,8 +371,14 @@ REFUSED = {
         lambda: quadratic(on_disk(X), on_disk(S), solver=zv.SGD(), split=zv.holdout(0.995)),
         "only 15 draws of the pilot",
     ),
-    "L1": (lambda: quadratic(on_disk(X), on_disk(S), objective=zv.LeastSquares(zv.L1(1.0))), "Ridge penalty or none; got L1"),
-    "objective": (lambda: quadratic(on_disk(X), on_disk(S), objective=zv.SpectralVariance()), "LeastSquares .* or Variance"),
+    "L1": (
+        lambda: quadratic(on_disk(X), on_disk(S), objective=zv.LeastSquares(zv.L1(1.0))),
+        "Ridge penalty or none; got L1",
+    ),
+    "objective": (
+        lambda: quadratic(on_disk(X), on_disk(S), objective=zv.SpectralVariance()),
+        "LeastSquares .* or Variance",
+    ),
 }
 
 
@@ -331,7 +416,10 @@ def test_problems_of_the_draws_are_warned_of_at_the_callers_line():
 
 
 def test_constants_are_known():
-    answer = zv.estimate(*map(on_disk, (X, S, np.stack([X[..., 0], np.ones_like(X[..., 0])], axis=2))), family=zv.Polynomial(1))
+    answer = zv.estimate(
+        *map(on_disk, (X, S, np.stack([X[..., 0], np.ones_like(X[..., 0])], axis=2))),
+        family=zv.Polynomial(1),
+    )
     assert (answer.value[1], answer.std_error[1], answer.warnings) == (1, 0, ())
 
 
@@ -339,8 +427,9 @@ def test_constants_are_known():
 
 
 def test_standard_errors_are_calibrated_on_slow_chains(monkeypatch):
-    """Batches of 20 draws at ρ = 0.8: 60 replicates know a spread to 9 % (χ²), so 0.7 to 1.35 leaves nearly four of their
-    errors on either side. Negative control: as if draws were independent, plain errors are far too small."""
+    """Batches of 20 draws at ρ = 0.8: 60 replicates know a spread to 9 % (χ²), so 0.7 to 1.35
+    leaves nearly four of their errors on either side. Negative control: as if draws were
+    independent, plain errors are far too small."""
     monkeypatch.setattr(streaming, "_BATCHES", 100)
     rng = np.random.default_rng(0)
     truth = np.array([np.exp(-0.5), np.exp(-2.5)])
@@ -351,13 +440,17 @@ def test_standard_errors_are_calibrated_on_slow_chains(monkeypatch):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zv.ZerovarWarning)
             answer = quadratic(
-                da.from_array(x, chunks=(700, 2)), da.from_array(-x, chunks=(700, 2)), da.from_array(f, chunks=(700, 2))
+                da.from_array(x, chunks=(700, 2)),
+                da.from_array(-x, chunks=(700, 2)),
+                da.from_array(f, chunks=(700, 2)),
             )
         assert answer.stats["batches"] == 100
         z.append((answer.value - truth) / answer.std_error)
         plain.append((answer.plain_value - truth) / answer.plain_std_error)
         naive.append((f.mean(axis=0) - truth) / (f.std(axis=0) / np.sqrt(2000)))
-    spread, of_plain, of_naive = (np.sqrt(np.mean(np.square(each), axis=0)) for each in (z, plain, naive))
+    spread, of_plain, of_naive = (
+        np.sqrt(np.mean(np.square(each), axis=0)) for each in (z, plain, naive)
+    )
     assert np.all((spread > 0.7) & (spread < 1.35)), spread
     assert np.all((of_plain > 0.7) & (of_plain < 1.35)), of_plain
     assert of_naive[0] > 1.5, of_naive
@@ -368,10 +461,15 @@ def test_standard_errors_are_calibrated_on_slow_chains(monkeypatch):
 
 def tree_of(x, s):
     posterior = xarray.Dataset(
-        {"mu": (("chain", "draw"), x[..., 0]), "beta": (("chain", "draw", "who"), np.exp(x[..., 1:] / 3))},
+        {
+            "mu": (("chain", "draw"), x[..., 0]),
+            "beta": (("chain", "draw", "who"), np.exp(x[..., 1:] / 3)),
+        },
         coords={"who": np.array([10, 20])},
     )
-    stats = xarray.Dataset({"unconstrained_draw": (("chain", "draw", "k"), x), "gradient": (("chain", "draw", "k"), s)})
+    stats = xarray.Dataset(
+        {"unconstrained_draw": (("chain", "draw", "k"), x), "gradient": (("chain", "draw", "k"), s)}
+    )
     return xarray.DataTree.from_dict({"posterior": posterior, "sample_stats": stats})
 
 
@@ -392,7 +490,9 @@ def test_files_are_streamed(engine, tmp_path):
         answer = zv.estimate(*posterior, family=zv.Polynomial(2))
         table = zv.summary(posterior, family=zv.Polynomial(1), var_names="beta", round_to=None)
     draws, scores, reference = zv.from_arviz(tree, values=values)
-    expected = quadratic(draws, scores, {name: reference[name] for name in answer.names}, split=zv.cross_fit())
+    expected = quadratic(
+        draws, scores, {name: reference[name] for name in answer.names}, split=zv.cross_fit()
+    )
     close(answer, expected)
     np.testing.assert_allclose(table["mean"], [reference[name].mean() for name in table.index])
 
@@ -405,7 +505,10 @@ def test_log_densities_are_evaluated_by_block():
     def log_density(draw):
         return -0.5 * jnp.sum(draw["u"] ** 2) - 0.25 * draw["v"] ** 4
 
-    for option in ({"log_density": log_density}, {"score": lambda draw: {"u": -draw["u"], "v": -(draw["v"] ** 3)}}):
+    for option in (
+        {"log_density": log_density},
+        {"score": lambda draw: {"u": -draw["u"], "v": -(draw["v"] ** 3)}},
+    ):
         posterior = zv.from_arviz(tree.chunk({"draw": 77}), **option)
         expected = zv.from_arviz(tree, **option)
         assert isinstance(posterior.scores, da.Array)
@@ -438,8 +541,8 @@ def test_copies_of_a_function_are_compiled_once():
 @pytest.mark.whole
 @pytest.mark.filterwarnings("ignore:The control variate does harm")  # one epoch is no training
 def test_a_worker_that_dies_costs_a_retry(tmp_path):
-    """One of two processes kills itself in the middle of the pass; the answer is that of threads. What is left of the cluster
-    then reads windows for a network, and evaluates it."""
+    """One of two processes kills itself in the middle of the pass; the answer is that of threads.
+    What is left of the cluster then reads windows for a network, and evaluates it."""
     from distributed import Client, LocalCluster
 
     blocks = 12
@@ -456,20 +559,36 @@ def test_a_worker_that_dies_costs_a_retry(tmp_path):
         return block
 
     x, s, f = (da.from_array(array, chunks=(1, 251, -1)) for array in (X, S, F))
-    one_epoch = {"family": zv.Network(zv.MLP(width=4, depth=1)), "solver": zv.SGD(epochs=1), "split": zv.holdout()}
+    one_epoch = {
+        "family": zv.Network(zv.MLP(width=4, depth=1)),
+        "solver": zv.SGD(epochs=1),
+        "split": zv.holdout(),
+    }
     with dask.config.set(scheduler="threads"):
         expected = zv.estimate(x, s, f, family=zv.Polynomial(1))
         network = zv.estimate(x, s, f, **one_epoch)
-    quiet = {"distributed.worker.memory.terminate": False, "distributed.scheduler.allowed-failures": 5}
-    levels = {name: logging.getLogger(name).level for name in ("distributed", "distributed.nanny", "distributed.scheduler")}
+    quiet = {
+        "distributed.worker.memory.terminate": False,
+        "distributed.scheduler.allowed-failures": 5,
+    }
+    levels = {
+        name: logging.getLogger(name).level
+        for name in ("distributed", "distributed.nanny", "distributed.scheduler")
+    }
     with (
         dask.config.set(quiet, scheduler=None),
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=logging.CRITICAL
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=":0",
+            silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster),
     ):
-        answer = zv.estimate(x.map_blocks(load, dtype=float, meta=np.empty((0, 0, 0))), s, f, family=zv.Polynomial(1))
+        answer = zv.estimate(
+            x.map_blocks(load, dtype=float, meta=np.empty((0, 0, 0))), s, f, family=zv.Polynomial(1)
+        )
         on_cluster = zv.estimate(x, s, f, **one_epoch)
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)

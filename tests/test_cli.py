@@ -24,21 +24,46 @@ VALUES = np.sin(X[:, :2])
 @pytest.fixture
 def npz(tmp_path):
     path = tmp_path / "posterior.npz"
-    np.savez(path, draws=X.reshape(2, 100, 3), scores=S.reshape(2, 100, 3), values=VALUES.reshape(2, 100, 2), names=["a", "b"])
+    np.savez(
+        path,
+        draws=X.reshape(2, 100, 3),
+        scores=S.reshape(2, 100, 3),
+        values=VALUES.reshape(2, 100, 2),
+        names=["a", "b"],
+    )
     return path
 
 
 def test_command_line_estimates(npz, tmp_path, capsys):
-    assert cli.main(["estimate", str(npz), "--json", str(tmp_path / "a.json"), "--csv", str(tmp_path / "a.csv")]) == 0
+    assert (
+        cli.main(
+            [
+                "estimate",
+                str(npz),
+                "--json",
+                str(tmp_path / "a.json"),
+                "--csv",
+                str(tmp_path / "a.csv"),
+            ]
+        )
+        == 0
+    )
     answer = zv.estimate(X.reshape(2, 100, 3), S.reshape(2, 100, 3), VALUES, names=["a", "b"])
     record = json.loads((tmp_path / "a.json").read_text())
     assert [row["name"] for row in record["estimates"]] == ["a", "b"]
-    np.testing.assert_allclose([row["value"] for row in record["estimates"]], answer.value, rtol=1e-12)
+    np.testing.assert_allclose(
+        [row["value"] for row in record["estimates"]], answer.value, rtol=1e-12
+    )
     header, *rows = (tmp_path / "a.csv").read_text().splitlines()
     assert header == "name,value,std_error,plain_value,plain_std_error,gain,control_variate,reason"
     assert len(rows) == 2
     assert "worth (draws)" in capsys.readouterr().out
-    assert cli.main(["estimate", str(npz), "--family", "kernel", "--split", "cross-fit", "--json", "-"]) == 0
+    assert (
+        cli.main(
+            ["estimate", str(npz), "--family", "kernel", "--split", "cross-fit", "--json", "-"]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["split"] == "cross-fitting in 5 folds"
 
 
@@ -46,7 +71,9 @@ def test_command_line_writes_where_it_can_and_warns_without_a_table(npz, tmp_pat
     assert cli.main(["estimate", str(npz), "--json", "-", "--csv", "-"]) == 2
     assert "only one" in capsys.readouterr().err
     np.savez(tmp_path / "wrong.npz", draws=X, scores=-S)
-    assert cli.main(["estimate", str(tmp_path / "wrong.npz"), "--family", "linear", "--csv", "-"]) == 0
+    assert (
+        cli.main(["estimate", str(tmp_path / "wrong.npz"), "--family", "linear", "--csv", "-"]) == 0
+    )
     assert "sign is flipped" in capsys.readouterr().err
 
 
@@ -55,7 +82,11 @@ def test_command_line_writes_where_it_can_and_warns_without_a_table(npz, tmp_pat
 def test_what_cannot_be_written_is_said_before_the_work(option, place, tmp_path, capsys):
     (tmp_path / "protected").touch(0o444)
     out = str(tmp_path / place)
-    arguments = ["demo", "--figure", out] if option == "demo" else ["estimate", "not-even-there.npz", option, out]
+    arguments = (
+        ["demo", "--figure", out]
+        if option == "demo"
+        else ["estimate", "not-even-there.npz", option, out]
+    )
     assert cli.main(arguments) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -64,7 +95,9 @@ def test_what_cannot_be_written_is_said_before_the_work(option, place, tmp_path,
 
 def test_links_and_pipes_are_written_through_and_names_are_no_formulas(tmp_path, capsys):
     names = ["=cmd()", "+1", "-b", "@c", "\td", "plain"]
-    np.savez_compressed(tmp_path / "p.npz", draws=X, scores=S, values=np.hstack([X, -X]), names=names, unread=[None])
+    np.savez_compressed(
+        tmp_path / "p.npz", draws=X, scores=S, values=np.hstack([X, -X]), names=names, unread=[None]
+    )
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to("target")
@@ -72,12 +105,15 @@ def test_links_and_pipes_are_written_through_and_names_are_no_formulas(tmp_path,
     command = ["estimate", str(tmp_path / "p.npz"), "--family", "linear"]
     assert cli.main([*command, "--csv", str(pipe), "--json", str(link)]) == 0
     assert link.is_symlink()
-    assert [row["name"] for row in json.loads((tmp_path / "target").read_text())["estimates"]] == names
+    assert [
+        row["name"] for row in json.loads((tmp_path / "target").read_text())["estimates"]
+    ] == names
     _, *rows = reader.communicate(timeout=60)[0].splitlines()
     assert [row.split(",")[0] for row in rows] == ["'=cmd()", "'+1", "'-b", "'@c", "'\td", "plain"]
     assert any(float(row.split(",")[1]) < 0 for row in rows)  # a number stays one
     capsys.readouterr()
-    assert cli.main([*command, "--json", "/dev/stdout"]) == 0  # the same as "-": no table in between
+    # the same as "-": no table in between
+    assert cli.main([*command, "--json", "/dev/stdout"]) == 0
     assert json.loads(capsys.readouterr().out)["num_draws"] == 200
 
 
@@ -125,20 +161,28 @@ def csv(path, names, columns, chain=None):
 
 @pytest.fixture
 def kinds(tmp_path):
-    """The same draws, scores and two values in every kind of file, as arguments of the command line."""
+    """The same draws, scores and two values in every kind of file, as arguments of the command
+    line."""
     import xarray as xr
 
     shape = (2, 100)
     values = (("chain", "draw", "part"), VALUES.reshape(*shape, 2))
     free = ("chain", "draw", "unconstrained_parameter")
-    inner = {"unconstrained_draw": (free, X.reshape(*shape, 3)), "gradient": (free, S.reshape(*shape, 3))}
+    inner = {
+        "unconstrained_draw": (free, X.reshape(*shape, 3)),
+        "gradient": (free, S.reshape(*shape, 3)),
+    }
     tree = xr.DataTree.from_dict(
-        {"posterior": xr.Dataset({"f": values}, coords={"part": ["a", "b"]}), "sample_stats": xr.Dataset(inner)}
+        {
+            "posterior": xr.Dataset({"f": values}, coords={"part": ["a", "b"]}),
+            "sample_stats": xr.Dataset(inner),
+        }
     )
     tree.to_netcdf(tmp_path / "trace.nc", engine="h5netcdf")
     tree.to_zarr(tmp_path / "trace.zarr", consolidated=False)
     chain = np.repeat([1, 2], 100)
-    # rows of the two chains by turns, and the scores' columns in another order: names say what is what
+    # rows of the two chains by turns, and the scores' columns in another order: names say what is
+    # what
     turns = np.arange(200).reshape(2, 100).T.ravel()
     csv(tmp_path / "draws.csv", ["x", "y", "z"], X[turns], chain[turns])
     csv(tmp_path / "scores.csv", ["z", "x", "y"], S[turns][:, [2, 0, 1]], chain[turns])
@@ -153,7 +197,9 @@ def test_every_kind_of_file_gives_the_same(kind, kinds, tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     assert cli.main(["estimate", *kinds[kind], "--family", "quadratic", "--json", "-"]) == 0
     found = json.loads(capsys.readouterr().out)["estimates"]
-    expected = zv.estimate(X.reshape(2, 100, 3), S.reshape(2, 100, 3), VALUES, family=zv.Polynomial(2))
+    expected = zv.estimate(
+        X.reshape(2, 100, 3), S.reshape(2, 100, 3), VALUES, family=zv.Polynomial(2)
+    )
     assert [row["name"] for row in found] == ["f[a]", "f[b]"]
     np.testing.assert_allclose([row["value"] for row in found], expected.value, rtol=1e-9)
     np.testing.assert_allclose([row["std_error"] for row in found], expected.std_error, rtol=1e-6)
@@ -163,7 +209,22 @@ def test_every_kind_of_file_gives_the_same(kind, kinds, tmp_path, monkeypatch, c
 def test_cmdstan_files(tmp_path, capsys):
     write_cmdstan(tmp_path)
     given = sorted(str(path) for path in tmp_path.glob("*.csv"))
-    assert cli.main(["estimate", *given, "--var-names", "mu", "theta[7]", "--family", "quadratic", "--csv", "-"]) == 0
+    assert (
+        cli.main(
+            [
+                "estimate",
+                *given,
+                "--var-names",
+                "mu",
+                "theta[7]",
+                "--family",
+                "quadratic",
+                "--csv",
+                "-",
+            ]
+        )
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(",")[0] for line in lines] == ["name", "mu", "theta[7]"]
     means = np.array([[float(cell) for cell in line.split(",")[1:3]] for line in lines[1:]])
@@ -175,11 +236,40 @@ def test_cmdstan_files(tmp_path, capsys):
 @pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
 def test_options_reach_the_estimate(npz, tmp_path, capsys):
     page = tmp_path / "out.html"
-    choices = ["--family", "linear", "--solver", "sgd", "--split", "holdout", "--seed", "3", "--var-names", "~a"]
-    assert cli.main(["estimate", str(npz), *choices, "--json", str(tmp_path / "a.json"), "--report", str(page)]) == 0
+    choices = [
+        "--family",
+        "linear",
+        "--solver",
+        "sgd",
+        "--split",
+        "holdout",
+        "--seed",
+        "3",
+        "--var-names",
+        "~a",
+    ]
+    assert (
+        cli.main(
+            [
+                "estimate",
+                str(npz),
+                *choices,
+                "--json",
+                str(tmp_path / "a.json"),
+                "--report",
+                str(page),
+            ]
+        )
+        == 0
+    )
     record = json.loads((tmp_path / "a.json").read_text())
     draws, scores = X.reshape(2, 100, 3), S.reshape(2, 100, 3)
-    options = {"family": zv.Polynomial(1), "solver": zv.SGD(progress=False), "split": zv.holdout(), "seed": 3}
+    options = {
+        "family": zv.Polynomial(1),
+        "solver": zv.SGD(progress=False),
+        "split": zv.holdout(),
+        "seed": 3,
+    }
     expected = zv.estimate(draws, scores, VALUES, **options)
     assert [row["name"] for row in record["estimates"]] == ["b"]
     np.testing.assert_allclose(record["estimates"][0]["value"], expected.value[1], rtol=1e-3)
@@ -190,16 +280,28 @@ def test_options_reach_the_estimate(npz, tmp_path, capsys):
 
 BAD_TABLES = {
     "no scores": (["draws.csv"], "name the table of their scores"),
-    "ragged": (["ragged.csv", "--scores", "scores.csv"], r"ragged.csv, line 3: 1 entries under a header of 2 names"),
+    "ragged": (
+        ["ragged.csv", "--scores", "scores.csv"],
+        r"ragged.csv, line 3: 1 entries under a header of 2 names",
+    ),
     "words": (["words.csv", "--scores", "scores.csv"], "must have numbers under its line of names"),
-    "other columns": (["draws.csv", "--scores", "other.csv"], "must have the same columns; got x, y and x, z"),
+    "other columns": (
+        ["draws.csv", "--scores", "other.csv"],
+        "must have the same columns; got x, y and x, z",
+    ),
     "NaN": (["holes.csv", "--scores", "scores.csv"], "must be finite; got 1 NaN"),
     "an index": (["index.csv", "--scores", "scores.csv"], "a column has no name"),
-    "another order": (["draws.csv", "--scores", "shuffled.csv"], "the same draws of the same chains, row by row"),
+    "another order": (
+        ["draws.csv", "--scores", "shuffled.csv"],
+        "the same draws of the same chains, row by row",
+    ),
     "empty": (["empty.csv", "--scores", "scores.csv"], "must have a line of names"),
     "not a NetCDF": (["broken.nc"], "cannot be read by h5netcdf"),
     "two archives": (["broken.nc", "draws.csv"], "several files"),
-    "no gradients": (["plain.nc"], "sample_stats must have unconstrained_draw and gradient; it has neither"),
+    "no gradients": (
+        ["plain.nc"],
+        "sample_stats must have unconstrained_draw and gradient; it has neither",
+    ),
 }
 
 
@@ -216,7 +318,8 @@ def test_bad_tables_are_said(kind, tmp_path, monkeypatch, capsys):
     csv("shuffled.csv", ["draw", "x", "y"], np.column_stack([np.arange(50)[::-1], s]))
     csv("holes.csv", ["x", "y"], np.where(np.arange(100).reshape(50, 2) == 7, np.nan, x))
     draws = (tmp_path / "draws.csv").read_bytes()
-    (tmp_path / "draws.csv").write_bytes(b"\xef\xbb\xbf" + draws)  # as spreadsheets write it: the mark is no name
+    # as spreadsheets write it: the mark is no name
+    (tmp_path / "draws.csv").write_bytes(b"\xef\xbb\xbf" + draws)
     (tmp_path / "ragged.csv").write_text("x,y\n1,2\n3\n")
     (tmp_path / "words.csv").write_text("x,y\n1,2\n3,four\n")
     (tmp_path / "empty.csv").write_text("")
@@ -232,7 +335,8 @@ def test_bad_tables_are_said(kind, tmp_path, monkeypatch, capsys):
 
 
 def test_killed_half_way_leaves_no_file(npz, tmp_path):
-    """SIGTERM while it works: it ends at once, and nothing is in the folder that was not there before."""
+    """SIGTERM while it works: it ends at once, and nothing is in the folder that was not there
+    before."""
     before = sorted(os.listdir(tmp_path))
     outputs = ["--json", str(tmp_path / "a.json"), "--report", str(tmp_path / "a.html")]
     command = [sys.executable, "-m", "zerovar", "estimate", str(npz), *outputs]
@@ -257,14 +361,17 @@ with atomic.atomic(pathlib.Path(sys.argv[1])) as temporary:
     temporary.write_text("half")
     os.kill(os.getpid(), signal.SIGTERM)
 """
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "out.txt")], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "out.txt")], capture_output=True, text=True
+    )
     assert done.returncode == 143
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.whole
 def test_demo(tmp_path):
-    """As a user runs it: a process of its own, no global settings, a table and a picture; and its numbers are right."""
+    """As a user runs it: a process of its own, no global settings, a table and a picture; and its
+    numbers are right."""
     done = subprocess.run(
         [sys.executable, "-m", "zerovar", "demo"],
         cwd=tmp_path,
@@ -281,6 +388,10 @@ def test_demo(tmp_path):
     assert np.all(np.abs(value - truth) < 4 * error)
     assert np.all(np.abs(plain - truth) < 4 * plain_error)
     assert np.median(plain_error / error) > 30
-    shown = {name.removesuffix(": gain"): gain for table in tables(done.stdout) for name, gain in table.items()}
+    shown = {
+        name.removesuffix(": gain"): gain
+        for table in tables(done.stdout)
+        for name, gain in table.items()
+    }
     assert moved(gains_in_picture(FOREST)["demo"], shown) == ""
     assert np.sqrt(np.mean((value - truth) ** 2)) < np.sqrt(np.mean((plain - truth) ** 2)) / 10

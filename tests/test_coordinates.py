@@ -1,4 +1,5 @@
-"""Other coordinates: scores against automatic differentiation of the transformed log density, and real hierarchies."""
+"""Other coordinates: scores against automatic differentiation of the transformed log density, and
+real hierarchies."""
 
 from pathlib import Path
 
@@ -23,12 +24,16 @@ def log_tau_and_mu(x):
     return x[0], jnp.exp(x[1])
 
 
-CENTRED = zv.Coupling([(range(2, 10), log_tau_and_mu)], names=["mu", "log_tau", *(f"theta{k}" for k in range(8))])
+CENTRED = zv.Coupling(
+    [(range(2, 10), log_tau_and_mu)], names=["mu", "log_tau", *(f"theta{k}" for k in range(8))]
+)
 
 
 def curved(x):
     """Invertible, coupled, and onto all of R³."""
-    return jnp.stack([x[0] + 0.3 * jnp.tanh(x[1]), jnp.sinh(x[1]), x[2] * jnp.exp(0.4 * x[0]) + x[1]])
+    return jnp.stack(
+        [x[0] + 0.3 * jnp.tanh(x[1]), jnp.sinh(x[1]), x[2] * jnp.exp(0.4 * x[0]) + x[1]]
+    )
 
 
 def uncurved(y):
@@ -54,11 +59,14 @@ MAPS = {
 
 
 def test_the_choice_tries_other_coordinates():
-    """In the shipped draws, of little data, the non-centred form wins; a map that fails is listed with its reason."""
+    """In the shipped draws, of little data, the non-centred form wins; a map that fails is listed
+    with its reason."""
     whole = shipped(500)
     draws, scores = whole.by_chain(whole.draws), whole.by_chain(whole.scores)
     broken = zv.Coordinates(lambda x: jnp.log(x))
-    posterior = zv.Posterior(draws, scores, {"mu": draws[..., 0]}, coordinates={"centred": CENTRED, "broken": broken})
+    posterior = zv.Posterior(
+        draws, scores, {"mu": draws[..., 0]}, coordinates={"centred": CENTRED, "broken": broken}
+    )
     selection = zv.estimate(posterior, family=zv.Automatic("low")).selection
     centred = np.array([label.endswith(", centred") for label in selection.candidates])
     errors = selection.std_errors[:, 0]
@@ -84,7 +92,8 @@ def test_scores_are_those_of_the_transformed_log_density(name):
 
 
 def test_eight_schools_are_exactly_those_of_the_other_form():
-    """Draws and scores of the centred log density by hand; back again; and Stein's identity, which the wrong scores fail."""
+    """Draws and scores of the centred log density by hand; back again; and Stein's identity, which
+    the wrong scores fail."""
     sample, (effects, errors) = shipped(), SCHOOLS
 
     def centred(y):
@@ -103,7 +112,8 @@ def test_eight_schools_are_exactly_those_of_the_other_form():
     np.testing.assert_allclose(back.draws, sample.draws, atol=1e-9)
     np.testing.assert_allclose(back.scores, sample.scores, rtol=1e-6, atol=1e-6)
     product = found.draws[:, 0] * found.scores[:, 0] + 1
-    wrong = found.draws[:, 2] * sample.scores[:, 2] + 1  # the control: scores of the other coordinates
+    # the control: scores of the other coordinates
+    wrong = found.draws[:, 2] * sample.scores[:, 2] + 1
     assert abs(product.mean()) < 5 * product.std() / np.sqrt(len(product))
     assert abs(wrong.mean()) > 5 * wrong.std() / np.sqrt(len(wrong))
 
@@ -117,7 +127,9 @@ def test_a_matrix_and_blocks_that_depend_on_blocks():
     coupling = zv.Coupling([((1, 2), matrix), ([4, 5], lambda x: (x[1], jnp.exp(0.2 * x[2])))])
     jacobian = zv.Coordinates(coupling.forward)
     sample = zv.Sample(x, -x)
-    np.testing.assert_allclose(coupling(sample).scores, jacobian(sample).scores, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        coupling(sample).scores, jacobian(sample).scores, rtol=1e-8, atol=1e-10
+    )
 
 
 def test_a_posterior_keeps_its_values():
@@ -126,7 +138,8 @@ def test_a_posterior_keeps_its_values():
     found = CENTRED(posterior)
     np.testing.assert_array_equal(found.values["p3"], x[..., 3])
     assert found.draws.shape == x.shape
-    with pytest.warns(zv.SampleWarning, match="tails so heavy"):  # as scores of centred effects have
+    # as scores of centred effects have
+    with pytest.warns(zv.SampleWarning, match="tails so heavy"):
         answer = zv.estimate(found, family=zv.Polynomial(1))
     assert answer.names == posterior.names
 
@@ -134,11 +147,29 @@ def test_a_posterior_keeps_its_values():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: zv.Coordinates(curved, uncurved, lambda x: 0.0 * x[0])(zv.Sample(*2 * [np.eye(6)[:, :3] + 1.0])), "log_det"),
-        (lambda: zv.Coordinates(lambda x: x[:2])(zv.Sample(*2 * [np.eye(6)[:, :3] + 1.0])), "one draw|as many"),
-        (lambda: zv.Coordinates(lambda x: x**2, jnp.sqrt, lambda x: jnp.sum(jnp.log(2 * jnp.abs(x))))(shipped()), "lead back"),
+        (
+            lambda: zv.Coordinates(curved, uncurved, lambda x: 0.0 * x[0])(
+                zv.Sample(*2 * [np.eye(6)[:, :3] + 1.0])
+            ),
+            "log_det",
+        ),
+        (
+            lambda: zv.Coordinates(lambda x: x[:2])(zv.Sample(*2 * [np.eye(6)[:, :3] + 1.0])),
+            "one draw|as many",
+        ),
+        (
+            lambda: zv.Coordinates(
+                lambda x: x**2, jnp.sqrt, lambda x: jnp.sum(jnp.log(2 * jnp.abs(x)))
+            )(shipped()),
+            "lead back",
+        ),
         (lambda: zv.Coordinates(curved)(np.ones((5, 3))), "zv.Sample or a Posterior"),
-        (lambda: zv.Coordinates(jnp.sinh)(zv.Sample(*2 * [np.random.default_rng(0).normal(size=(8, 300))])), "Coupling"),
+        (
+            lambda: zv.Coordinates(jnp.sinh)(
+                zv.Sample(*2 * [np.random.default_rng(0).normal(size=(8, 300))])
+            ),
+            "Coupling",
+        ),
         (lambda: zv.Coupling([([0, 1], log_tau_and_mu), ([1, 2], log_tau_and_mu)]), "overlap"),
         (lambda: zv.Coupling([([0.5], log_tau_and_mu)]), "coordinate numbers"),
     ],
@@ -150,7 +181,10 @@ def test_what_is_no_change_of_coordinates_is_refused(make, words):
 
 def test_adapters_carry_other_coordinates():
     """A function of a draw in its own structure, a dict; and Coordinates of the flat one."""
-    draws = {"b": np.random.default_rng(0).normal(size=(40, 2)), "a": np.random.default_rng(1).normal(size=40)}
+    draws = {
+        "b": np.random.default_rng(0).normal(size=(40, 2)),
+        "a": np.random.default_rng(1).normal(size=40),
+    }
 
     def density(draw):
         return -0.5 * draw["a"] ** 2 - jnp.sum(jnp.cosh(draw["b"] - draw["a"]))
@@ -161,7 +195,8 @@ def test_adapters_carry_other_coordinates():
     flat = zv.Coupling([((1, 2), lambda x: (-x[0], 1.0))])
     posterior = zv.from_log_density(density, draws, coordinates={"moved": moved, "flat": flat})
     expected = zv.from_log_density(
-        lambda y: -0.5 * y["a"] ** 2 - jnp.sum(jnp.cosh(y["b"])), {**draws, "b": draws["b"] - draws["a"][:, None]}
+        lambda y: -0.5 * y["a"] ** 2 - jnp.sum(jnp.cosh(y["b"])),
+        {**draws, "b": draws["b"] - draws["a"][:, None]},
     )
     for found in (posterior.coordinates[name](posterior) for name in ("moved", "flat")):
         np.testing.assert_allclose(found.draws, expected.draws, atol=1e-12)
@@ -174,7 +209,8 @@ def test_adapters_carry_other_coordinates():
 
 
 def test_forms_of_a_numpyro_model_are_recognised_and_lead_to_each_other():
-    """Draws and scores of either form, mapped by what was recognised in it, are those of the other; nothing is sampled here."""
+    """Draws and scores of either form, mapped by what was recognised in it, are those of the other;
+    nothing is sampled here."""
     numpyro = pytest.importorskip("numpyro")
     from numpyro import distributions as dist
     from numpyro.infer.reparam import LocScaleReparam
@@ -191,8 +227,16 @@ def test_forms_of_a_numpyro_model_are_recognised_and_lead_to_each_other():
 
     spread = numpyro.handlers.reparam(centred, config={"theta": LocScaleReparam(0.0)})
     rng = np.random.default_rng(0)
-    z = {"mu": rng.normal(size=(1, 12)), "tau": 0.5 * rng.normal(size=(1, 12)), "theta_decentered": rng.normal(size=(1, 12, 3))}
-    theta = {"mu": z["mu"], "tau": z["tau"], "theta": z["mu"][..., None] + np.exp(z["tau"])[..., None] * z["theta_decentered"]}
+    z = {
+        "mu": rng.normal(size=(1, 12)),
+        "tau": 0.5 * rng.normal(size=(1, 12)),
+        "theta_decentered": rng.normal(size=(1, 12, 3)),
+    }
+    theta = {
+        "mu": z["mu"],
+        "tau": z["tau"],
+        "theta": z["mu"][..., None] + np.exp(z["tau"])[..., None] * z["theta_decentered"],
+    }
 
     def posterior(model, draws, sites):
         with jax.enable_x64(True):
@@ -208,7 +252,10 @@ def test_forms_of_a_numpyro_model_are_recognised_and_lead_to_each_other():
     inner, outwards = posterior(spread, z, {**z, "theta": theta["theta"]})
     outer, inwards = posterior(centred, theta, theta)
     assert (list(outwards), list(inwards)) == (["centred"], ["non-centred"])
-    for found, expected in ((outwards["centred"](inner), outer), (inwards["non-centred"](outer), inner)):
+    for found, expected in (
+        (outwards["centred"](inner), outer),
+        (inwards["non-centred"](outer), inner),
+    ):
         np.testing.assert_allclose(found.draws, expected.draws, atol=1e-6)
         np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5, atol=1e-5)
     assert outwards["centred"](inner).names[-1] == "theta[2]"

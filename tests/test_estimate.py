@@ -25,7 +25,13 @@ def test_the_answer_beats_plain_monte_carlo_and_says_so():
     assert answer.gain[0] > 1e10
     assert answer.gain[1] > 5
     np.testing.assert_allclose(answer.plain_value, [X[:, 0].mean(), np.exp(0.3 * X[:, 1]).mean()])
-    for array in (answer.value, answer.std_error, answer.plain_value, answer.plain_std_error, answer.gain):
+    for array in (
+        answer.value,
+        answer.std_error,
+        answer.plain_value,
+        answer.plain_std_error,
+        answer.gain,
+    ):
         assert isinstance(array, np.ndarray)
         assert array.shape == (2,)
         assert array.dtype == np.float64
@@ -35,7 +41,10 @@ FORMS = {
     "(n, q)": X[:, :2] ** 3,
     "(chain, draw, q)": X.reshape(4, 100, 3)[..., :2] ** 3,
     "dict of (n,)": {"f0": X[:, 0] ** 3, "f1": X[:, 1] ** 3},
-    "dict of (chain, draw)": {"f0": X[:, 0].reshape(4, 100) ** 3, "f1": X[:, 1].reshape(4, 100) ** 3},
+    "dict of (chain, draw)": {
+        "f0": X[:, 0].reshape(4, 100) ** 3,
+        "f1": X[:, 1].reshape(4, 100) ** 3,
+    },
     "function": lambda x: x[:2] ** 3,
     "function with names": lambda x: {"f0": x[0] ** 3, "f1": x[1] ** 3},
 }
@@ -66,11 +75,17 @@ def test_without_values_the_draws_are_the_integrands():
     np.testing.assert_allclose(answer.value, [1.0, 2.0, 3.0], atol=1e-10)
 
 
-@pytest.mark.parametrize("split", [zv.in_sample(), zv.holdout(0.4), zv.cross_fit(4)], ids=["in_sample", "holdout", "cross_fit"])
+@pytest.mark.parametrize(
+    "split",
+    [zv.in_sample(), zv.holdout(0.4), zv.cross_fit(4)],
+    ids=["in_sample", "holdout", "cross_fit"],
+)
 def test_splits_agree_within_their_errors(split):
     answer = zv.estimate(*CHAINS, np.sin(X), split=split)
     reference = quadratic(*gaussian(20000, 3), lambda x: jnp.sin(x))
-    assert np.all(np.abs(answer.value - reference.value) < 5 * np.hypot(answer.std_error, reference.std_error))
+    assert np.all(
+        np.abs(answer.value - reference.value) < 5 * np.hypot(answer.std_error, reference.std_error)
+    )
 
 
 def test_folds_are_contiguous_within_chains_and_cover_everything():
@@ -87,7 +102,8 @@ def test_folds_are_contiguous_within_chains_and_cover_everything():
 
 
 def test_importance_weights_enter_fit_estimate_and_error():
-    """Draws of N(0, 1.5²) weighted to N(0, 1): the weighted answer is right, the unweighted one is not."""
+    """Draws of N(0, 1.5²) weighted to N(0, 1): the weighted answer is right, the unweighted one is
+    not."""
     rng = np.random.default_rng(3)
     x = 1.5 * rng.normal(size=(2000, 2))
     log_weights = np.sum(-0.5 * x**2 + 0.5 * x**2 / 1.5**2, axis=1)
@@ -111,14 +127,17 @@ def test_equal_weights_change_nothing():
 
 
 def test_covariance_serves_differences():
-    """The variance of a − b from the covariance matrix is that of estimating the difference itself."""
+    """The variance of a − b from the covariance matrix is that of estimating the difference
+    itself."""
     x = ar1(np.random.default_rng(0), 3000, 2, 0.6)
     f = np.stack([np.sin(x[:, 0]) + np.cos(x[:, 1]), np.sin(x[:, 0]), np.cos(x[:, 1])], axis=1)
     answer = zv.estimate(x, -x, f, split=zv.cross_fit())
     np.testing.assert_allclose(np.sqrt(np.diag(answer.covariance)), answer.std_error)
     assert np.linalg.eigvalsh(answer.covariance).min() > -1e-12
     contrast = np.array([1.0, -1.0, 0.0])
-    assert np.sqrt(contrast @ answer.covariance @ contrast) == pytest.approx(answer.std_error[2], rel=0.6)
+    assert np.sqrt(contrast @ answer.covariance @ contrast) == pytest.approx(
+        answer.std_error[2], rel=0.6
+    )
 
 
 def test_metropolis_chains_are_legal():
@@ -171,10 +190,15 @@ def spread(rho, n, split, family, objective=None, seed=0):
     return np.sqrt(np.mean(np.square(z), axis=0))
 
 
-@pytest.mark.parametrize("split", [zv.holdout(0.5), zv.cross_fit(5), zv.in_sample()], ids=["holdout", "cross_fit", "in_sample"])
+@pytest.mark.parametrize(
+    "split",
+    [zv.holdout(0.5), zv.cross_fit(5), zv.in_sample()],
+    ids=["holdout", "cross_fit", "in_sample"],
+)
 @pytest.mark.parametrize("kind", CHAIN_KINDS)
 def test_standard_errors_are_calibrated(kind, split):
-    """To four errors of a spread on either side; below that is what the error counts for tails beyond the draws."""
+    """To four errors of a spread on either side; below that is what the error counts for tails
+    beyond the draws."""
     rho, n = CHAIN_KINDS[kind]
     found = spread(rho, n, split, zv.Polynomial(2))
     assert np.all(found < 1 + FAR), found
@@ -182,34 +206,44 @@ def test_standard_errors_are_calibrated(kind, split):
         assert np.all(found > 1 - FAR), found
 
 
-@pytest.mark.parametrize("split", [zv.holdout(0.5), zv.cross_fit(5), zv.in_sample()], ids=["holdout", "cross_fit", "in_sample"])
+@pytest.mark.parametrize(
+    "split",
+    [zv.holdout(0.5), zv.cross_fit(5), zv.in_sample()],
+    ids=["holdout", "cross_fit", "in_sample"],
+)
 @pytest.mark.parametrize("kind", ["independent", "ρ = 0.5"])
 def test_standard_errors_of_kernels_are_calibrated(kind, split):
     rho, n = CHAIN_KINDS[kind]
-    found = spread(rho, n, split, zv.Kernel(zv.kernels.Gaussian(1.5)), zv.LeastSquares(zv.Ridge(0.1)))
+    found = spread(
+        rho, n, split, zv.Kernel(zv.kernels.Gaussian(1.5)), zv.LeastSquares(zv.Ridge(0.1))
+    )
     assert np.all(found < 1 + FAR), found
     if not isinstance(split, type(zv.in_sample())):
         assert np.all(found > 1 - FAR), found
 
 
 def test_standard_errors_of_kernels_are_calibrated_on_slow_chains():
-    """By holdout, the quick one; cross_fit gave 1.01–1.13 and in_sample 0.83–0.96 over as many replicates."""
+    """By holdout, the quick one; cross_fit gave 1.01–1.13 and in_sample 0.83–0.96 over as many
+    replicates."""
     rho, n = CHAIN_KINDS["ρ = 0.9"]
-    found = spread(rho, n, zv.holdout(0.5), zv.Kernel(zv.kernels.Gaussian(1.5)), zv.LeastSquares(zv.Ridge(0.1)))
+    found = spread(
+        rho, n, zv.holdout(0.5), zv.Kernel(zv.kernels.Gaussian(1.5)), zv.LeastSquares(zv.Ridge(0.1))
+    )
     assert np.all((found > 1 - FAR) & (found < 1 + FAR)), found
 
 
 @pytest.mark.parametrize("kind", ["independent", "ρ = 0.5"])
 def test_interpolating_kernels_are_calibrated_in_sample(kind):
-    """Without a ridge the intercept gives draws very unequal weights; the influence n w r knows them."""
+    """Without a ridge the intercept gives draws very unequal weights; the influence n w r knows
+    them."""
     rho, n = CHAIN_KINDS[kind]
     found = spread(rho, n, zv.in_sample(), zv.Kernel(zv.kernels.Gaussian(1.5)))
     assert np.all(found < 1 + FAR), found
 
 
 def test_interpolating_kernels_rest_on_a_few_draws_out_of_fold(monkeypatch):
-    """The mean of out-of-fold residuals rests on a few draws in the tails. Negative control: by scatter alone its error is too
-    small by half."""
+    """The mean of out-of-fold residuals rests on a few draws in the tails. Negative control: by
+    scatter alone its error is too small by half."""
     family = zv.Kernel(zv.kernels.Gaussian(1.5))
     assert np.all(spread(0.0, 200, zv.cross_fit(5), family) < 1.5)
     monkeypatch.setattr(answers, "beyond_the_draws", lambda residuals, *_: 0 * residuals.top)
@@ -217,14 +251,18 @@ def test_interpolating_kernels_rest_on_a_few_draws_out_of_fold(monkeypatch):
 
 
 def test_many_short_chains_are_calibrated():
-    """Forty chains of ten independent draws: noise in short autocorrelations must not be taken for antithetic chains."""
+    """Forty chains of ten independent draws: noise in short autocorrelations must not be taken for
+    antithetic chains."""
     rng = np.random.default_rng(2)
     z = []
     for _ in range(REPLICATES):
         x = rng.normal(size=(40, 10, 2))
         answer = quadratic(x, -x, np.cos(x))
         z.append(
-            [(answer.value - np.exp(-0.5)) / answer.std_error, (answer.plain_value - np.exp(-0.5)) / answer.plain_std_error]
+            [
+                (answer.value - np.exp(-0.5)) / answer.std_error,
+                (answer.plain_value - np.exp(-0.5)) / answer.plain_std_error,
+            ]
         )
     assert np.all(np.sqrt(np.mean(np.square(z), axis=0)) < 1 + FAR)
 
@@ -252,7 +290,9 @@ def test_unequal_weights_are_warned_of():
     x, s = gaussian(500, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
-        answer = quadratic(x, s, np.cos(x), log_weights=8 * np.random.default_rng(0).normal(size=500))
+        answer = quadratic(
+            x, s, np.cos(x), log_weights=8 * np.random.default_rng(0).normal(size=500)
+        )
     assert any("very unequal" in text for text in answer.warnings)
 
 
@@ -268,14 +308,17 @@ def test_numerical_warnings_come_once_and_point_at_the_caller():
     x = np.linspace(-1, 1, 300)[:, None]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        zv.estimate(x, -x, np.cos(x), family=zv.Kernel(zv.kernels.Gaussian(3.0)), split=zv.cross_fit(3))
+        zv.estimate(
+            x, -x, np.cos(x), family=zv.Kernel(zv.kernels.Gaussian(3.0)), split=zv.cross_fit(3)
+        )
     numerical = [w for w in caught if w.category is zv.NumericalWarning]
     assert len(numerical) == 1
     assert numerical[0].filename == __file__
 
 
 def test_calibration_can_fail():
-    """Negative control: the naive error of a slow chain (as if its draws were independent) is several times too small."""
+    """Negative control: the naive error of a slow chain (as if its draws were independent) is
+    several times too small."""
     rng = np.random.default_rng(0)
     z = []
     for _ in range(REPLICATES):
@@ -291,7 +334,8 @@ import zerovar as zv
 
 x = np.random.default_rng(0).normal(size=(120, 1))
 warnings.simplefilter("ignore")
-for family in (zv.Polynomial(3), zv.Kernel(zv.kernels.InverseMultiquadric(1.0)), zv.Automatic(progress=False)):
+kernel = zv.Kernel(zv.kernels.InverseMultiquadric(1.0))
+for family in (zv.Polynomial(3), kernel, zv.Automatic(progress=False)):
     answer = zv.estimate(x, -x, np.exp(x / 2), family=family)
     print(answer.value[0], answer.std_error[0])
 """
@@ -299,13 +343,16 @@ for family in (zv.Polynomial(3), zv.Kernel(zv.kernels.InverseMultiquadric(1.0)),
 
 @pytest.mark.whole
 def test_threads_change_rounding_alone():
-    """Sums are taken in another order. Where hyper-parameters are tuned that is up to a hundredth of a standard error."""
+    """Sums are taken in another order. Where hyper-parameters are tuned that is up to a hundredth
+    of a standard error."""
     found = []
     for threads in ("1", "2"):
         xla = "" if threads == "2" else "--xla_cpu_multi_thread_eigen=false"
         chosen = {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, "XLA_FLAGS": xla}
         call = [sys.executable, "-c", THREADS]
-        done = subprocess.run(call, env=os.environ | chosen, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            call, env=os.environ | chosen, capture_output=True, text=True, check=True
+        )
         found.append(np.array([line.split() for line in done.stdout.splitlines()], dtype=float))
     (value, error), (other, _) = found[0].T, found[1].T
     assert np.all(np.abs(value - other) <= error * [1e-9, 1e-6, 1e-2])

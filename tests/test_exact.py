@@ -1,4 +1,5 @@
-"""The exact solver against independent computations: brute force, NumPy, and its own other route."""
+"""The exact solver against independent computations: brute force, NumPy, and its own other
+route."""
 
 import jax
 import numpy as np
@@ -28,7 +29,14 @@ ROUTES = {
 
 def fit(family, x=X, s=S, values=VALUES, ridge=0.0, log_weights=None, solver=None, **options):
     sample = zv.Sample(x, s, log_weights)
-    return zv.fit(family, sample, values, zv.LeastSquares(zv.Ridge(ridge), **options), solver, standardise=False)
+    return zv.fit(
+        family,
+        sample,
+        values,
+        zv.LeastSquares(zv.Ridge(ridge), **options),
+        solver,
+        standardise=False,
+    )
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3, 4])
@@ -54,19 +62,23 @@ def test_a_polynomial_of_lower_degree_is_not_exact():
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_normal_equations_hold(route):
-    """At the minimum the gradient vanishes: Σ p r = 0, and penalised features meet λθ/…; checked by perturbing the solution."""
+    """At the minimum the gradient vanishes: Σ p r = 0, and penalised features meet λθ/…; checked by
+    perturbing the solution."""
     family, ridge = ROUTES[route]
     fitted = fit(family, ridge=ridge)
     penalised, _ = family.split()
     residual = VALUES - fitted.intercept - fitted.at(X, S)
     np.testing.assert_allclose(residual.mean(axis=0), 0.0, atol=1e-10)
     if penalised is not None and ridge:
-        # representer: g_penalised = K a with a = residual / (n λ), which takes the residuals' rounding K / (n λ) times over
+        # representer: g_penalised = K a with a = residual / (n λ), which takes the residuals'
+        # rounding K / (n λ) times over
         a = residual / (len(X) * ridge)
         gram = gram_matrix(penalised, X, S)
         free = VALUES - fitted.intercept - gram @ a - residual
         if family.split()[1] is None:
-            np.testing.assert_allclose(free, 0.0, atol=1e-12 * np.linalg.norm(gram, 2) / (len(X) * ridge))
+            np.testing.assert_allclose(
+                free, 0.0, atol=1e-12 * np.linalg.norm(gram, 2) / (len(X) * ridge)
+            )
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -75,13 +87,19 @@ def test_every_family_is_fitted_as_numpy_fits_it(name):
     family, ridge, x, s, f = FAMILIES[name], 1e-2, X[:, :2], S[:, :2], VALUES
     penalised, free = family.split()
     n, gram = len(x), gram_matrix(penalised, x, s)
-    border = np.ones((n, 1)) if free is None else np.column_stack([np.ones(n), feature_matrix(free, x, s).T])
+    border = (
+        np.ones((n, 1))
+        if free is None
+        else np.column_stack([np.ones(n), feature_matrix(free, x, s).T])
+    )
     size = border.shape[1]
     system = np.block([[gram + n * ridge * np.eye(n), border], [border.T, np.zeros((size, size))]])
     a, b = np.split(np.linalg.solve(system, np.concatenate([f, np.zeros((size, f.shape[1]))])), [n])
     fitted = fit(family, x, s, f, ridge)
     np.testing.assert_allclose(fitted.intercept, b[0], rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(fitted.at(x, s), gram @ a + border[:, 1:] @ b[1:], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        fitted.at(x, s), gram @ a + border[:, 1:] @ b[1:], rtol=1e-6, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -90,11 +108,16 @@ def test_weights_do_not_matter_to_a_penalty_on_coefficients(name):
     family = FAMILIES[name]
     weights = [entry.number for entry in declared(family) if entry.kind is Kind.WEIGHT]
     leaves, rebuild = jax.tree.flatten(family)
-    heavier = jax.tree.unflatten(rebuild, [7.0 * leaf if k in weights else leaf for k, leaf in enumerate(leaves)])
+    heavier = jax.tree.unflatten(
+        rebuild, [7.0 * leaf if k in weights else leaf for k, leaf in enumerate(leaves)]
+    )
     sample = zv.Sample(X[:, :2], S[:, :2])
 
     def both(penalty):
-        return (zv.fit(one, sample, VALUES, zv.LeastSquares(penalty)).at(X[:, :2], S[:, :2]) for one in (family, heavier))
+        return (
+            zv.fit(one, sample, VALUES, zv.LeastSquares(penalty)).at(X[:, :2], S[:, :2])
+            for one in (family, heavier)
+        )
 
     np.testing.assert_allclose(*both(zv.L2(0.1)), rtol=1e-7, atol=1e-9)
     assert not np.allclose(*both(zv.Ridge(0.1)), rtol=1e-3)
@@ -134,14 +157,19 @@ def test_one_eigendecomposition_serves_every_ridge_and_integrand(route):
         np.testing.assert_allclose(again.intercept, direct.intercept, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(again.at(X, S), direct.at(X, S), rtol=1e-7, atol=1e-9)
     same = fit(family, ridge=ridge, solver=zv.Spectral())
-    np.testing.assert_allclose(same.leave_out(), fit(family, ridge=ridge).leave_out(), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        same.leave_out(), fit(family, ridge=ridge).leave_out(), rtol=1e-6, atol=1e-9
+    )
     blocks = np.array_split(np.arange(len(X)), 6)
-    np.testing.assert_allclose(same.leave_out(blocks), fit(family, ridge=ridge).leave_out(blocks), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        same.leave_out(blocks), fit(family, ridge=ridge).leave_out(blocks), rtol=1e-6, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("solver", [zv.Exact(), zv.Spectral()])
 def test_primal_and_dual_agree(solver):
-    """19 features on 60 draws: the primal by default; the dual when a kernel of almost no weight joins the sum."""
+    """19 features on 60 draws: the primal by default; the dual when a kernel of almost no weight
+    joins the sum."""
     primal = fit(zv.Polynomial(3), ridge=1e-3)
     dual = fit(zv.Polynomial(3) + zv.Kernel(GAUSSIAN, weight=1e-14), ridge=1e-3, solver=solver)
     assert primal.stats["form"] == "primal"
@@ -164,11 +192,17 @@ def test_more_features_than_draws_go_through_the_dual():
 
 
 def test_five_hundred_dimensions_at_degree_two():
-    """125 750 terms, one system of 200 draws: the mean of a quadratic form, which 200 plain draws cannot give."""
+    """125 750 terms, one system of 200 draws: the mean of a quadratic form, which 200 plain draws
+    cannot give."""
     rng = np.random.default_rng(5)
     x = rng.normal(size=(200, 500))
     values = np.sum(x**2, axis=1) / 500
-    fitted = zv.fit(zv.Polynomial(2, weight=(1.0, 1.0)), zv.Sample(x, -x), values, zv.LeastSquares(zv.Ridge(1e-8)))
+    fitted = zv.fit(
+        zv.Polynomial(2, weight=(1.0, 1.0)),
+        zv.Sample(x, -x),
+        values,
+        zv.LeastSquares(zv.Ridge(1e-8)),
+    )
     assert fitted.stats["form"] == "dual"
     assert np.isfinite(fitted.intercept).all()
 
@@ -187,7 +221,13 @@ def test_variance_is_least_squares_with_another_strength(route):
 def test_l2_on_translates_is_the_papers_penalty():
     """min mean (f − c − Kθ)² + λ‖θ‖² over c and θ, by NumPy."""
     strength, n = 1e-2, len(X)
-    fitted = zv.fit(zv.Kernel(GAUSSIAN), zv.Sample(X, S), VALUES, zv.LeastSquares(zv.L2(strength)), standardise=False)
+    fitted = zv.fit(
+        zv.Kernel(GAUSSIAN),
+        zv.Sample(X, S),
+        VALUES,
+        zv.LeastSquares(zv.L2(strength)),
+        standardise=False,
+    )
     design = np.column_stack([np.ones(n), gram_matrix(zv.Kernel(GAUSSIAN), X, S)])
     penalty = strength * np.diag([0.0] + [1.0] * n)
     expected = np.linalg.solve(design.T @ design / n + penalty, design.T @ VALUES / n)
@@ -215,7 +255,8 @@ def test_l1_meets_its_optimality_conditions():
 def test_l1_has_no_in_sample_error():
     with pytest.raises(ValueError, match="cross_fit"):
         zv.estimate(X, S, VALUES, objective=zv.LeastSquares(zv.L1(0.1)), split=zv.in_sample())
-    assert "cross" in zv.estimate(X, S, VALUES, objective=zv.LeastSquares(zv.L1(0.1))).split  # so it is not the default
+    # so it is not the default
+    assert "cross" in zv.estimate(X, S, VALUES, objective=zv.LeastSquares(zv.L1(0.1))).split
 
 
 @pytest.mark.parametrize("route", ["primal ridge", "dual", "dual semi-exact"])
@@ -239,7 +280,8 @@ def test_metropolis_states_are_merged_and_leave_together():
     left = fitted.leave_out()
     repeats = np.flatnonzero((x[1:] == x[:-1]).all(axis=1))
     np.testing.assert_array_equal(left[repeats + 1], left[repeats])
-    # negative control: residuals of the full fit at those states are far smaller than their leave-out residuals
+    # negative control: residuals of the full fit at those states are far smaller than their
+    # leave-out residuals
     inside = np.sin(x[:, :1]) - fitted.intercept - fitted.at(x, s)
     assert np.abs(left).mean() > 2 * np.abs(inside).mean()
 
@@ -259,7 +301,9 @@ def test_rank_deficient_features_are_reported_and_solved():
     with pytest.warns(zv.NumericalWarning, match="linearly dependent"):
         fitted = fit(doubled, x, s, x[:, 0])
     assert fitted.stats["rank"] == 2
-    np.testing.assert_allclose(fitted.intercept, fit(zv.Polynomial(1), x, s, x[:, 0]).intercept, rtol=1e-10)
+    np.testing.assert_allclose(
+        fitted.intercept, fit(zv.Polynomial(1), x, s, x[:, 0]).intercept, rtol=1e-10
+    )
 
 
 def test_collinear_unpenalised_terms_fail_with_the_fix():
@@ -268,7 +312,12 @@ def test_collinear_unpenalised_terms_fail_with_the_fix():
         fit(family)
     failed = zv.fit(family, zv.Sample(X, S), VALUES, throw=False)
     assert failed.result.failed
-    for use in (lambda: failed.at(X, S), failed.leave_out, lambda: failed.refit(VALUES), lambda: failed.save("never")):
+    for use in (
+        lambda: failed.at(X, S),
+        failed.leave_out,
+        lambda: failed.refit(VALUES),
+        lambda: failed.save("never"),
+    ):
         with pytest.raises(zv.NumericalError, match="finite weight"):
             use()
 
@@ -281,15 +330,28 @@ def test_leaving_draws_out_moves_the_intercept_by_weight_times_residual(route, s
         pytest.skip("without a ridge the dual of few features is singular")
     log_weights = 0.3 * np.sin(np.arange(60))
     for variance in (np.inf, 2.0):
-        fitted = fit(family, ridge=ridge, log_weights=log_weights, solver=solver, intercept_variance=variance)
+        fitted = fit(
+            family, ridge=ridge, log_weights=log_weights, solver=solver, intercept_variance=variance
+        )
         weights = fitted.intercept_weights()
         np.testing.assert_allclose(weights @ VALUES, fitted.intercept, rtol=1e-8)
         block = np.arange(20, 26)
         residuals = fitted.leave_out([np.arange(20), block, np.arange(26, 60)])[block]
         rest = np.setdiff1d(np.arange(60), block)
         kept = zv.Sample(X, S, log_weights).probabilities[rest].sum()
-        slow = fit(family, X[rest], S[rest], VALUES[rest], ridge / kept, log_weights[rest], solver, intercept_variance=variance)
-        np.testing.assert_allclose(fitted.intercept - slow.intercept, weights[block] @ residuals, rtol=1e-6, atol=1e-9)
+        slow = fit(
+            family,
+            X[rest],
+            S[rest],
+            VALUES[rest],
+            ridge / kept,
+            log_weights[rest],
+            solver,
+            intercept_variance=variance,
+        )
+        np.testing.assert_allclose(
+            fitted.intercept - slow.intercept, weights[block] @ residuals, rtol=1e-6, atol=1e-9
+        )
 
 
 def test_refit_keeps_its_ridge():
@@ -297,11 +359,17 @@ def test_refit_keeps_its_ridge():
     spectral = fit(family, ridge=1.0, solver=zv.Spectral()).refit(ridge=ridge)
     direct = fit(family, ridge=ridge)
     np.testing.assert_allclose(spectral.leave_out(), direct.leave_out(), rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(spectral.intercept_weights(), direct.intercept_weights(), rtol=1e-6, atol=1e-12)
-    np.testing.assert_allclose(spectral.refit(np.cos(X)).intercept, direct.refit(np.cos(X)).intercept, rtol=1e-9)
+    np.testing.assert_allclose(
+        spectral.intercept_weights(), direct.intercept_weights(), rtol=1e-6, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        spectral.refit(np.cos(X)).intercept, direct.refit(np.cos(X)).intercept, rtol=1e-9
+    )
     assert spectral.stats["ridge"] == ridge
     variance = zv.fit(family, zv.Sample(X, S), VALUES, zv.Variance(zv.Ridge(ridge)))
-    again = zv.fit(family, zv.Sample(X, S), VALUES, zv.Variance(zv.Ridge(1.0)), zv.Spectral()).refit(ridge=ridge)
+    again = zv.fit(
+        family, zv.Sample(X, S), VALUES, zv.Variance(zv.Ridge(1.0)), zv.Spectral()
+    ).refit(ridge=ridge)
     np.testing.assert_allclose(again.intercept, variance.intercept, rtol=1e-9)
 
 
@@ -313,7 +381,9 @@ def test_leave_out_needs_a_partition():
 
 
 @pytest.mark.parametrize(
-    "family", [zv.Polynomial(3), zv.Polynomial(2, weight=np.inf) + zv.Kernel(GAUSSIAN)], ids=["primal", "dual"]
+    "family",
+    [zv.Polynomial(3), zv.Polynomial(2, weight=np.inf) + zv.Kernel(GAUSSIAN)],
+    ids=["primal", "dual"],
 )
 def test_a_block_that_the_fit_cannot_do_without_keeps_its_plain_residuals(family):
     fitted = fit(family, ridge=1e-6 if "Kernel" in family.describe() else 0.0)
@@ -327,7 +397,9 @@ def test_refit_serves_new_integrands():
     fitted = fit(family, ridge=ridge)
     fitted.leave_out()  # replaces the factor by its inverse; refits must not notice
     other = np.cos(X)
-    np.testing.assert_allclose(fitted.refit(other).intercept, fit(family, values=other, ridge=ridge).intercept, rtol=1e-9)
+    np.testing.assert_allclose(
+        fitted.refit(other).intercept, fit(family, values=other, ridge=ridge).intercept, rtol=1e-9
+    )
     with pytest.raises(ValueError, match=r"Spectral\(\)"):
         fitted.refit(ridge=1.0)
 
@@ -339,16 +411,25 @@ def test_a_finite_intercept_variance_shrinks_the_intercept():
     assert np.all(np.abs(tight.intercept) < np.abs(free.intercept))
     np.testing.assert_allclose(wide.intercept, free.intercept, rtol=1e-4)
     primal = fit(zv.Polynomial(2), ridge=1e-2, intercept_variance=2.0)
-    dual = fit(zv.Polynomial(2) + zv.Kernel(GAUSSIAN, weight=1e-14), ridge=1e-2, intercept_variance=2.0)
+    dual = fit(
+        zv.Polynomial(2) + zv.Kernel(GAUSSIAN, weight=1e-14), ridge=1e-2, intercept_variance=2.0
+    )
     np.testing.assert_allclose(primal.intercept, dual.intercept, rtol=1e-8)
 
 
 def test_standardisation_does_not_change_what_is_affine_invariant():
-    """Linear vector fields are the same in all affine coordinates; quadratic potentials are not (their Laplacian changes)."""
-    sample = zv.Sample(X, S + 0.1 * X**2)  # not a Gaussian's scores, which would make the features dependent
-    vector = [zv.fit(zv.Polynomial(1, operator=zv.Langevin()), sample, VALUES, standardise=flag) for flag in (False, True)]
+    """Linear vector fields are the same in all affine coordinates; quadratic potentials are not
+    (their Laplacian changes)."""
+    # not a Gaussian's scores, which would make the features dependent
+    sample = zv.Sample(X, S + 0.1 * X**2)
+    vector = [
+        zv.fit(zv.Polynomial(1, operator=zv.Langevin()), sample, VALUES, standardise=flag)
+        for flag in (False, True)
+    ]
     np.testing.assert_allclose(vector[0].intercept, vector[1].intercept, rtol=1e-9)
-    potential = [zv.fit(zv.Polynomial(2), sample, VALUES, standardise=flag) for flag in (False, True)]
+    potential = [
+        zv.fit(zv.Polynomial(2), sample, VALUES, standardise=flag) for flag in (False, True)
+    ]
     assert not np.allclose(potential[0].intercept, potential[1].intercept, rtol=1e-6)
 
 

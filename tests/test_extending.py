@@ -1,4 +1,5 @@
-"""The classes of docs/extending.md, from module files in a scratch folder, held to what the tables hold shipped ones to."""
+"""The classes of docs/extending.md, from module files in a scratch folder, held to what the tables
+hold shipped ones to."""
 
 import importlib
 import inspect
@@ -70,7 +71,11 @@ VALUES = np.stack([np.cos(2 * X[:, 0]), X[:, 1]], axis=1)
 def in_a_fresh_process(script: str, *path: Path) -> str:
     there = os.pathsep.join(map(str, path))
     done = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | {"PYTHONPATH": there}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": there},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -90,7 +95,12 @@ def test_the_page_runs_with_its_modules_in_files(scratch, tmp_path, monkeypatch,
         warnings.simplefilter("ignore", zv.ZerovarWarning)
         for block in BLOCKS:
             module = re.match(r"# (\w+)\.py\n", block)
-            exec(compile(f"from {module[1]} import *" if module else block, "docs/extending.md", "exec"), names)
+            exec(
+                compile(
+                    f"from {module[1]} import *" if module else block, "docs/extending.md", "exec"
+                ),
+                names,
+            )
     assert names["Cauchy"] is scratch.Cauchy, "the blocks that follow use the class of the file"
     printed = capsys.readouterr().out
     for expected in re.findall(r"```text\n(.*?)```", PAGE, flags=re.S):
@@ -115,7 +125,9 @@ def test_derivatives_of_the_kernel_are_those_of_autodiff(scratch):
         for argument, times in enumerate(order):
             for _ in range(times):
                 expected = jax.grad(expected, argnums=argument)
-        assert float(kernel.derivative(order, *at)) == pytest.approx(float(expected(*at)), rel=1e-12, abs=1e-15), order
+        assert float(kernel.derivative(order, *at)) == pytest.approx(
+            float(expected(*at)), rel=1e-12, abs=1e-15
+        ), order
 
 
 @pytest.mark.usefixtures("x64")
@@ -135,7 +147,9 @@ def test_the_stein_kernel_is_the_autodiff_one(scratch, order):
 
     pair = first if order == 1 else second
     rows = jax.vmap(lambda a, sa: jax.vmap(lambda b, tb: pair(a, sa, b, tb))(y, t))
-    expected = np.asarray(jax.jit(rows, compiler_options={"xla_backend_optimization_level": 0})(x, s))
+    expected = np.asarray(
+        jax.jit(rows, compiler_options={"xla_backend_optimization_level": 0})(x, s)
+    )
     gram = np.asarray(zv.Kernel(scratch.Cauchy(1.2), order).gram(x, s, y, t))
     assert np.abs(gram - expected).max() < 1e-10 * np.abs(expected).max()
     own = np.linalg.eigvalsh(np.asarray(zv.Kernel(scratch.Cauchy(1.2), order).gram(x, s, x, s)))
@@ -178,7 +192,8 @@ def test_steins_identity_by_quadrature_in_one_dimension(scratch, which):
         "family": scratch.Symmetric(),
         "sum": scratch.Symmetric() + kernel,
     }[which]
-    x = np.linspace(-7, 7, 4001)[:, None]  # the trapezium rule is exact to rounding: π and its derivatives vanish at the ends
+    # the trapezium rule is exact to rounding: π and its derivatives vanish at the ends
+    x = np.linspace(-7, 7, 4001)[:, None]
     density = np.exp(-(x[:, 0] ** 4) / 4 + x[:, 0] / 2)
     y, gram = np.array([[-0.8], [0.3]]), jax.jit(lambda *points: family.gram(*points))
 
@@ -196,9 +211,12 @@ def test_steins_identity_by_quadrature_in_one_dimension(scratch, which):
 
 
 def in_standard_errors(fitted: zv.Fitted, reference: zv.Fitted) -> np.ndarray:
-    """How far two intercepts are apart, in the reference's own standard error from its leave-out influences."""
+    """How far two intercepts are apart, in the reference's own standard error from its leave-out
+    influences."""
     influences = len(SAMPLE) * reference.intercept_weights()[:, None] * reference.leave_out()
-    return np.abs(fitted.intercept - reference.intercept) / (influences.std(axis=0) / np.sqrt(len(SAMPLE)))
+    return np.abs(fitted.intercept - reference.intercept) / (
+        influences.std(axis=0) / np.sqrt(len(SAMPLE))
+    )
 
 
 @pytest.mark.parametrize("which", ["kernel", "family"])
@@ -210,7 +228,8 @@ def test_solvers_land_near_each_other(scratch, which):
         for solver in (zv.Exact(), zv.CG(progress=False), zv.SGD(progress=False))
     )
     assert in_standard_errors(iterated, exact).max() < zv.CG().tolerance
-    assert in_standard_errors(trained, exact).max() < 0.5  # kernels are trained at centres, which is a smaller space
+    # kernels are trained at centres, which is a smaller space
+    assert in_standard_errors(trained, exact).max() < 0.5
     wrong = zv.fit(family, zv.Sample(X, -S), VALUES, objective)
     assert in_standard_errors(wrong, exact).max() > 1.0, "the fit to wrong scores is not near"
 
@@ -236,16 +255,23 @@ def test_the_solver_is_exact(scratch, route):
     family, ridge = ROUTES[route]
     sample, values = repeated()
     ours, exact = (
-        zv.fit(family, sample, values, zv.LeastSquares(zv.Ridge(ridge)), solver) for solver in (scratch.NormalEquations(), None)
+        zv.fit(family, sample, values, zv.LeastSquares(zv.Ridge(ridge)), solver)
+        for solver in (scratch.NormalEquations(), None)
     )
     blocks = np.array_split(np.arange(len(sample)), 7)
     for groups in (None, blocks):
-        np.testing.assert_allclose(ours.leave_out(groups), exact.leave_out(groups), rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(
+            ours.leave_out(groups), exact.leave_out(groups), rtol=1e-7, atol=1e-9
+        )
     np.testing.assert_allclose(ours.intercept, exact.intercept, rtol=1e-9)
-    np.testing.assert_allclose(ours.intercept_weights(), exact.intercept_weights(), rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(
+        ours.intercept_weights(), exact.intercept_weights(), rtol=1e-7, atol=1e-12
+    )
     np.testing.assert_allclose(ours.intercept_weights() @ values, ours.intercept, rtol=1e-9)
     np.testing.assert_allclose(ours(sample), exact(sample), rtol=1e-7, atol=1e-9)
-    assert np.abs(ours.leave_out() - (values - ours.intercept - ours(sample))).max() > 1e-3, "residuals in sample are not these"
+    assert np.abs(ours.leave_out() - (values - ours.intercept - ours(sample))).max() > 1e-3, (
+        "residuals in sample are not these"
+    )
 
 
 def test_leaving_out_is_what_refitting_gives(scratch):
@@ -254,17 +280,28 @@ def test_leaving_out_is_what_refitting_gives(scratch):
 
     def fit(rows, strength):
         sample, objective = zv.Sample(X[rows], S[rows]), zv.LeastSquares(zv.Ridge(strength))
-        return zv.fit(family, sample, VALUES[rows], objective, scratch.NormalEquations(), standardise=False)
+        return zv.fit(
+            family, sample, VALUES[rows], objective, scratch.NormalEquations(), standardise=False
+        )
 
     groups = [out, *np.array_split(rest, 5)]
     quick = fit(np.arange(n), ridge).leave_out(groups)[out]
     slow = fit(rest, ridge * n / len(rest))  # the closed form keeps the other draws' weights, 1/n
-    np.testing.assert_allclose(quick, VALUES[out] - slow.intercept - slow.at(X[out], S[out]), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        quick, VALUES[out] - slow.intercept - slow.at(X[out], S[out]), rtol=1e-7, atol=1e-9
+    )
 
 
 def test_estimates_by_the_solver_are_those_of_exact(scratch):
     answers = [
-        zv.estimate(X, S, VALUES, family=zv.Polynomial(3), objective=zv.LeastSquares(zv.Ridge(1e-3)), solver=solver)
+        zv.estimate(
+            X,
+            S,
+            VALUES,
+            family=zv.Polynomial(3),
+            objective=zv.LeastSquares(zv.Ridge(1e-3)),
+            solver=solver,
+        )
         for solver in (scratch.NormalEquations(), zv.Exact())
     ]
     assert answers[0].split == answers[1].split == "in sample"
@@ -280,7 +317,8 @@ def test_the_solver_says_what_it_does_not_solve(scratch):
         zv.fit(zv.Kernel(), SAMPLE, VALUES, solver=solver)
     with pytest.raises(ValueError, match="with a Ridge or no penalty"):
         zv.fit(zv.Polynomial(2), SAMPLE, VALUES, zv.LeastSquares(zv.L1(0.1)), solver)
-    one = zv.Sample(X[:, :1], -X[:, :1])  # in d = 1 neighbours are the sites themselves: features repeat
+    # in d = 1 neighbours are the sites themselves: features repeat
+    one = zv.Sample(X[:, :1], -X[:, :1])
     failed = zv.fit(scratch.Symmetric(), one, VALUES, solver=solver, throw=False)
     assert failed.result is Result.COLLINEAR
     with pytest.raises(zv.NumericalError, match="linearly dependent"):
@@ -292,16 +330,22 @@ def test_the_solver_says_what_it_does_not_solve(scratch):
 
 def test_tuning_moves_what_is_declared(scratch):
     directions = np.array([[1.0], [0.5]])
-    start = zv.Kernel(scratch.Cauchy(1.0)) + zv.RidgeFunctions(zv.Kernel(scratch.Cauchy(1.0)), directions)
+    start = zv.Kernel(scratch.Cauchy(1.0)) + zv.RidgeFunctions(
+        zv.Kernel(scratch.Cauchy(1.0)), directions
+    )
     tuned, _ = zv.tune(start, SAMPLE, VALUES[:, 0], draws=150, evaluations=15)
     moved, still = [], []
     known = {entry.number for entry in declared(start)}
-    for number, (before, after) in enumerate(zip(jax.tree.leaves(start), jax.tree.leaves(tuned), strict=True)):
+    for number, (before, after) in enumerate(
+        zip(jax.tree.leaves(start), jax.tree.leaves(tuned), strict=True)
+    ):
         (moved if number in known else still).append(np.abs(np.log(np.abs(after / before))).max())
     assert len(moved) == 4, "two length-scales and two weights"
     assert len(still) == 1, "the direction"
     assert max(still) < 1e-15, "made a unit vector once more, and not moved"
-    assert all(part.length_scale != 1.0 for part in (tuned.parts[0].base, tuned.parts[1].family.base))
+    assert all(
+        part.length_scale != 1.0 for part in (tuned.parts[0].base, tuned.parts[1].family.base)
+    )
 
 
 def test_tuning_moves_nothing_else(scratch, tmp_path, monkeypatch):
@@ -311,7 +355,10 @@ def test_tuning_moves_nothing_else(scratch, tmp_path, monkeypatch):
     assert silent != source
     (tmp_path / "silent.py").write_text(silent, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    for kernel, moves in ((scratch.Cauchy, True), (importlib.import_module("silent").Cauchy, False)):
+    for kernel, moves in (
+        (scratch.Cauchy, True),
+        (importlib.import_module("silent").Cauchy, False),
+    ):
         tuned, _ = zv.tune(zv.Kernel(kernel(1.0)), SAMPLE, VALUES[:, 0], draws=100, evaluations=10)
         assert (tuned.base.length_scale != 1.0) == moves
 
@@ -333,7 +380,9 @@ def test_the_criterion_has_the_derivative_that_it_gives(scratch):
     criterion, p = scratch.GeneralisedCrossValidation(), np.full(m, 1 / m)
 
     def measured(step: float) -> tuple[float, np.ndarray]:
-        return criterion.measure(SteinGp.of(root @ root.T + step * direction, np.full(m, 0.5), border, values), p)
+        return criterion.measure(
+            SteinGp.of(root @ root.T + step * direction, np.full(m, 0.5), border, values), p
+        )
 
     difference = (measured(1e-5)[0] - measured(-1e-5)[0]) / 2e-5
     slope = measured(0.0)[1]
@@ -366,7 +415,10 @@ def test_files_need_the_module_and_nothing_else(scratch, monkeypatch):
     fitted.save("fit.zv")
     np.save("draws.npy", np.stack([X, S]))
     printed = in_a_fresh_process(LOADING, scratch.folder)
-    assert "names a class that zerovar does not know: 'cauchy.Cauchy'" in printed or "'symmetric.Symmetric'" in printed
+    assert (
+        "names a class that zerovar does not know: 'cauchy.Cauchy'" in printed
+        or "'symmetric.Symmetric'" in printed
+    )
     assert "import the module that defines it first" in printed
     assert family.describe() in printed
     np.testing.assert_allclose(np.load("there.npy"), fitted(SAMPLE), rtol=1e-12, atol=1e-12)
@@ -385,23 +437,34 @@ assert tuned.parts[1].base.length_scale != 2.0
 fitted = zv.fit(tuned, zv.Sample(x, -x), np.cos(2 * x[:, 0]), objective)
 fitted.save("joined.zv")
 assert np.array_equal(zv.load("joined.zv")(zv.Sample(x, -x)), fitted(zv.Sample(x, -x)))
-exact, ours = (zv.fit(zv.Polynomial(2), zv.Sample(x, -x), x, solver=s).intercept for s in (zv.Exact(), zv.NormalEquations()))
+solvers = (zv.Exact(), zv.NormalEquations())
+sample = zv.Sample(x, -x)
+exact, ours = (zv.fit(zv.Polynomial(2), sample, x, solver=s).intercept for s in solvers)
 assert np.allclose(exact, ours, atol=1e-12)
 print(zv.__file__)
 """
 
 
 def test_the_steps_to_join_the_package_are_enough(tmp_path, monkeypatch):
-    """The steps of CONTRIBUTING.md, in a copy: where it says that a class goes, it goes, and nothing else is changed."""
+    """The steps of CONTRIBUTING.md, in a copy: where it says that a class goes, it goes, and
+    nothing else is changed."""
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     kernels = tmp_path / re.search(r"One class in `(\S+)`", STEPS)[1]
     families, solvers = (tmp_path / found for found in re.findall(r"One file in `(\S+)`", STEPS))
     with open(kernels, "a", encoding="utf-8") as file:
         file.write("\n\n" + MODULES["cauchy"])
-    for folder, module, name in ((families, "symmetric", "Symmetric"), (solvers, "normal_equations", "NormalEquations")):
+    for folder, module, name in (
+        (families, "symmetric", "Symmetric"),
+        (solvers, "normal_equations", "NormalEquations"),
+    ):
         (folder / f"{module}.py").write_text(MODULES[module], encoding="utf-8")
-        inside, public = re.search(rf"Its name in `(src/zerovar/{folder.name}/__init__.py)` and `(\S+)`", STEPS).groups()
-        for path, line in ((inside, f"from .{module} import {name} as {name}"), (public, f"from .{folder.name} import {name}")):
+        inside, public = re.search(
+            rf"Its name in `(src/zerovar/{folder.name}/__init__.py)` and `(\S+)`", STEPS
+        ).groups()
+        for path, line in (
+            (inside, f"from .{module} import {name} as {name}"),
+            (public, f"from .{folder.name} import {name}"),
+        ):
             with open(tmp_path / path, "a", encoding="utf-8") as file:
                 file.write(f"\n{line}\n")
     monkeypatch.chdir(tmp_path)
@@ -413,7 +476,9 @@ def test_the_steps_name_what_there_is():
         for path in re.findall(r"`((?:src|tests|docs|experiments)/[\w./]+)`", text):
             assert (ROOT / path).exists(), path
         for table, path in re.findall(r"`([A-Z]+)` of\s+`(\S+?)`", text):
-            assert re.search(rf"^{table}\b.*= ", (ROOT / path).read_text(encoding="utf-8"), flags=re.M), f"{table} in {path}"
+            assert re.search(
+                rf"^{table}\b.*= ", (ROOT / path).read_text(encoding="utf-8"), flags=re.M
+            ), f"{table} in {path}"
     targets = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"^    make (\w+)", STEPS, flags=re.M):
         assert f"\n{target}:" in targets
@@ -423,7 +488,15 @@ def test_the_steps_name_what_there_is():
 
 POLICY = Policy()
 TUNING_DRAWS = inspect.signature(zv.tune).parameters["draws"].default
-WORDS = {"a tenth": 0.1, "half": 0.5, "three": 3, "four": 4, "ten": 10, "twenty": 20, "four thousand": 4000}
+WORDS = {
+    "a tenth": 0.1,
+    "half": 0.5,
+    "three": 3,
+    "four": 4,
+    "ten": 10,
+    "twenty": 20,
+    "four thousand": 4000,
+}
 WORDS |= {"a million": 10**6, "four million": 4 * 10**6}
 
 # page, words around the numbers (each a #), and the numbers by the code
@@ -433,12 +506,19 @@ REPEATED = [
     (
         "docs/guide.md",
         "on some draws (# of up to #, # up to #, # beyond)",
-        [0.5, 2 * coordinates._SUBSET, coordinates._SUBSET, coordinates._SUBSET / coordinates._SHARE, coordinates._SHARE],
+        [
+            0.5,
+            2 * coordinates._SUBSET,
+            coordinates._SUBSET,
+            coordinates._SUBSET / coordinates._SHARE,
+            coordinates._SHARE,
+        ],
     ),
     ("docs/guide.md", "# of the draws is held out", [trainer._NETWORK_HELD]),
     (
         "docs/choosing.md",
-        "at least # effective draws a term, or # of a slow chain (one with an autocorrelation time of # or more)",
+        "at least # effective draws a term, or # of a slow chain (one with an autocorrelation time "
+        "of # or more)",
         [POLICY.draws_per_term, POLICY.draws_per_term * POLICY.slow_factor, INDEPENDENT],
     ),
     (
@@ -447,7 +527,11 @@ REPEATED = [
         [POLICY.spectral_time, POLICY.spectral_length],
     ),
     ("docs/choosing.md", "or a quartic from # effective draws on", [POLICY.quartic]),
-    ("docs/choosing.md", "from # effective draws on, # of a slow chain", [POLICY.fewest, 2 * POLICY.fewest]),
+    (
+        "docs/choosing.md",
+        "from # effective draws on, # of a slow chain",
+        [POLICY.fewest, 2 * POLICY.fewest],
+    ),
     ("docs/choosing.md", "in up to # dimensions a Matérn kernel", [POLICY.kinks]),
     ("docs/choosing.md", "whose gain is still below #; in", [POLICY.smooth]),
     ("docs/choosing.md", "in # to # dimensions the sum", [POLICY.kinks + 1, POLICY.separate]),
@@ -456,11 +540,19 @@ REPEATED = [
     ("docs/choosing.md", "if it then has # times less variance", [POLICY.settled]),
     ("docs/choosing.md", "where they leave more than # times as much", [POLICY.hopeless]),
     ("docs/choosing.md", "those of sums of single coordinates of #.", [POLICY.separate_draws]),
-    ("docs/choosing.md", "if it has at least # times less variance than polynomials", [POLICY.ahead]),
+    (
+        "docs/choosing.md",
+        "if it has at least # times less variance than polynomials",
+        [POLICY.ahead],
+    ),
     ("docs/choosing.md", "# of what the candidates estimate as their bias", [POLICY.corrected]),
     ("docs/choosing.md", "the marginal likelihood of # draws", [POLICY.tuning_draws]),
     ("docs/choosing.md", "goes on with # draws", [POLICY.polished]),
-    ("docs/choosing.md", "With more than # draws the kernels are compared on #,", [POLICY.few_enough, POLICY.pilot]),
+    (
+        "docs/choosing.md",
+        "With more than # draws the kernels are compared on #,",
+        [POLICY.few_enough, POLICY.pilot],
+    ),
     ("docs/choosing.md", "with more than # it is fitted to #,", [POLICY.dense, POLICY.thinned]),
     ("docs/choosing.md", "further than # joint standard errors", [POLICY.far]),
     ("docs/choosing.md", "An answer further than # from it", [POLICY.suspect]),
@@ -472,10 +564,18 @@ REPEATED = [
     ),
     ("docs/theory.md", "further than # joint standard errors", [POLICY.far]),
     ("docs/large.md", "within `tolerance` standard errors, # by default", [zv.CG().tolerance]),
-    ("docs/large.md", "at most # terms and # draws a term", [POLICY.streamed_terms, POLICY.streamed_draws_per_term]),
+    (
+        "docs/large.md",
+        "at most # terms and # draws a term",
+        [POLICY.streamed_terms, POLICY.streamed_draws_per_term],
+    ),
     ("docs/large.md", "pilot of about # draws", [arrays._PILOT_DRAWS]),
     ("docs/large.md", "in # segments from all over the chains", [arrays._PILOT_PIECES]),
-    ("docs/large.md", "windows of # chunks or about # draws", [chunk_windows._CHUNKS, round(chunk_windows._ROWS, -4)]),
+    (
+        "docs/large.md",
+        "windows of # chunks or about # draws",
+        [chunk_windows._CHUNKS, round(chunk_windows._ROWS, -4)],
+    ),
     (
         "docs/large.md",
         "as make # visits of draws for a network, # for a linear family",
@@ -490,14 +590,23 @@ REPEATED = [
 
 def numbers(page: str, phrase: str) -> list[list[float]]:
     """Those in the place of each # of the phrase, wherever it stands on the page."""
-    number = r"(\d[\d.e]*\d(?: 000)?|\d|(?i:" + "|".join(sorted(WORDS, key=len, reverse=True)) + "))"
+    number = (
+        r"(\d[\d.e]*\d(?: 000)?|\d|(?i:" + "|".join(sorted(WORDS, key=len, reverse=True)) + "))"
+    )
     pattern = re.escape(phrase).replace(r"\#", number).replace(r"\ ", " ")
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
     found = [match if isinstance(match, tuple) else (match,) for match in re.findall(pattern, text)]
-    return [[float(WORDS.get(entry.lower(), entry.replace(" ", ""))) for entry in match] for match in found]
+    return [
+        [float(WORDS.get(entry.lower(), entry.replace(" ", ""))) for entry in match]
+        for match in found
+    ]
 
 
-@pytest.mark.parametrize(("page", "phrase", "values"), REPEATED, ids=[f"{page}: {phrase}" for page, phrase, _ in REPEATED])
+@pytest.mark.parametrize(
+    ("page", "phrase", "values"),
+    REPEATED,
+    ids=[f"{page}: {phrase}" for page, phrase, _ in REPEATED],
+)
 def test_docs_repeat_constants_of_the_code(page, phrase, values):
     found = numbers(page, phrase)
     assert found, f"{page} no longer says {phrase!r}: mend this table"
@@ -506,5 +615,7 @@ def test_docs_repeat_constants_of_the_code(page, phrase, values):
 
 
 def test_a_number_that_differs_is_seen():
-    assert numbers("docs/choosing.md", "further than # joint standard errors") != [[POLICY.far + 0.5]]
+    assert numbers("docs/choosing.md", "further than # joint standard errors") != [
+        [POLICY.far + 0.5]
+    ]
     assert numbers("docs/choosing.md", "further than # joint standard deviations") == []

@@ -1,5 +1,5 @@
-"""What an installation without extras says, that `make extras` and `make dist` try every extra that users are told of, and that
-one version stands everywhere."""
+"""What an installation without extras says, that `make extras` and `make dist` try every extra that
+users are told of, and that one version stands everywhere."""
 
 import re
 import sys
@@ -18,9 +18,13 @@ from zerovar.errors import missing
 @pytest.mark.parametrize(("fmt", "package"), [("wide", "pandas"), ("xarray", "xarray")])
 def test_a_missing_package_is_named_before_the_work(fmt, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.setattr(summaries.Session, "of", lambda *args, **kwargs: pytest.fail("this took time"))
+    monkeypatch.setattr(
+        summaries.Session, "of", lambda *args, **kwargs: pytest.fail("this took time")
+    )
     x = np.zeros((2, 10, 1))
-    with pytest.raises(ImportError, match=rf"needs {package}: pip install '\.\[xarray\]' in a clone"):
+    with pytest.raises(
+        ImportError, match=rf"needs {package}: pip install '\.\[xarray\]' in a clone"
+    ):
         zv.summary(x, -x, fmt=fmt)
 
 
@@ -31,12 +35,19 @@ def test_messages_name_extras_that_exist():
     named = set(re.findall(r"missing\(\S+, \"(\w+)\"\)", sources))
     assert named
     assert named <= set(extras)
-    assert str(missing("numpyro", "numpyro")) == "this needs numpyro: pip install '.[numpyro]' in a clone of zerovar"
+    assert (
+        str(missing("numpyro", "numpyro"))
+        == "this needs numpyro: pip install '.[numpyro]' in a clone of zerovar"
+    )
     tried = set(re.findall(r'^    "([\w,]+)": ', text_of("scripts/extras.py"), flags=re.M))
     tried |= set(re.findall(r"wheel\}\[([\w,]+)\]", text_of("scripts/dist.py")))
     tried = {extra for extras in tried for extra in extras.split(",")}
     for page in ("README.md", "docs/start.ipynb"):  # where people read what to install
-        told = {extra for extras in re.findall(r"\.\[([\w,]+)\]", text_of(page)) for extra in extras.split(",")}
+        told = {
+            extra
+            for extras in re.findall(r"\.\[([\w,]+)\]", text_of(page))
+            for extra in extras.split(",")
+        }
         assert told <= set(extras) & tried
 
 
@@ -45,7 +56,11 @@ def test_one_version_everywhere(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--version"])
     assert capsys.readouterr().out == f"zerovar {zv.__version__}\n"
-    cited = dict(line.split(": ", 1) for line in text_of("CITATION.cff").splitlines() if re.match(r"[\w-]+: \S", line))
+    cited = dict(
+        line.split(": ", 1)
+        for line in text_of("CITATION.cff").splitlines()
+        if re.match(r"[\w-]+: \S", line)
+    )
     assert cited["version"] == zv.__version__
     assert f"## [{cited['version']}] - {cited['date-released']}\n" in text_of("CHANGELOG.md")
     with open(ROOT / "pyproject.toml", "rb") as file:
@@ -62,10 +77,21 @@ def test_lowest_versions_are_the_floors_of_the_project():
         project = tomllib.load(file)["project"]
     extras = project["optional-dependencies"]
     names = ("plots", "xarray", "arviz", "dask", "numpyro", "test")
-    needed = [*project["dependencies"], *(requirement for name in names for requirement in extras[name])]
-    floors = dict(re.fullmatch(r"([\w-]+)(?:\[.*\])?>=([\d.]+)", each).groups() for each in needed if "zerovar[" not in each)
+    needed = [
+        *project["dependencies"],
+        *(requirement for name in names for requirement in extras[name]),
+    ]
+    floors = dict(
+        re.fullmatch(r"([\w-]+)(?:\[.*\])?>=([\d.]+)", each).groups()
+        for each in needed
+        if "zerovar[" not in each
+    )
     assert floors.keys() >= {"jax", "numpy", "matplotlib", "dask", "pytest"}
-    assert {name: floor for name, floor in floors.items() if not f"{pinned.get(name)}.".startswith(f"{floor}.")} == {}
+    assert {
+        name: floor
+        for name, floor in floors.items()
+        if not f"{pinned.get(name)}.".startswith(f"{floor}.")
+    } == {}
 
 
 def test_info_has_what_a_bug_report_needs(capsys, monkeypatch):

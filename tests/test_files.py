@@ -28,10 +28,16 @@ VALUES = np.sin(X)
 FITS = {
     **{name: (family, zv.LeastSquares(zv.Ridge(1e-3))) for name, family in FAMILIES.items()},
     "variance": (zv.Polynomial(1, operator=zv.Langevin()), zv.Variance(zv.Ridge(1e-3))),
-    "finite intercept": (zv.Kernel(zv.kernels.Matern(4.5)), zv.LeastSquares(zv.Ridge(1e-3), intercept_variance=4.0)),
+    "finite intercept": (
+        zv.Kernel(zv.kernels.Matern(4.5)),
+        zv.LeastSquares(zv.Ridge(1e-3), intercept_variance=4.0),
+    ),
     "translates": (zv.Kernel(zv.kernels.RationalQuadratic()), zv.LeastSquares(zv.L2(1e-3))),
     "lasso": (zv.Polynomial(2), zv.LeastSquares(zv.L1(1e-2))),
-    "product": (zv.Kernel(zv.kernels.InverseMultiquadric(2.0) * zv.kernels.Gaussian(3.0)), zv.Variance(zv.Ridge(0.1))),
+    "product": (
+        zv.Kernel(zv.kernels.InverseMultiquadric(2.0) * zv.kernels.Gaussian(3.0)),
+        zv.Variance(zv.Ridge(0.1)),
+    ),
     "moving sums": (zv.Polynomial(1), zv.SpectralVariance(5)),
 }
 
@@ -93,32 +99,62 @@ PICKLED = npy("|O", (1,), b"\x80\x04N.")
 LANGEVIN = {"header": of_class("Langevin")}
 # what stands in a file that zerovar did not write: (its members, words of the message)
 STRANGE = {
-    "a class to call": ({"header": of_item({"class": "os.system", "fields": {}})}, "does not know: 'os.system'"),
-    "a pickle": ({"header": PICKLED}, "not a file written by zerovar: Object arrays cannot be loaded"),
+    "a class to call": (
+        {"header": of_item({"class": "os.system", "fields": {}})},
+        "does not know: 'os.system'",
+    ),
+    "a pickle": (
+        {"header": PICKLED},
+        "not a file written by zerovar: Object arrays cannot be loaded",
+    ),
     "a newer format": ({"header": of_item({}, 99)}, r"has format 99, written by zerovar 9\.0"),
     "nothing": ({}, "not a file written by zerovar"),
     "no header": ({"a0": ONE}, "not a file written by zerovar"),
     "a member that is not needed": (LANGEVIN | {"b": ONE}, "a0"),
-    "a header that is a number": ({"header": of_array(np.array(3))}, "not a file written by zerovar"),
-    "a header that is no JSON": ({"header": of_array(np.array("{"))}, "not a file written by zerovar"),
+    "a header that is a number": (
+        {"header": of_array(np.array(3))},
+        "not a file written by zerovar",
+    ),
+    "a header that is no JSON": (
+        {"header": of_array(np.array("{"))},
+        "not a file written by zerovar",
+    ),
     "a deep header": ({"header": DEEP}, "RecursionError"),
     "no object": ({"header": of_item(None)}, "cannot be loaded"),
     "a number": ({"header": of_item({"value": 3})}, "cannot be loaded"),
-    "fields that are none": ({"header": of_item({"class": "zerovar.Ridge", "fields": 3})}, "cannot be loaded"),
+    "fields that are none": (
+        {"header": of_item({"class": "zerovar.Ridge", "fields": 3})},
+        "cannot be loaded",
+    ),
     "fields of another class": ({"header": of_class("Ridge", height={"value": 3})}, "height"),
     "a field that is none": ({"header": of_class("Ridge", strength=3)}, "cannot be loaded"),
     "a bad value": ({"header": of_class("Ridge", strength={"value": -1.0})}, "strength must be"),
     "an abstract class": ({"header": of_class("Wrapper")}, "abstract"),
-    "an unknown function": ({"header": of_class("MLP", activation={"function": "exec"})}, "KeyError"),
-    "an enumeration that is none": ({"header": of_class("Sum", parts={"enum": "zerovar.Sum", "member": "x"})}, "subscriptable"),
+    "an unknown function": (
+        {"header": of_class("MLP", activation={"function": "exec"})},
+        "KeyError",
+    ),
+    "an enumeration that is none": (
+        {"header": of_class("Sum", parts={"enum": "zerovar.Sum", "member": "x"})},
+        "subscriptable",
+    ),
     "an array that is not there": ({"header": of_class("Sum", parts={"array": 0})}, "'a0'"),
     "an array used twice": ({"header": of_class("Sum", parts=TERMS), "a0": ONE}, "'a0'"),
-    "7 PiB": (LANGEVIN | {"a0": npy("<f8", (2**50,))}, r"claims shape \(1125899906842624,\) of float64"),
+    "7 PiB": (
+        LANGEVIN | {"a0": npy("<f8", (2**50,))},
+        r"claims shape \(1125899906842624,\) of float64",
+    ),
     "empty, but long": (LANGEVIN | {"a0": npy("<f8", (0, 2**50))}, "claims shape"),
     "much of nothing": (LANGEVIN | {"a0": npy("<U0", (2**50,))}, "claims shape"),
     "a negative shape": (LANGEVIN | {"a0": npy("<f8", (-1, -1), bytes(8))}, "claims shape"),
-    "a header that does not end": (LANGEVIN | {"a0": npy("<f8", "(1,", bytes(8))}, "not a file written by zerovar"),
-    "a later version": (LANGEVIN | {"a0": ONE.replace(b"NUMPY\x01", b"NUMPY\x02", 1)}, "another version"),
+    "a header that does not end": (
+        LANGEVIN | {"a0": npy("<f8", "(1,", bytes(8))},
+        "not a file written by zerovar",
+    ),
+    "a later version": (
+        LANGEVIN | {"a0": ONE.replace(b"NUMPY\x01", b"NUMPY\x02", 1)},
+        "another version",
+    ),
 }
 
 
@@ -134,7 +170,8 @@ def test_files_from_strangers_are_refused(kind, tmp_path):
 
 
 def patched(content, place, size):
-    """With another length of the first member in the directory of the zip, `place` bytes into its entry."""
+    """With another length of the first member in the directory of the zip, `place` bytes into its
+    entry."""
     at = content.index(b"PK\x01\x02") + place
     return content[:at] + size.to_bytes(4, "little") + content[at + 4 :]
 
@@ -146,7 +183,16 @@ def test_broken_files_are_refused(tmp_path):
     packed = written(path, zipfile.ZIP_DEFLATED, **LANGEVIN)
     bomb = written(path, zipfile.ZIP_DEFLATED, header=npy("<f8", (2**21,), bytes(2**24)))
     longer = patched(patched(whole, 20, 2**31), 24, 2**31)
-    for content in (b"hello", b"", whole[:-1], whole[1:], packed, bomb, patched(whole, 24, 2**31), longer):
+    for content in (
+        b"hello",
+        b"",
+        whole[:-1],
+        whole[1:],
+        packed,
+        bomb,
+        patched(whole, 24, 2**31),
+        longer,
+    ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"broken\.zv is not a file written by zerovar"):
             zv.load(path)
@@ -172,7 +218,8 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
 @pytest.mark.parametrize("writer", ["save", "plot", "report"])
 def test_links_stay_modes_are_kept_and_pipes_are_written_through(writer, tmp_path, monkeypatch):
     write = getattr(quadratic(X, S, VALUES, names=["a", "b"]), writer)
-    monkeypatch.setattr(report, "_pictures", lambda estimate: "")  # they take long, and are written as the plot is
+    # they take long, and are written as the plot is
+    monkeypatch.setattr(report, "_pictures", lambda estimate: "")
     (tmp_path / "there").mkdir()
     target, link, pipe = tmp_path / "there" / "target.png", tmp_path / "link.png", tmp_path / "pipe"
     target.write_text("before")
@@ -193,7 +240,9 @@ def test_links_stay_modes_are_kept_and_pipes_are_written_through(writer, tmp_pat
     assert received == [target.read_bytes()]
     assert sorted(os.listdir(tmp_path)) == ["chain.png", "link.png", "pipe", "there"]
     target.chmod(0o444)  # also for root, who could
-    with pytest.raises(PermissionError, match=r"link\.png cannot be written: it or its folder is write-protected"):
+    with pytest.raises(
+        PermissionError, match=r"link\.png cannot be written: it or its folder is write-protected"
+    ):
         write(link)
     assert [target.read_bytes()] == received
 
@@ -238,9 +287,17 @@ print(folder, float(jax.jit(lambda x: jax.numpy.linalg.eigh(x)[0].sum())(jax.num
 
 def test_compiled_programs_are_kept_and_bad_ones_made_anew(tmp_path):
     def run():
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("JAX_")
+        }
         command = [sys.executable, "-c", _KEPT, str(tmp_path)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment | {"JAX_PLATFORMS": "cpu"}, check=True)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env=environment | {"JAX_PLATFORMS": "cpu"},
+            check=True,
+        )
         folder, answer = done.stdout.split()
         assert float(answer) == 5.0
         return Path(folder)
@@ -255,7 +312,9 @@ def test_compiled_programs_are_kept_and_bad_ones_made_anew(tmp_path):
 
 
 def test_programs_of_others_are_not_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(jax.config, "update", lambda *_: pytest.fail("the setting of JAX was changed"))
+    monkeypatch.setattr(
+        jax.config, "update", lambda *_: pytest.fail("the setting of JAX was changed")
+    )
     monkeypatch.setattr(programs, "_given", lambda: None)
     monkeypatch.setattr(programs, "_processor", lambda: "any")
     folder = tmp_path / f"jax-{jax.__version__}-{jaxlib.__version__}-{jax.default_backend()}-any"

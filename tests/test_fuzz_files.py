@@ -1,4 +1,5 @@
-"""Files that were cut, changed or made up: a good result, or a ValueError or OSError that names the file, and no memory."""
+"""Files that were cut, changed or made up: a good result, or a ValueError or OSError that names the
+file, and no memory."""
 
 import io
 import json
@@ -27,16 +28,42 @@ fuzz = settings(max_examples=100 * TIMES, deadline=None, derandomize=True, datab
 place = st.floats(0, 1, exclude_max=True)
 # what may happen to bytes: (what, where, how much or where else, which byte)
 bytes_changed = st.lists(
-    st.tuples(st.sampled_from(["cut", "set", "drop", "swap"]), place, place, st.integers(0, 255)), max_size=4
+    st.tuples(st.sampled_from(["cut", "set", "drop", "swap"]), place, place, st.integers(0, 255)),
+    max_size=4,
 )
-leaves = st.none() | st.integers() | st.floats() | st.text(max_size=3) | st.sampled_from(["zerovar.Kernel", "zerovar.Result"])
-keys = st.sampled_from(["array", "class", "fields", "enum", "member", "function", "list", "tuple", "dict", "value"])
-anything = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3))
+leaves = (
+    st.none()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+    | st.sampled_from(["zerovar.Kernel", "zerovar.Result"])
+)
+keys = st.sampled_from(
+    ["array", "class", "fields", "enum", "member", "function", "list", "tuple", "dict", "value"]
+)
+anything = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3)
+)
 numbers = st.integers(-2, 2**60) | st.integers(-2, 40)
 # what may happen to an archive whose sums are right: (what, which member, which other, …)
 headers = st.builds(
     "{{'descr': {!r}, 'fortran_order': {}, 'shape': {}, }}".format,
-    st.sampled_from(["<f8", "<U0", "<U9", "|O", "|V0", "<c16", "<f2", "?", "<m8[s]", [("a", "<f8")], "nonsense", 3]),
+    st.sampled_from(
+        [
+            "<f8",
+            "<U0",
+            "<U9",
+            "|O",
+            "|V0",
+            "<c16",
+            "<f2",
+            "?",
+            "<m8[s]",
+            [("a", "<f8")],
+            "nonsense",
+            3,
+        ]
+    ),
     st.booleans() | st.none(),
     st.lists(numbers, max_size=3).map(tuple) | st.just("(1,") | st.just("(" * 300),
 )
@@ -66,7 +93,13 @@ def with_bytes_changed(content, changes):
 
 def with_json_changed(tree, where, new):
     """A part of a tree, found by going down, in place of which there is another."""
-    keys = list(tree) if isinstance(tree, dict) else list(range(len(tree))) if isinstance(tree, list) else []
+    keys = (
+        list(tree)
+        if isinstance(tree, dict)
+        else list(range(len(tree)))
+        if isinstance(tree, list)
+        else []
+    )
     if not keys or where > 0.97:
         return new
     at = where * len(keys)
@@ -78,7 +111,11 @@ def with_json_changed(tree, where, new):
 def with_members_changed(content, changes, method):
     with zipfile.ZipFile(io.BytesIO(content)) as file:
         members = {name: file.read(name) for name in file.namelist()}
-    tree = json.loads(str(np.load(io.BytesIO(members["header.npy"])))) if "header.npy" in members else None
+    tree = (
+        json.loads(str(np.load(io.BytesIO(members["header.npy"]))))
+        if "header.npy" in members
+        else None
+    )
     for what, where, other in changes:
         if not members:
             break
@@ -91,7 +128,9 @@ def with_members_changed(content, changes, method):
             del members[name]
         elif what == "header":
             head = other.encode()
-            members[name] = members[name][:8] + len(head).to_bytes(2, "little") + head + members[name][128:]
+            members[name] = (
+                members[name][:8] + len(head).to_bytes(2, "little") + head + members[name][128:]
+            )
         elif what == "bytes":
             members[name] = with_bytes_changed(members[name], other)
         elif tree is not None:
@@ -125,13 +164,26 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("good")
     zv.fit(zv.Polynomial(2) + zv.Kernel(), zv.Sample(X, S), X).save(folder / "fit.zv")
     quadratic(*gaussian(200, 2), names=["a", "b"]).save(folder / "answer.zv")
-    arrays = {"draws": X, "scores": S, "values": X, "names": ["a", "b"], "log_weights": np.zeros(60)}
+    arrays = {
+        "draws": X,
+        "scores": S,
+        "values": X,
+        "names": ["a", "b"],
+        "log_weights": np.zeros(60),
+    }
     np.savez(folder / "stored.npz", **arrays)
     np.savez_compressed(folder / "packed.npz", **arrays)
     chain = np.repeat([1, 2], 30)
     for name, table in (("draws", X), ("scores", S), ("values", X)):
         columns = np.column_stack([chain, table])
-        np.savetxt(folder / f"{name}.csv", columns, delimiter=",", header="chain,x,y", comments="", fmt="%.6g")
+        np.savetxt(
+            folder / f"{name}.csv",
+            columns,
+            delimiter=",",
+            header="chain,x,y",
+            comments="",
+            fmt="%.6g",
+        )
     lines = ["# stan_version_major = 2", "# num_warmup = 5", "# save_warmup = 1", "# thin = 1"]
     for name, columns, numbers in (
         ("output", "lp__,x,y", np.column_stack([X[:, 0], X])),
@@ -144,12 +196,14 @@ def folder(tmp_path_factory):
 
 
 def reader(path):
-    """How a file is read, the good ones of its kind beside it; and the names that a message may give."""
+    """How a file is read, the good ones of its kind beside it; and the names that a message may
+    give."""
     if path.suffix == ".zv":
         return lambda: zv.load(path), [path]
     kinds = (TABLES, STAN, [path.name])
     paths = [
-        path if name == path.name else path.parent.parent / name for name in next(kind for kind in kinds if path.name in kind)
+        path if name == path.name else path.parent.parent / name
+        for name in next(kind for kind in kinds if path.name in kind)
     ]
     given = (paths[:1], *paths[1:]) if path.name in TABLES else (paths,)
     return lambda: files.read(*given), paths
@@ -172,7 +226,9 @@ def test_changed_bytes(name, changes, folder):
 
 @fuzz
 @given(
-    name=st.sampled_from(ARCHIVES), changes=members_changed, method=st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    name=st.sampled_from(ARCHIVES),
+    changes=members_changed,
+    method=st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]),
 )
 def test_changed_members(name, changes, method, folder):
     path = folder / "changed" / name
@@ -196,7 +252,9 @@ def test_cut_traces(kind, kept, tmp_path):
     else:
         tree.to_zarr(path, consolidated=False)
     files.read([path])
-    for part in [path] if path.is_file() else [part for part in sorted(path.rglob("*")) if part.is_file()]:
+    for part in (
+        [path] if path.is_file() else [part for part in sorted(path.rglob("*")) if part.is_file()]
+    ):
         whole = part.read_bytes()
         part.write_bytes(whole[: int(kept * len(whole))])
         must_be_read_or_refused(lambda: files.read([path]), [path])

@@ -1,4 +1,5 @@
-"""Means without a chain: modes, proposals, weights, evidence, and refusals where importance sampling does not reach."""
+"""Means without a chain: modes, proposals, weights, evidence, and refusals where importance
+sampling does not reach."""
 
 import dataclasses
 import json
@@ -13,7 +14,13 @@ from zerovar import cli
 from zerovar.answers import plain_answer
 from zerovar.diagnostics import Cautions
 from zerovar.integration.evidence import log_evidence
-from zerovar.integration.importance import Frame, Round, WeightedPoints, first_proposal, importance_sample
+from zerovar.integration.importance import (
+    Frame,
+    Round,
+    WeightedPoints,
+    first_proposal,
+    importance_sample,
+)
 from zerovar.integration.means import _refusal
 from zerovar.integration.modes import found_modes
 from zerovar.integration.proposals import TMixture
@@ -73,11 +80,13 @@ def test_ill_conditioned_gaussians_are_exact():
 
 
 def test_a_posterior_with_known_evidence_and_means():
-    """Radiata pine's first model in miniature: conjugate, so that means and log Z have closed forms."""
+    """Radiata pine's first model in miniature: conjugate, so that means and log Z have closed
+    forms."""
     rng = np.random.default_rng(3)
     x, n, a, b = rng.normal(size=20), 20, 3.0, 2.0
     y = 1 + 2 * x + rng.normal(size=n)
-    design, precision = np.stack([np.ones(n), x], axis=1), np.diag([0.5, 0.25])  # of the coefficients, times tau
+    # of the coefficients, times tau
+    design, precision = np.stack([np.ones(n), x], axis=1), np.diag([0.5, 0.25])
     after = design.T @ design + precision
     centre = np.linalg.solve(after, design.T @ y)
     rate = b + 0.5 * (y @ y - centre @ after @ centre)
@@ -97,13 +106,25 @@ def test_a_posterior_with_known_evidence_and_means():
     def log_density(draw):
         beta, log_tau = draw["beta"], draw["log_tau"]
         tau = jnp.exp(log_tau)
-        likelihood = 0.5 * n * (log_tau - jnp.log(2 * jnp.pi)) - 0.5 * tau * jnp.sum((y - design @ beta) ** 2)
-        prior = log_tau - jnp.log(2 * jnp.pi) + 0.5 * np.linalg.slogdet(precision)[1] - 0.5 * tau * beta @ precision @ beta
+        likelihood = 0.5 * n * (log_tau - jnp.log(2 * jnp.pi)) - 0.5 * tau * jnp.sum(
+            (y - design @ beta) ** 2
+        )
+        prior = (
+            log_tau
+            - jnp.log(2 * jnp.pi)
+            + 0.5 * np.linalg.slogdet(precision)[1]
+            - 0.5 * tau * beta @ precision @ beta
+        )
         return likelihood + prior + a * jnp.log(b) - gammaln(a) + a * log_tau - b * tau
 
     start = {"beta": np.zeros(2), "log_tau": np.zeros(())}
-    values = {"intercept": lambda draw: draw["beta"][0], "tau": lambda draw: jnp.exp(draw["log_tau"])}
-    answer = zv.integrate(log_density, start, values, gradients=1000, family=zv.Automatic(effort="low"))
+    values = {
+        "intercept": lambda draw: draw["beta"][0],
+        "tau": lambda draw: jnp.exp(draw["log_tau"]),
+    }
+    answer = zv.integrate(
+        log_density, start, values, gradients=1000, family=zv.Automatic(effort="low")
+    )
     assert answer.names == ("intercept", "tau")
     truth = np.array([centre[0], shape / rate])
     assert np.all(np.abs(answer.value - truth) < 4 * answer.std_error)
@@ -120,7 +141,8 @@ def test_two_modes_far_apart_are_both_found_and_weighed():
     answer = zv.integrate(lambda x: log_density(x, 5.0), 5, gradients=1200, family=QUADRATIC)
     assert len(answer.integration.starts) == 2
     assert abs(answer.value[0] + 2.0) < 4 * answer.std_error[0] < 1.0
-    start = np.array([[-500.0, 0, 0, 0, 0]])  # the negative control: what no start and no proposal reaches is not seen
+    # the negative control: what no start and no proposal reaches is not seen
+    start = np.array([[-500.0, 0, 0, 0, 0]])
     one = zv.integrate(lambda x: log_density(x, 500.0), start, gradients=1000, family=QUADRATIC)
     assert abs(one.value[0] + 500) < 0.1
 
@@ -128,8 +150,16 @@ def test_two_modes_far_apart_are_both_found_and_weighed():
 @pytest.mark.parametrize(
     ("log_density", "d", "said"),
     [
-        (lambda x: -(x[0] ** 2) / 18 - jnp.sum(x[1:] ** 2) * jnp.exp(-x[0]) / 2 - 9 * x[0] / 2, 10, "does not reach"),
-        (lambda x: -0.5 * jnp.sum(x[::2] ** 2) - 2 * jnp.sum((x[1::2] - x[::2] ** 2) ** 2), 40, "does not reach"),
+        (
+            lambda x: -(x[0] ** 2) / 18 - jnp.sum(x[1:] ** 2) * jnp.exp(-x[0]) / 2 - 9 * x[0] / 2,
+            10,
+            "does not reach",
+        ),
+        (
+            lambda x: -0.5 * jnp.sum(x[::2] ** 2) - 2 * jnp.sum((x[1::2] - x[::2] ** 2) ** 2),
+            40,
+            "does not reach",
+        ),
         (lambda x: -1e-300 * jnp.sum(x**2), 2, "does not fall"),
         (lambda x: -(x[0] ** 2) - jnp.exp(-x[1]), 2, "does not fall"),
         (lambda x: jnp.nan * x[0], 1, "NaN at all"),
@@ -142,13 +172,26 @@ def test_refused_with_a_reason(log_density, d, said):
 
 
 @pytest.mark.parametrize(
-    ("shares", "refused"), [((0.2, 0.5, 0.62, 0.56), False), ((0.9, 0.48, 0.59, 0.51), True), ((0.9, 0.4, 0.7, 0.48), True)]
+    ("shares", "refused"),
+    [
+        ((0.2, 0.5, 0.62, 0.56), False),
+        ((0.9, 0.48, 0.59, 0.51), True),
+        ((0.9, 0.4, 0.7, 0.48), True),
+    ],
 )
 def test_proposals_are_judged_by_the_median_and_the_best_of_the_last_rounds(shares, refused):
     n = 500
-    rounds = tuple(Round(np.where(np.arange(n) < share * n, 0.0, -np.inf), np.empty((n, 0))) for share in shares)
-    log_weights, x = np.concatenate([one.log_weights for one in rounds]), np.zeros((n * len(shares), 1))
-    reason = _refusal(WeightedPoints(x, log_weights, x, np.zeros(len(x), bool), np.zeros(len(x)), rounds))
+    rounds = tuple(
+        Round(np.where(np.arange(n) < share * n, 0.0, -np.inf), np.empty((n, 0)))
+        for share in shares
+    )
+    log_weights, x = (
+        np.concatenate([one.log_weights for one in rounds]),
+        np.zeros((n * len(shares), 1)),
+    )
+    reason = _refusal(
+        WeightedPoints(x, log_weights, x, np.zeros(len(x), bool), np.zeros(len(x)), rounds)
+    )
     assert (reason is not None) == refused
     assert reason is None or "last proposals" in reason
 
@@ -162,12 +205,19 @@ def test_a_hole_is_named_and_control_variates_are_left_out():
     assert answer.integration.undefined > 0
     np.testing.assert_array_equal(answer.value, answer.plain_value)
     grid = np.stack(np.meshgrid(*2 * [np.linspace(-7, 7, 1401)]), axis=-1).reshape(-1, 2)
-    density = np.where(np.sum((grid - 1) ** 2, axis=1) < 0.5, 0.0, np.exp(-0.5 * np.sum(grid**2, axis=1)))
+    density = np.where(
+        np.sum((grid - 1) ** 2, axis=1) < 0.5, 0.0, np.exp(-0.5 * np.sum(grid**2, axis=1))
+    )
     assert np.all(np.abs(answer.value - density @ grid / density.sum()) < 4 * answer.std_error)
 
 
 def test_zero_far_from_the_mass_is_no_hole():
-    answer = zv.integrate(lambda x: jnp.where(x[0] > 12, -jnp.inf, -0.5 * x[0] ** 2), 1, gradients=600, family=QUADRATIC)
+    answer = zv.integrate(
+        lambda x: jnp.where(x[0] > 12, -jnp.inf, -0.5 * x[0] ** 2),
+        1,
+        gradients=600,
+        family=QUADRATIC,
+    )
     assert not answer.warnings
     assert answer.gain[0] > 1e6
 
@@ -175,7 +225,8 @@ def test_zero_far_from_the_mass_is_no_hole():
 def test_the_same_seed_gives_the_same_bits_and_gradients_are_bounded():
     density = normal([1.0, 3.0])
     one, same, random = (
-        zv.integrate(density, 2, gradients=300, family=QUADRATIC, seed=1, sobol=sobol) for sobol in (True, True, False)
+        zv.integrate(density, 2, gradients=300, family=QUADRATIC, seed=1, sobol=sobol)
+        for sobol in (True, True, False)
     )
     np.testing.assert_array_equal(one.plain_value, same.plain_value)
     assert one.plain_value[0] != random.plain_value[0]
@@ -189,7 +240,10 @@ def test_points_from_elsewhere_are_used_or_fitted():
     kwargs = {"draws": draws, "log_proposal": log_proposal, "family": QUADRATIC}
     answer = zv.integrate(normal([1.0, 1.0]), gradients=2000, **kwargs)
     assert answer.integration.gradients == answer.integration.points == 800
-    assert abs(answer.integration.log_evidence - np.log(2 * np.pi)) < 4 * answer.integration.log_evidence_error
+    assert (
+        abs(answer.integration.log_evidence - np.log(2 * np.pi))
+        < 4 * answer.integration.log_evidence_error
+    )
     far = zv.integrate(normal([1.0, 1.0], 6.0), gradients=2500, **kwargs)  # too far to be weighted
     assert far.integration.gradients > 800
     np.testing.assert_allclose(far.value, 6.0, atol=1e-6)
@@ -205,14 +259,24 @@ def test_weights_that_are_wrong_are_seen_in_the_evidence():
     points = importance_sample(target, frame, one, np.random.default_rng(0), True, silent)
     value, error = log_evidence(points)
     assert abs(value - np.log(2 * np.pi)) < 4 * error
-    bare = points._replace(rounds=tuple(one._replace(ratios=one.ratios[:, :0]) for one in points.rounds))
+    bare = points._replace(
+        rounds=tuple(one._replace(ratios=one.ratios[:, :0]) for one in points.rounds)
+    )
     assert error < 0.7 * log_evidence(bare)[1]  # control variates help
-    shifted = points._replace(rounds=tuple(one._replace(log_weights=one.log_weights + 0.1) for one in points.rounds))
+    shifted = points._replace(
+        rounds=tuple(one._replace(log_weights=one.log_weights + 0.1) for one in points.rounds)
+    )
     assert abs(log_evidence(shifted)[0] - np.log(2 * np.pi)) > 4 * error
 
 
 def test_modes_of_flat_and_skewed_densities_have_usable_widths():
-    quartic = found_modes(target_of(lambda x: -jnp.sum(x**4), 3), np.ones((1, 3)), np.random.default_rng(0), silent, True)
+    quartic = found_modes(
+        target_of(lambda x: -jnp.sum(x**4), 3),
+        np.ones((1, 3)),
+        np.random.default_rng(0),
+        silent,
+        True,
+    )
     widths = np.linalg.norm(quartic[0].root, axis=1)
     assert np.all((widths > 0.2) & (widths < 2))  # though the curvature at the top is zero
 
@@ -247,11 +311,17 @@ def test_models_with_their_data(make):
     model, data = make()
     answer = zv.integrate(model, **data, gradients=700, family=zv.Polynomial(3))
     assert set(answer.names) == {"mu", "sigma", "ratio"}
-    mu, sigma = (a.ravel() for a in np.meshgrid(np.linspace(-3, 10, 801), np.geomspace(0.5, 40, 801)))
-    log_density = -0.5 * (mu / 10) ** 2 - 0.5 * (sigma / 10) ** 2 + np.log(sigma)  # on the grid of log sigma
+    mu, sigma = (
+        a.ravel() for a in np.meshgrid(np.linspace(-3, 10, 801), np.geomspace(0.5, 40, 801))
+    )
+    # on the grid of log sigma
+    log_density = -0.5 * (mu / 10) ** 2 - 0.5 * (sigma / 10) ** 2 + np.log(sigma)
     log_density += sum(-0.5 * ((each - mu) / sigma) ** 2 - np.log(sigma) for each in MEASURED)
     density = np.exp(log_density - log_density.max())
-    truth = {name: density @ each / density.sum() for name, each in (("mu", mu), ("sigma", sigma), ("ratio", mu / sigma))}
+    truth = {
+        name: density @ each / density.sum()
+        for name, each in (("mu", mu), ("sigma", sigma), ("ratio", mu / sigma))
+    }
     found = dict(zip(answer.names, answer.value, strict=True))
     errors = dict(zip(answer.names, answer.std_error, strict=True))
     for name, value in truth.items():
@@ -275,15 +345,31 @@ def test_bad_arguments_are_refused():
 
 
 def test_the_record_is_saved_printed_and_written_by_the_command_line(tmp_path, monkeypatch, capsys):
-    source = "import jax.numpy as jnp\nlog_density = lambda x: -0.5 * jnp.sum(x**2)\nsize = lambda x: {'size': jnp.sum(x**2)}\n"
+    source = (
+        "import jax.numpy as jnp\nlog_density = lambda x: -0.5 * jnp.sum(x**2)\nsize = "
+        "lambda "
+        "x: {'size': jnp.sum(x**2)}\n"
+    )
     (tmp_path / "chainless.py").write_text(source)
     monkeypatch.chdir(tmp_path)
-    command = ["integrate", "chainless:log_density", "--dimensions", "2", "--gradients", "300", "--family", "quadratic"]
+    command = [
+        "integrate",
+        "chainless:log_density",
+        "--dimensions",
+        "2",
+        "--gradients",
+        "300",
+        "--family",
+        "quadratic",
+    ]
     assert cli.main([*command, "--values", "chainless:size", "--json", "answer.json"]) == 0
     assert "log evidence" in capsys.readouterr().out
     written = json.loads((tmp_path / "answer.json").read_text())
     assert abs(written["estimates"][0]["value"] - 2.0) < 1e-9
-    assert abs(written["integration"]["log_evidence"] - np.log(2 * np.pi)) < 4 * written["integration"]["log_evidence_error"]
+    assert (
+        abs(written["integration"]["log_evidence"] - np.log(2 * np.pi))
+        < 4 * written["integration"]["log_evidence_error"]
+    )
     assert cli.main([*command[:1], "chainless", *command[2:]]) == 2
     assert "MODULE:FUNCTION" in capsys.readouterr().err
     answer = zv.integrate(normal([1.0]), 1, gradients=300, family=QUADRATIC)
@@ -294,7 +380,8 @@ def test_the_record_is_saved_printed_and_written_by_the_command_line(tmp_path, m
 
 
 def gumbel(x):
-    """Of log of an exponential variable, in each coordinate: its left tail is exponential, its mean −0.5772."""
+    """Of log of an exponential variable, in each coordinate: its left tail is exponential, its mean
+    −0.5772."""
     return jnp.sum(x - jnp.exp(x))
 
 
@@ -305,7 +392,8 @@ def test_exponential_tails_are_named_and_errors_cover():
             answer = zv.integrate(gumbel, 2, gradients=600, family=zv.Polynomial(3), seed=seed)
         off.append((answer.value + np.euler_gamma) / answer.std_error)
         assert np.all(answer.std_error < 0.3 * answer.plain_std_error)
-    assert np.sqrt(np.mean(np.square(off))) < 1.9  # 6 numbers: one in a thousand is above, if errors are right
+    # 6 numbers: one in a thousand is above, if errors are right
+    assert np.sqrt(np.mean(np.square(off))) < 1.9
     assert not zv.integrate(normal([1.0, 2.0]), 2, gradients=600, family=zv.Polynomial(3)).warnings
 
 
@@ -337,7 +425,8 @@ def test_long_tails_get_components_of_their_own_and_short_ones_none():
     assert abs(more.means[1, 1]) < 1
     draws[:200, 0] += 300.0  # where the density is nothing
     nothing = np.where(np.arange(3000) < 200, -np.inf, 0.0)
-    nothing[200 + draws[200:, 0].argmax()] = np.log(1000.0)  # the next one inwards has all that a tail may have
+    # the next one inwards has all that a tail may have
+    nothing[200 + draws[200:, 0].argmax()] = np.log(1000.0)
     again = one.with_tails(draws, nothing, np.eye(2), np.eye(2))
     assert np.isfinite(again.roots).all()
     assert again.means[:, 0].max() < 1

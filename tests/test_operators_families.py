@@ -1,4 +1,5 @@
-"""Every closed form against automatic differentiation, and every family against Stein's identity, exactly by quadrature."""
+"""Every closed form against automatic differentiation, and every family against Stein's identity,
+exactly by quadrature."""
 
 import math
 
@@ -36,8 +37,11 @@ def features(family, x, s):
 
 
 def compiled(function):
-    """Compiled without optimisation: references run once, on five points, so their time is all compilation."""
-    return jax.jit(lambda *arrays: function(*arrays), compiler_options={"xla_backend_optimization_level": 0})
+    """Compiled without optimisation: references run once, on five points, so their time is all
+    compilation."""
+    return jax.jit(
+        lambda *arrays: function(*arrays), compiler_options={"xla_backend_optimization_level": 0}
+    )
 
 
 # ---- operators
@@ -46,7 +50,9 @@ def compiled(function):
 def test_langevin_by_hand():
     # u = (x₁²x₂, sin x₂): ∇·u = 2x₁x₂ + cos x₂
     x, s = jnp.array([0.7, -1.1]), jnp.array([0.4, 2.0])
-    value = compiled(lambda x, s: Langevin()(lambda a: jnp.array([a[0] ** 2 * a[1], jnp.sin(a[1])]), x, s))(x, s)
+    value = compiled(
+        lambda x, s: Langevin()(lambda a: jnp.array([a[0] ** 2 * a[1], jnp.sin(a[1])]), x, s)
+    )(x, s)
     expected = 2 * 0.7 * -1.1 + math.cos(-1.1) + 0.7**2 * -1.1 * 0.4 + math.sin(-1.1) * 2.0
     assert value == pytest.approx(expected, rel=1e-14)
 
@@ -88,7 +94,8 @@ def test_kernel_values(row):
 
 
 def reference(k, order: int, x, s, y, t):
-    """The Stein operator on both arguments of k, by automatic differentiation, at all pairs of points."""
+    """The Stein operator on both arguments of k, by automatic differentiation, at all pairs of
+    points."""
 
     def first_order(a, sa, b, tb):
         return Langevin()(lambda u: jax.grad(k, argnums=1)(u, b) + k(u, b) * tb, a, sa)
@@ -101,7 +108,9 @@ def reference(k, order: int, x, s, y, t):
 
 
 @pytest.mark.parametrize(
-    ("row", "order"), [(row, order) for row in KERNELS.values() for order in orders(row.kernel)], ids=STEIN_KERNELS
+    ("row", "order"),
+    [(row, order) for row in KERNELS.values() for order in orders(row.kernel)],
+    ids=STEIN_KERNELS,
 )
 def test_stein_kernel_is_the_autodiff_one(row, order):
     (x, s), (y, t) = points(5, 3), points(5, 3, seed=1)
@@ -111,8 +120,9 @@ def test_stein_kernel_is_the_autodiff_one(row, order):
 
 @pytest.mark.parametrize("family", **rows(STEIN_KERNELS))
 def test_stein_kernel_on_the_diagonal_is_the_limit(family):
-    # Automatic differentiation through Matérn's square root is wrong at equal points, so the closed form, which the test
-    # above holds to autodiff at distinct points, is its own reference just off the diagonal; it moves by O(1e-5).
+    # Automatic differentiation through Matérn's square root is wrong at equal points, so the closed
+    # form, which the test above holds to autodiff at distinct points, is its own reference just off
+    # the diagonal; it moves by O(1e-5).
     x, s = points(5, 3)
     _, t = points(5, 3, seed=1)
     at, near = (np.diag(family.gram(x, s, x + step, t)) for step in (0.0, 1e-5 / math.sqrt(3)))
@@ -120,10 +130,13 @@ def test_stein_kernel_on_the_diagonal_is_the_limit(family):
     assert_close(at, near, 1e-3)
 
 
-@pytest.mark.parametrize(("nu", "order"), [(nu, order) for nu in (1.5, 2.5, 3.5, 4.5) for order in (1, 2) if nu > order])
+@pytest.mark.parametrize(
+    ("nu", "order"), [(nu, order) for nu in (1.5, 2.5, 3.5, 4.5) for order in (1, 2) if nu > order]
+)
 def test_matern_on_the_diagonal_is_exact(nu, order):
-    # k = φ(z) has k₀(x, x) = s·t φ(0) − 2d φ'(0), or 4d(d + 2) φ''(0) − 2 s·t φ'(0), and φ(z) = Σ Γ(ν−k)/Γ(ν) (−νz/2ℓ²)ᵏ/k!
-    # up to k < ν. Points far out and many: ‖x‖² + ‖y‖² − 2x·y is then often a little below zero where it should vanish.
+    # k = φ(z) has k₀(x, x) = s·t φ(0) − 2d φ'(0), or 4d(d + 2) φ''(0) − 2 s·t φ'(0), and φ(z) = Σ
+    # Γ(ν−k)/Γ(ν) (−νz/2ℓ²)ᵏ/k! up to k < ν. Points far out and many: ‖x‖² + ‖y‖² − 2x·y is then
+    # often a little below zero where it should vanish.
     d, length_scale = 3, 1.2
     (x, s), (_, t) = (np.random.default_rng(seed).normal(size=(2, 50, d)) for seed in (0, 1))
     rate = nu / (2 * length_scale**2)
@@ -137,7 +150,9 @@ def test_matern_on_the_diagonal_is_exact(nu, order):
 def test_stein_kernel_weight_multiplies():
     (x, s), (y, t) = points(5, 3), points(5, 3, seed=1)
     base = Matern(2.5, 1.2)
-    assert_close(Kernel(base, weight=3.0).gram(x, s, y, t), 3 * Kernel(base).gram(x, s, y, t), 1e-15)
+    assert_close(
+        Kernel(base, weight=3.0).gram(x, s, y, t), 3 * Kernel(base).gram(x, s, y, t), 1e-15
+    )
 
 
 @pytest.mark.parametrize(("nu", "order"), [(1.5, 2)])
@@ -148,10 +163,15 @@ def test_rough_kernels_are_refused(nu, order):
 
 # ---- polynomials
 
-# Lower degrees are the first columns of degree 4 (a test below), so that only it is differentiated, which is slow to compile.
+# Lower degrees are the first columns of degree 4 (a test below), so that only it is differentiated,
+# which is slow to compile.
 LOWER = [name for name in POLYNOMIALS if "degree" in name and name[-1] in "0123"]
-POLYNOMIALS_IN_D = {f"{name}, d = 3": (family, 3) for name, family in POLYNOMIALS.items() if name not in LOWER} | {
-    f"{name}, d = {d}": (POLYNOMIALS[name], d) for name in ("degree 4", "vector degree 4") for d in (1, 2)
+POLYNOMIALS_IN_D = {
+    f"{name}, d = 3": (family, 3) for name, family in POLYNOMIALS.items() if name not in LOWER
+} | {
+    f"{name}, d = {d}": (POLYNOMIALS[name], d)
+    for name in ("degree 4", "vector degree 4")
+    for d in (1, 2)
 }
 
 
@@ -167,11 +187,14 @@ def test_lower_degrees_are_the_first_columns(name):
     x, s = points(5, 3)
     columns = features(POLYNOMIALS[name], x, s)
     assert columns.shape[1] == POLYNOMIALS[name].num_features(3)
-    assert_close(columns, features(POLYNOMIALS[name[:-1] + "4"], x, s)[:, : columns.shape[1]], 1e-15)
+    assert_close(
+        columns, features(POLYNOMIALS[name[:-1] + "4"], x, s)[:, : columns.shape[1]], 1e-15
+    )
 
 
 @pytest.mark.parametrize(
-    ("family", "d"), **rows({name: (family, 3) for name, family in POLYNOMIALS.items()} | POLYNOMIALS_IN_D)
+    ("family", "d"),
+    **rows({name: (family, 3) for name, family in POLYNOMIALS.items()} | POLYNOMIALS_IN_D),
 )
 def test_polynomial_gram_is_that_of_its_features(family, d):
     (x, s), (y, t) = points(5, d), points(5, d, seed=1)
@@ -230,14 +253,19 @@ OVERRIDDEN = [
 
 @pytest.mark.parametrize(("name", "method"), OVERRIDDEN)
 def test_overrides_are_what_they_override(name, method):
-    """Wherever a family has features and a closed form of its own, that of the class above it is the reference."""
+    """Wherever a family has features and a closed form of its own, that of the class above it is
+    the reference."""
     family = {**FAMILIES, **SUMS}[name]
     (x, s), (y, t) = points(5, 2), points(4, 2, seed=1)
-    others = {"features": (), "gram": (y, t), "apply": (np.random.default_rng(2).normal(size=(family.num_features(2), 3)),)}
+    others = {
+        "features": (),
+        "gram": (y, t),
+        "apply": (np.random.default_rng(2).normal(size=(family.num_features(2), 3)),),
+    }
     base = BasisFamily if method == "features" else LinearFamily
-    found, expected = compiled(lambda *arrays: (getattr(family, method)(*arrays), getattr(base, method)(family, *arrays)))(
-        x, s, *others[method]
-    )
+    found, expected = compiled(
+        lambda *arrays: (getattr(family, method)(*arrays), getattr(base, method)(family, *arrays))
+    )(x, s, *others[method])
     assert_close(found, expected, 1e-12)
 
 
@@ -253,11 +281,19 @@ def test_sum_adds_grams(family):
 
 def test_sum_concatenates_features():
     x, s = points(5, 3)
-    parts = Polynomial(2, weight=2.0), Polynomial(1, operator=Langevin()), Polynomial(1, coordinates=(1,))
+    parts = (
+        Polynomial(2, weight=2.0),
+        Polynomial(1, operator=Langevin()),
+        Polynomial(1, coordinates=(1,)),
+    )
     family = parts[0] + parts[1] + parts[2]
     assert isinstance(family, Sum)
     assert family.parts == parts, "a sum of sums is one flat sum"
-    assert_close(features(family, x, s), jnp.concatenate([features(part, x, s) for part in parts], axis=1), 1e-15)
+    assert_close(
+        features(family, x, s),
+        jnp.concatenate([features(part, x, s) for part in parts], axis=1),
+        1e-15,
+    )
     assert family.num_features(3) == 9 + 12 + 1
 
 
@@ -268,7 +304,11 @@ def test_sum_with_a_kernel_has_no_features():
 
 
 def test_split_parts_free_from_penalised():
-    kernel, free, both = Kernel(Matern(2.5, 1.2)), Polynomial(1, weight=np.inf), Polynomial(2, weight=(np.inf, 2.0))
+    kernel, free, both = (
+        Kernel(Matern(2.5, 1.2)),
+        Polynomial(1, weight=np.inf),
+        Polynomial(2, weight=(np.inf, 2.0)),
+    )
     assert (free + kernel).split() == (kernel, free)
     penalised, unpenalised = both.split()
     assert (penalised.num_features(3), unpenalised.num_features(3)) == (6, 3)
@@ -283,11 +323,15 @@ def test_ridge_functions_are_their_family_of_projections():
     directions = np.array([[1.0, 0.0], [2.0, 1.0], [-2.0, 1.0]])
     family = RidgeFunctions(inner, directions)
     unit = directions / np.linalg.norm(directions, axis=0)
-    parts = [tuple(jax.device_put(np.asarray(p) @ unit[:, [k]]) for p in (x, s, y, t)) for k in range(2)]
+    parts = [
+        tuple(jax.device_put(np.asarray(p) @ unit[:, [k]]) for p in (x, s, y, t)) for k in range(2)
+    ]
     of_x, of_y = (np.asarray(features(family, *pair)) for pair in ((x, s), (y, t)))
     gram = compiled(family.gram)(x, s, y, t)
     assert_close(gram, sum(np.asarray(compiled(inner.gram)(*part)) for part in parts), 1e-14)
-    assert_close(of_x, np.concatenate([features(inner, *part[:2]) for part in parts], axis=1), 1e-14)
+    assert_close(
+        of_x, np.concatenate([features(inner, *part[:2]) for part in parts], axis=1), 1e-14
+    )
     assert_close(of_x @ of_y.T, gram, 1e-13)
     assert family.num_features(3) == 4
 
@@ -319,7 +363,11 @@ SINGLE = {**POLYNOMIALS, **STEIN_KERNELS, **SUMS}
 
 
 @pytest.mark.parametrize(
-    ("family", "d"), **rows({k: (f, 3) for k, f in SINGLE.items()} | {f"{k}, d = 2": (f, 2) for k, f in FAMILIES.items()})
+    ("family", "d"),
+    **rows(
+        {k: (f, 3) for k, f in SINGLE.items()}
+        | {f"{k}, d = 2": (f, 2) for k, f in FAMILIES.items()}
+    ),
 )
 def test_gram_is_symmetric_positive_semidefinite(family, d):
     x, s = points(5, d)
@@ -336,38 +384,54 @@ def log_density(x):
     """Not Gaussian, not symmetric, and coupled: no identity holds by luck."""
     if len(x) == 1:
         return -(x[0] ** 4) / 4 + x[0] / 2
-    return -(x[0] ** 4) / 4 - x[1] ** 4 / 8 - 0.3 * x[0] ** 2 * x[1] ** 2 + x[0] / 2 - 0.4 * x[0] * x[1]
+    return (
+        -(x[0] ** 4) / 4
+        - x[1] ** 4 / 8
+        - 0.3 * x[0] ** 2 * x[1] ** 2
+        + x[0] / 2
+        - 0.4 * x[0] * x[1]
+    )
 
 
 density_and_score = jax.jit(jax.vmap(jax.value_and_grad(log_density)))
 
 
 def rays(centre: np.ndarray, radius: float = 7.0) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights along rays from `centre`, 4096 in either dimension: Gauss–Legendre in r, equal angles in d = 2.
+    """Nodes and weights along rays from `centre`, 4096 in either dimension: Gauss–Legendre in r,
+    equal angles in d = 2.
 
-    A Stein kernel is smooth along every ray from its fixed point, Matérn's too, so the rule is accurate to rounding;
-    on a plain grid the kink of Matérn at the fixed point would leave an error of O(h²).
+    A Stein kernel is smooth along every ray from its fixed point, Matérn's too, so the rule is
+    accurate to rounding; on a plain grid the kink of Matérn at the fixed point would leave an error
+    of O(h²).
     """
     d = len(centre)
     panels, angles = (32, 2) if d == 1 else (1, 64)
     node, weight = np.polynomial.legendre.leggauss(64)
     edges = np.linspace(0, radius, panels + 1)[:-1, None]
-    r, w = (edges + radius / panels * (node + 1) / 2).ravel(), np.tile(radius / panels * weight / 2, panels)
+    r, w = (
+        (edges + radius / panels * (node + 1) / 2).ravel(),
+        np.tile(radius / panels * weight / 2, panels),
+    )
     angle = 2 * np.pi * np.arange(angles) / angles
     directions = np.stack([np.cos(angle), np.sin(angle)], axis=1)[:, :d]
     x = centre + r[:, None, None] * directions
-    return x.reshape(-1, d), np.repeat(w * r ** (d - 1) * (1 if d == 1 else 2 * np.pi / angles), angles)
+    return x.reshape(-1, d), np.repeat(
+        w * r ** (d - 1) * (1 if d == 1 else 2 * np.pi / angles), angles
+    )
 
 
 def relative_means(evaluate, d: int, sign: float = 1.0) -> np.ndarray:
-    """|∫ g π| / ∫ |g| π for the functions g of evaluate(x, s, y, t), with scores times `sign`, for two fixed points y."""
+    """|∫ g π| / ∫ |g| π for the functions g of evaluate(x, s, y, t), with scores times `sign`, for
+    two fixed points y."""
     out = []
     for fixed in ([0.3, -0.5], [-0.8, 0.6]):
         y = np.array([fixed[:d]])
         x, weights = rays(y[0])
         (log_p, s), (_, t) = density_and_score(x), density_and_score(y)
         p = np.exp(log_p) * weights
-        g = np.asarray(evaluate(*map(jax.device_put, (x, sign * np.asarray(s), y, sign * np.asarray(t)))))
+        g = np.asarray(
+            evaluate(*map(jax.device_put, (x, sign * np.asarray(s), y, sign * np.asarray(t))))
+        )
         out.append(np.abs(p @ g) / (p @ np.abs(g)))
     return np.stack(out)
 
@@ -390,10 +454,13 @@ def test_steins_identity_for_each_feature(name, d):
     assert relative_means(lambda x, s, *_: features(POLYNOMIALS[name], x, s), d).max() < 1e-11
 
 
-# Under a constant field or a linear potential g is a score, and minus a score has mean zero too: nothing to notice.
+# Under a constant field or a linear potential g is a score, and minus a score has mean zero too:
+# nothing to notice.
 BLIND = ("degree 1", "vector degree 0")
 
 
-@pytest.mark.parametrize("family", **rows({name: family for name, family in SINGLE.items() if name not in BLIND}))
+@pytest.mark.parametrize(
+    "family", **rows({name: family for name, family in SINGLE.items() if name not in BLIND})
+)
 def test_steins_identity_fails_for_the_wrong_sign(family):
     assert relative_means(family.gram, d=2, sign=-1.0).min() > 0.1

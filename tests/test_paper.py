@@ -1,4 +1,5 @@
-"""The paper's experiments: integrals against quadrature, results that survive interruption, and numbers of quick runs."""
+"""The paper's experiments: integrals against quadrature, results that survive interruption, and
+numbers of quick runs."""
 
 import jax
 import numpy as np
@@ -40,14 +41,19 @@ def cube_rule(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def test_genz_integrals(name):
     a, u = np.array([1.3, 5.0]), np.array([0.4, 0.6])
     points, weights = cube_rule(u)
-    assert GENZ[name].integral(a, u) == pytest.approx(weights @ GENZ[name].value(points, a, u), rel=1e-10)
+    assert GENZ[name].integral(a, u) == pytest.approx(
+        weights @ GENZ[name].value(points, a, u), rel=1e-10
+    )
 
 
 def test_corner_peak_in_twenty_dimensions():
-    """All a = 1: the sum over corners by exact integers, Σ (−1)^k C(d, k) / (1 + k) / d!, is 1 / ((d + 1) d!)."""
+    """All a = 1: the sum over corners by exact integers, Σ (−1)^k C(d, k) / (1 + k) / d!, is 1 /
+    ((d + 1) d!)."""
     d = 20
     expected = 1 / ((d + 1) * float(np.prod(np.arange(1.0, d + 1))))
-    assert GENZ["Corner Peak"].integral(np.ones(d), np.ones(d)) == pytest.approx(expected, rel=1e-10)
+    assert GENZ["Corner Peak"].integral(np.ones(d), np.ones(d)) == pytest.approx(
+        expected, rel=1e-10
+    )
 
 
 def test_polynomial_means():
@@ -74,7 +80,14 @@ class Counted:
             raise KeyboardInterrupt
         self.ran.append(job["repetition"])
         return [
-            {"method": "m", "integrand": "f", "value": 1.0 + job["repetition"], "truth": 1.0, "std_error": 1.0, "seconds": 0.0}
+            {
+                "method": "m",
+                "integrand": "f",
+                "value": 1.0 + job["repetition"],
+                "truth": 1.0,
+                "std_error": 1.0,
+                "seconds": 0.0,
+            }
         ]
 
 
@@ -92,7 +105,9 @@ def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path):
     found = harness.absolute_error(rows)
     assert found.mean == 1.5
     assert found.within == 0.75
-    assert harness.absolute_error([*rows, rows[0] | {"value": np.nan}]) == found._replace(diverged=1)
+    assert harness.absolute_error([*rows, rows[0] | {"value": np.nan}]) == found._replace(
+        diverged=1
+    )
     about = files.read_about("counted", tmp_path)
     assert not about["quick"]
     assert about["settings"][0]["repetitions"] == 4
@@ -100,7 +115,8 @@ def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path):
 
 
 def test_a_finished_job_is_known_by_its_version_and_its_settings(tmp_path):
-    """From the table alone, without the journal: a new part, or a new version of one, is all that is run."""
+    """From the table alone, without the journal: a new part, or a new version of one, is all that
+    is run."""
     study, size = Counted(), harness.Size(2, False)
     rows = harness.collect(study, tmp_path, size, None, workers=1)
     (tmp_path / "counted.jsonl").unlink()
@@ -115,7 +131,10 @@ def test_a_finished_job_is_known_by_its_version_and_its_settings(tmp_path):
 
 
 def test_tables_survive_their_file(tmp_path):
-    rows = [{"a": 1, "b": 0.1 + 0.2, "c": "50/50", "d": True, "e": (100, 300)}, {"a": 2, "b": float("inf"), "c": "median"}]
+    rows = [
+        {"a": 1, "b": 0.1 + 0.2, "c": "50/50", "d": True, "e": (100, 300)},
+        {"a": 2, "b": float("inf"), "c": "median"},
+    ]
     files.write_csv(tmp_path / "t.csv", [rows[0] | {"e": [100, 300]}, rows[1]])
     assert files.read_csv(tmp_path / "t.csv") == rows
 
@@ -130,7 +149,10 @@ def test_the_gallery_repeats_the_page():
     rows = [line.removesuffix("|") for line in gallery.splitlines() if line.startswith("| ")]
     assert len(rows) > 40
     assert all(row in page for row in rows)
-    drawn, shown = (program.HERE / "results" / "genz.png", program.HERE.parents[1] / "docs" / "images" / "paper.png")
+    drawn, shown = (
+        program.HERE / "results" / "genz.png",
+        program.HERE.parents[1] / "docs" / "images" / "paper.png",
+    )
     assert drawn.read_bytes() == shown.read_bytes()
 
 
@@ -181,11 +203,20 @@ def _genz(rows):
 
 
 def _gaussian_processes(rows):
-    """The constant of an exact fit is the same with either objective, and nearly that of a trained one; networks are sane."""
-    found = {method: np.array([r["value"] for r in harness.select(rows, method=method)]) for method in METHODS}
+    """The constant of an exact fit is the same with either objective, and nearly that of a trained
+    one; networks are sane."""
+    found = {
+        method: np.array([r["value"] for r in harness.select(rows, method=method)])
+        for method in METHODS
+    }
     error = np.array([r["std_error"] for r in harness.select(rows, method="MC")])
-    assert found["polynomial, exact, J^LS"] == pytest.approx(found["polynomial, exact, J^V"], rel=1e-4)
-    assert np.max(np.abs(found["polynomial, SGD, J^LS"] - found["polynomial, exact, J^LS"]) / error) < 0.5
+    assert found["polynomial, exact, J^LS"] == pytest.approx(
+        found["polynomial, exact, J^V"], rel=1e-4
+    )
+    assert (
+        np.max(np.abs(found["polynomial, SGD, J^LS"] - found["polynomial, exact, J^LS"]) / error)
+        < 0.5
+    )
     assert np.max(off(rows, method="network, J^LS") / error) < 5
 
 
@@ -193,7 +224,8 @@ METHODS = ("polynomial, exact, J^LS", "polynomial, exact, J^V", "polynomial, SGD
 
 
 def _costs(rows):
-    """Times are not tested; that what is timed does its work is, and so is the arithmetic of slopes and crossings."""
+    """Times are not tested; that what is timed does its work is, and so is the arithmetic of slopes
+    and crossings."""
     assert off(rows, method="exact", family="kernel").max() < 0.05
     places = np.array([1.0, 2.0, 4.0, 8.0])
     assert costs.slope(places, places**1.5) == pytest.approx(1.5)
@@ -202,19 +234,23 @@ def _costs(rows):
 
 
 def _propositions(rows):
-    """The least J falls as a family grows; a falling rate converges where a constant one does not."""
+    """The least J falls as a family grows; a falling rate converges where a constant one does
+    not."""
     for target in propositions.TARGETS:
         for over in ("degree", "centres"):
             reached = [row["J"] for row in harness.select(rows, target=target, over=over)]
             assert reached == sorted(reached, reverse=True)
-    falling, constant = (propositions.slope(harness.select(rows, rate=rate)) for rate in propositions.RATES)
+    falling, constant = (
+        propositions.slope(harness.select(rows, rate=rate)) for rate in propositions.RATES
+    )
     assert falling < -0.4 < constant
 
 
 def _reasons(rows):
     """Few centres are what kernel SGD loses by, not steps."""
     few, all_, trained = (
-        off(rows, of="sum", method=m).mean() for m in ("exact, 83 centres", "exact, all draws", "SGD, 83 centres")
+        off(rows, of="sum", method=m).mean()
+        for m in ("exact, 83 centres", "exact, all draws", "SGD, 83 centres")
     )
     assert all_ < few / 2
     assert few / 5 < trained < 5 * few
@@ -223,29 +259,42 @@ def _reasons(rows):
 def _lidar(rows):
     for chain in lidar.CHAINS:
         here = harness.select(rows, chain=chain)
-        z = [(r["value"] - r["truth"]) / r["std_error"] for r in harness.select(here, method="polynomial, exact")]
+        z = [
+            (r["value"] - r["truth"]) / r["std_error"]
+            for r in harness.select(here, method="polynomial, exact")
+        ]
         assert np.max(np.abs(z)) < 4
     own = harness.select(rows, chain="own")
     for name in lidar.NAMES[:2]:
         assert off(own, integrand=name, method="polynomial + kernel, exact").max() < 0.005
-        assert 1e-3 < off(own, integrand=name, method="MC").max() < 0.3  # 200 draws that count like 40: four errors of the mean
+        # 200 draws that count like 40: four errors of the mean
+        assert 1e-3 < off(own, integrand=name, method="MC").max() < 0.3
 
 
 def _lotka_volterra(rows):
-    """A quadratic in the log rates has ten thousand times less error than the plain mean, by either solver."""
+    """A quadratic in the log rates has ten thousand times less error than the plain mean, by either
+    solver."""
     for method in ("polynomial, exact", "polynomial, SGD"):
         assert off(rows, method=method).max() < 1e-4 * off(rows, method="MC").max() * 20
-        z = [(r["value"] - r["truth"]) / r["std_error"] for r in harness.select(rows, method=method)]
+        z = [
+            (r["value"] - r["truth"]) / r["std_error"] for r in harness.select(rows, method=method)
+        ]
         assert np.max(np.abs(z)) < 5
 
 
 def _logistic(rows):
     """Answers are within their errors, and training lands where the exact solve does."""
-    z = [(r["value"] - r["truth"]) / r["std_error"] for r in harness.select(rows, method="automatic")]
+    z = [
+        (r["value"] - r["truth"]) / r["std_error"] for r in harness.select(rows, method="automatic")
+    ]
     assert np.mean(np.abs(z) < 3) >= 0.8
-    exact, trained = (harness.select(rows, method=f"polynomial, {solver}") for solver in ("exact", "SGD"))
+    exact, trained = (
+        harness.select(rows, method=f"polynomial, {solver}") for solver in ("exact", "SGD")
+    )
     apart = [abs(one["value"] - other["value"]) for one, other in zip(exact, trained, strict=True)]
-    assert np.mean(apart) < 0.5 * np.mean([r["std_error"] for r in harness.select(rows, method="MC")])
+    assert np.mean(apart) < 0.5 * np.mean(
+        [r["std_error"] for r in harness.select(rows, method="MC")]
+    )
 
 
 QUICK = {
@@ -284,10 +333,13 @@ def test_quick_run(name, tmp_path, request):
 
 
 def test_the_papers_recipe():
-    """Plain steps on a line land where least squares does; its network has mean zero, unlike one whose score is wrong."""
+    """Plain steps on a line land where least squares does; its network has mean zero, unlike one
+    whose score is wrong."""
     x = np.random.default_rng(0).normal(size=(200, 1))
     problem = protocol.Problem.of(x, -x, x[:, 0] + 3.0, 100)
-    rows = protocol.rows_of(problem, ["f"], [3.0], ["polynomial"], lambda kind: (5, 25), one_run=True)
+    rows = protocol.rows_of(
+        problem, ["f"], [3.0], ["polynomial"], lambda kind: (5, 25), one_run=True
+    )
     few, many, solved = (abs(row["value"] - row["truth"]) for row in rows)
     assert solved < 1e-9
     assert many < 1e-4
@@ -297,7 +349,10 @@ def test_the_papers_recipe():
     network = protocol.SharedField(zv.MLP(4, 2, jax.numpy.tanh))
     with jax.enable_x64(True):
         built = network.built(1, 2, np.random.default_rng(1)).stirred(np.random.default_rng(2))
-        means = [weight @ np.asarray(built(node[:, None], -scale * node[:, None])) / weight.sum() for scale in (1.0, 1.1)]
+        means = [
+            weight @ np.asarray(built(node[:, None], -scale * node[:, None])) / weight.sum()
+            for scale in (1.0, 1.1)
+        ]
     assert np.abs(means[0]).max() < 1e-6
     assert np.abs(means[1]).min() > 1e-4
 
@@ -309,12 +364,16 @@ def test_interactions_of_the_product_peak():
     h = 1 / (1 + (y - 0.5) ** 2)
     mean, f = w @ h, np.outer(h, h)
     additive = mean * (h[:, None] + h) - mean**2
-    variance, rest = (np.einsum("i,j,ij->", w, w, (g - np.einsum("i,j,ij->", w, w, g)) ** 2) for g in (f, f - additive))
+    variance, rest = (
+        np.einsum("i,j,ij->", w, w, (g - np.einsum("i,j,ij->", w, w, g)) ** 2)
+        for g in (f, f - additive)
+    )
     assert reasons.interactions(2)[0] == pytest.approx(rest / variance, rel=1e-6)
 
 
 def test_the_solution_of_the_differential_equation():
-    """Against an adaptive solver; chains, truth and scores all belong to the same scheme, so that 1e-5 is plenty."""
+    """Against an adaptive solver; chains, truth and scores all belong to the same scheme, so that
+    1e-5 is plenty."""
     times = np.linspace(0, 25, 101)
     with jax.enable_x64(True):
         found = np.asarray(lotka_volterra.solution(np.log([0.67, 1.33, 1.0, 1.0]), times))
@@ -327,7 +386,8 @@ def test_the_solution_of_the_differential_equation():
 
 
 def test_gaussian_processes_integrate_against_mixtures():
-    """Integrals of the covariance by quadrature, scores by differences, and draws that agree with their own integrals."""
+    """Integrals of the covariance by quadrature, scores by differences, and draws that agree with
+    their own integrals."""
     rng = np.random.default_rng(0)
     mixture = Mixture(np.array([0.3, 0.7]), np.array([[-1.0], [0.8]]), np.array([[[0.5]], [[0.2]]]))
     grid = np.linspace(-8, 8, 4001)[:, None]
@@ -336,8 +396,14 @@ def test_gaussian_processes_integrate_against_mixtures():
     weight = density * (grid[1, 0] - grid[0, 0])
     kernel = SquaredExponential(1.3, 0.7)
     x = np.array([[-2.0], [0.1], [1.5]])
-    assert kernel.integrated(x, mixture) == pytest.approx(kernel.matrix(x, grid) @ weight, rel=1e-10)
-    assert kernel.twice_integrated(mixture) == pytest.approx(weight @ kernel.integrated(grid, mixture), rel=1e-10)
-    assert mixture.scores(grid)[1:-1, 0] == pytest.approx(np.gradient(np.log(density), grid[:, 0])[1:-1], abs=1e-3)
+    assert kernel.integrated(x, mixture) == pytest.approx(
+        kernel.matrix(x, grid) @ weight, rel=1e-10
+    )
+    assert kernel.twice_integrated(mixture) == pytest.approx(
+        weight @ kernel.integrated(grid, mixture), rel=1e-10
+    )
+    assert mixture.scores(grid)[1:-1, 0] == pytest.approx(
+        np.gradient(np.log(density), grid[:, 0])[1:-1], abs=1e-3
+    )
     f, integral = kernel.draw(rng, grid[::20], mixture)
     assert integral == pytest.approx(weight[::20] @ f * 20, abs=1e-6)

@@ -1,4 +1,5 @@
-"""Nine real posteriors: estimates within their errors, and variance ratios as good as they are known to be."""
+"""Nine real posteriors: estimates within their errors, and variance ratios as good as they are
+known to be."""
 
 import json
 import warnings
@@ -8,7 +9,8 @@ import pytest
 
 import zerovar as zv
 
-# Median over parameters of Var f / Var(f − g) for Polynomial(2): fitted on one chain, on 9000 held-out draws
+# Median over parameters of Var f / Var(f − g) for Polynomial(2): fitted on one chain, on 9000
+# held-out draws
 QUADRATIC = {
     "arK": 6.4e3,
     "diamonds": 1.0e6,
@@ -41,7 +43,8 @@ def test_estimates_are_within_five_errors_of_the_truth(data, family, split):
     for name, known in truth.items():
         x, s, f = posterior(data, name)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", zv.ZerovarWarning)  # interpolating kernels warn of their tails
+            # interpolating kernels warn of their tails
+            warnings.simplefilter("ignore", zv.ZerovarWarning)
             answer = zv.estimate(x[0], s[0], f[0], family=FAMILIES[family], split=split)
         z.append((answer.value - known["truth"]) / np.hypot(answer.std_error, known["se"]))
     z = np.abs(np.concatenate(z))

@@ -1,4 +1,5 @@
-"""Whatever comes in, `estimate` and `check` give finite numbers or say in words why not: never a silent NaN, never a raw error.
+"""Whatever comes in, `estimate` and `check` give finite numbers or say in words why not: never a
+silent NaN, never a raw error.
 
 Small and the same every time in the suite; `make fuzz` runs many more examples.
 """
@@ -21,14 +22,21 @@ EXAMPLES = settings(
     derandomize=LONG == 1,
     suppress_health_check=[HealthCheck.too_slow],
 )
-FAMILIES = [zv.Polynomial(1), zv.Polynomial(2), zv.Kernel(zv.kernels.Gaussian(1.0))] + [None] * (LONG > 1)
+FAMILIES = [zv.Polynomial(1), zv.Polynomial(2), zv.Kernel(zv.kernels.Gaussian(1.0))] + [None] * (
+    LONG > 1
+)
 HOW = ["as is"] * 4 + ["single", "fortran", "every other", "list", "one bad", "transposed", "flat"]
 
 
 @st.composite
 def arguments(draw):
-    """Draws, scores, values and log weights of a few shapes (others would all be compiled anew), of any type, size and kind."""
-    chains, n, d = draw(st.sampled_from([1, 2])), draw(st.sampled_from([3, 5, 24])), draw(st.sampled_from([1, 3]))
+    """Draws, scores, values and log weights of a few shapes (others would all be compiled anew), of
+    any type, size and kind."""
+    chains, n, d = (
+        draw(st.sampled_from([1, 2])),
+        draw(st.sampled_from([3, 5, 24])),
+        draw(st.sampled_from([1, 3])),
+    )
     rng = np.random.default_rng(draw(st.integers(0, 9)))
     x = rng.normal(size=(chains, n, d))
     kind = draw(st.sampled_from(["normal", "tails", "copies", "line", "far", "integers"]))
@@ -44,7 +52,10 @@ def arguments(draw):
         x = np.round(3 * x)
     scale = 10.0 ** draw(st.sampled_from([0, 0, 0, -5, 5, -160, 160, -300, 300]))
     with np.errstate(over="ignore"):
-        at, score = x * scale, {"right": -x / scale, "zero": 0 * x, "other": rng.normal(size=x.shape)}
+        at, score = (
+            x * scale,
+            {"right": -x / scale, "zero": 0 * x, "other": rng.normal(size=x.shape)},
+        )
     s = score[draw(st.sampled_from(list(score)))]
     f = {
         "draws": x,
@@ -55,7 +66,13 @@ def arguments(draw):
         "tiny": x * 1e-310,
         "whole": np.round(5 * np.tanh(x)).astype(int),
         "noise": rng.normal(size=(chains, n, 2)),
-    }[draw(st.sampled_from(["draws", "event", "never", "constant", "huge", "tiny", "whole", "noise"]))]
+    }[
+        draw(
+            st.sampled_from(
+                ["draws", "event", "never", "constant", "huge", "tiny", "whole", "noise"]
+            )
+        )
+    ]
     arrays = {"draws": at, "scores": s, "values": f}
     for name in arrays:
         how = draw(st.sampled_from(HOW))
@@ -79,7 +96,9 @@ def changed(array, how, draw):
         return array.tolist()
     if how == "one bad" and array.dtype.kind == "f":
         array = array.copy()
-        array.flat[draw(st.integers(0, array.size - 1))] = draw(st.sampled_from([np.nan, np.inf, -np.inf]))
+        array.flat[draw(st.integers(0, array.size - 1))] = draw(
+            st.sampled_from([np.nan, np.inf, -np.inf])
+        )
     if how == "transposed":
         return np.swapaxes(array, 0, 1)
     return array.reshape(-1, array.shape[2]) if how == "flat" else array
@@ -101,11 +120,23 @@ def said(call):
 
 @EXAMPLES
 @seed(0)
-@given(arguments(), st.sampled_from(FAMILIES), st.sampled_from([None, zv.cross_fit(2), zv.holdout(0.5)]))
+@given(
+    arguments(),
+    st.sampled_from(FAMILIES),
+    st.sampled_from([None, zv.cross_fit(2), zv.holdout(0.5)]),
+)
 def test_an_estimate_is_finite_or_refused(given, family, split):
-    answer = said(lambda: zv.estimate(**given, family=family, split=None if family is None else split))
+    answer = said(
+        lambda: zv.estimate(**given, family=family, split=None if family is None else split)
+    )
     if answer is not None:
-        for numbers in (answer.value, answer.std_error, answer.plain_value, answer.plain_std_error, answer.covariance):
+        for numbers in (
+            answer.value,
+            answer.std_error,
+            answer.plain_value,
+            answer.plain_std_error,
+            answer.covariance,
+        ):
             assert np.isfinite(numbers).all()
         assert np.all(answer.std_error >= 0)
         constant = answer.std_error == 0

@@ -53,15 +53,23 @@ def test_pictures(tmp_path):
 
 
 def test_a_forest_of_many_shows_some():
-    """Where it stands, and how wide: the numbers that are drawn; of 60 integrands forty, with names that are no formulas."""
+    """Where it stands, and how wide: the numbers that are drawn; of 60 integrands forty, with names
+    that are no formulas."""
     figure = zv.plots.forest(answer())
     plain, controlled = figure.axes[0].containers
     shift = (answer().plain_value - answer().value) / answer().plain_std_error
     np.testing.assert_allclose(plain.lines[0].get_xdata(), shift)
     np.testing.assert_allclose(controlled.lines[0].get_xdata(), 0)
     ends = controlled.lines[2][0].get_segments()[3][:, 0]
-    np.testing.assert_allclose(ends, np.array([-1.96, 1.96]) * answer().std_error[3] / answer().plain_std_error[3])
-    many = quadratic(X, S, X @ np.random.default_rng(0).normal(size=(3, 60)), names=[f"$x_{k}$^" for k in range(60)])
+    np.testing.assert_allclose(
+        ends, np.array([-1.96, 1.96]) * answer().std_error[3] / answer().plain_std_error[3]
+    )
+    many = quadratic(
+        X,
+        S,
+        X @ np.random.default_rng(0).normal(size=(3, 60)),
+        names=[f"$x_{k}$^" for k in range(60)],
+    )
     labels = [label.get_text() for label in zv.plots.forest(many).axes[0].get_yticklabels()]
     assert len(labels) == 40
     assert f"\\$x_{many.gain.argmax()}\\$^" in labels
@@ -86,7 +94,9 @@ def test_a_scatter_shows_what_is_left():
 
 
 def test_training_curves():
-    fitted = zv.fit(zv.Polynomial(2), zv.Sample(X, S), VALUES, solver=zv.SGD(epochs=3, progress=False))
+    fitted = zv.fit(
+        zv.Polynomial(2), zv.Sample(X, S), VALUES, solver=zv.SGD(epochs=3, progress=False)
+    )
     figure = zv.plots.training(fitted)
     assert len(figure.axes[0].lines[0].get_xdata()) == 3
     with pytest.raises(ValueError, match="no training curve"):
@@ -111,10 +121,13 @@ def test_report_is_valid_and_self_contained(page):
 @pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
 def test_report_of_two_hundred_is_light(tmp_path):
     many = np.tanh(X @ np.random.default_rng(1).normal(size=(3, 200)))
-    chosen = zv.estimate(X, S, many, names=[f"theta[{k}]" for k in range(200)], family=zv.Automatic("low"))
+    chosen = zv.estimate(
+        X, S, many, names=[f"theta[{k}]" for k in range(200)], family=zv.Automatic("low")
+    )
     chosen.report(tmp_path / "out.html")
     assert (tmp_path / "out.html").stat().st_size < 1_000_000
-    assert (tmp_path / "out.html").read_text(encoding="utf-8").count('<th scope="row"') == 400  # both tables have all
+    # both tables have all
+    assert (tmp_path / "out.html").read_text(encoding="utf-8").count('<th scope="row"') == 400
 
 
 def test_report_of_a_loaded_estimate_is_the_same(page, tmp_path):
@@ -137,7 +150,11 @@ def test_report_of_an_automatic_choice_says_what_was_taken(tmp_path):
 @pytest.fixture(scope="module")
 def browser():
     """Headless Chromium, where it is installed; `ZEROVAR_BROWSER=1` makes its absence a failure."""
-    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    binary = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     driver = shutil.which("chromedriver")
     if not (binary and driver):
         text = "the report is looked at in Chromium: install chromium and chromium-driver"
@@ -151,7 +168,14 @@ def browser():
     options.binary_location = binary
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         for flag in (
-            *("headless=new", "no-sandbox", "disable-gpu", "no-first-run", "disable-background-networking", "disable-sync"),
+            *(
+                "headless=new",
+                "no-sandbox",
+                "disable-gpu",
+                "no-first-run",
+                "disable-background-networking",
+                "disable-sync",
+            ),
             *("disable-component-update", "window-size=1200,900", f"user-data-dir={profile}"),
         ):
             options.add_argument(f"--{flag}")
@@ -171,7 +195,9 @@ def opened(browser, page):
 
 def column(browser, number: int) -> list[str]:
     return browser.execute_script(
-        "return [...document.querySelectorAll('#answers tbody tr')].map(row => row.cells[arguments[0]].textContent)", number
+        "return [...document.querySelectorAll('#answers tbody tr')].map(row => "
+        "row.cells[arguments[0]].textContent)",
+        number,
     )
 
 
@@ -179,7 +205,9 @@ def test_browser_renders_without_complaint(opened):
     assert opened.get_log("browser") == []
     assert "4 means from 400 draws" in opened.title
     assert column(opened, 0) == NAMES
-    sizes = opened.execute_script("return [...document.images].map(image => [image.complete, image.naturalWidth])")
+    sizes = opened.execute_script(
+        "return [...document.images].map(image => [image.complete, image.naturalWidth])"
+    )
     assert len(sizes) == 3
     assert all(complete and width > 300 for complete, width in sizes)
 
@@ -187,7 +215,8 @@ def test_browser_renders_without_complaint(opened):
 def test_browser_sorts(opened):
     buttons = opened.find_elements("css selector", "#answers thead button")
     buttons[0].click()
-    assert column(opened, 0) == ["<b>bold</b> & co", "mean", "theta[9]", "theta[10]"]  # numbers in names by size
+    # numbers in names by size
+    assert column(opened, 0) == ["<b>bold</b> & co", "mean", "theta[9]", "theta[10]"]
     buttons[4].click()
     gains = answer().gain
     order = np.argsort(gains)
@@ -195,7 +224,14 @@ def test_browser_sorts(opened):
     buttons[4].click()
     assert column(opened, 0) == [NAMES[k] for k in order[::-1]]
     heads = opened.find_elements("css selector", "#answers thead th")
-    assert [head.get_attribute("aria-sort") for head in heads] == [None, None, None, None, "descending", None]
+    assert [head.get_attribute("aria-sort") for head in heads] == [
+        None,
+        None,
+        None,
+        None,
+        "descending",
+        None,
+    ]
 
 
 def test_browser_sorts_by_keyboard(opened):
@@ -207,7 +243,10 @@ def test_browser_sorts_by_keyboard(opened):
         opened.switch_to.active_element.send_keys(Keys.TAB)
     assert opened.switch_to.active_element == button
     rank = np.argsort(answer().gain)
-    for key, order, word in ((Keys.ENTER, rank, "ascending"), (Keys.SPACE, rank[::-1], "descending")):
+    for key, order, word in (
+        (Keys.ENTER, rank, "ascending"),
+        (Keys.SPACE, rank[::-1], "descending"),
+    ):
         opened.switch_to.active_element.send_keys(key)
         assert column(opened, 0) == [NAMES[k] for k in order]
         assert opened.switch_to.active_element == button  # whoever goes on is still there
@@ -221,9 +260,15 @@ def test_browser_without_scripts(browser, page):
     try:
         browser.get(page.as_uri())
         assert browser.find_elements("css selector", "button") == []
-        heads = [head.text for head in browser.find_elements("css selector", "#answers thead th[scope=col]")]
+        heads = [
+            head.text
+            for head in browser.find_elements("css selector", "#answers thead th[scope=col]")
+        ]
         assert heads == ["name", "value", "error", "plain", "gain", "worth"]
-        assert [head.text for head in browser.find_elements("css selector", "#answers tbody th[scope=row]")] == NAMES
+        assert [
+            head.text
+            for head in browser.find_elements("css selector", "#answers tbody th[scope=row]")
+        ] == NAMES
         assert "to sort" not in browser.find_element("css selector", "body").text
         assert browser.find_element("css selector", "#answers caption").is_displayed()
         assert browser.find_element("css selector", "img").is_displayed()
@@ -233,12 +278,17 @@ def test_browser_without_scripts(browser, page):
 
 def test_browser_phone(opened):
     opened.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True},
     )
     opened.refresh()
-    page, window = opened.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+    page, window = opened.execute_script(
+        "return [document.documentElement.scrollWidth, window.innerWidth]"
+    )
     assert page <= window == 360  # the table scrolls, not the page
-    size = opened.execute_script("return parseFloat(getComputedStyle(document.querySelector('#answers td')).fontSize)")
+    size = opened.execute_script(
+        "return parseFloat(getComputedStyle(document.querySelector('#answers td')).fontSize)"
+    )
     assert size >= 14
 
 
@@ -248,11 +298,16 @@ def test_browser_dark(opened):
 
     def colours():
         script = "const style = getComputedStyle(document.body), image = document.images[0];"
-        return opened.execute_script(script + "return [style.color, style.backgroundColor, image.currentSrc]")
+        return opened.execute_script(
+            script + "return [style.color, style.backgroundColor, image.currentSrc]"
+        )
 
     ink, paper, picture = colours()
     assert luminance(paper) - luminance(ink) > 0.6
-    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]})
+    opened.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
+    )
     for _ in range(50):  # the browser takes the other picture in its own time
         dark_ink, dark_paper, dark_picture = colours()
         if dark_picture != picture:

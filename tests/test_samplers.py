@@ -1,7 +1,8 @@
-"""Each page on a sampler runs with the real package, and the posterior that it ends with is right: its scores, its means.
+"""Each page on a sampler runs with the real package, and the posterior that it ends with is right:
+its scores, its means.
 
-Stan's own tools cannot be installed everywhere: CmdStan's files are made by hand here, and BridgeStan's model is an object with
-the same methods.
+Stan's own tools cannot be installed everywhere: CmdStan's files are made by hand here, and
+BridgeStan's model is an object with the same methods.
 """
 
 import dataclasses
@@ -36,7 +37,8 @@ def gradient(x: np.ndarray, step: float = 1e-5) -> np.ndarray:
     """Finite differences of the log density, by hand."""
     return np.stack(
         [
-            (eight_schools_log_density(x + step * e) - eight_schools_log_density(x - step * e)) / (2 * step)
+            (eight_schools_log_density(x + step * e) - eight_schools_log_density(x - step * e))
+            / (2 * step)
             for e in np.eye(x.shape[-1])
         ],
         axis=-1,
@@ -44,10 +46,16 @@ def gradient(x: np.ndarray, step: float = 1e-5) -> np.ndarray:
 
 
 def write_cmdstan(folder: Path, warmup: int = 0) -> None:
-    """Two chains as CmdStan writes them: diagnostic files with the gradients of the potential, output files beside them."""
+    """Two chains as CmdStan writes them: diagnostic files with the gradients of the potential,
+    output files beside them."""
     x, s, v = shipped()
     settings = "# stan_version_major = 2\n"
-    for name, value in (("num_warmup", warmup), ("num_samples", x.shape[1]), ("save_warmup", int(warmup > 0)), ("thin", 1)):
+    for name, value in (
+        ("num_warmup", warmup),
+        ("num_samples", x.shape[1]),
+        ("save_warmup", int(warmup > 0)),
+        ("thin", 1),
+    ):
         settings += f"#   {name} = {value}\n"
     inner = ["mu", "tau", *(f"z.{k + 1}" for k in range(8))]
     outer = ["mu", "tau", *(f"theta.{k + 1}" for k in range(8))]
@@ -65,8 +73,16 @@ def write_cmdstan(folder: Path, warmup: int = 0) -> None:
             rows = np.concatenate([np.full((warmup, rows.shape[1]), 9e9), rows])
             lines = [",".join(f"{number:.17g}" for number in row) for row in rows]
             middle = "# Adaptation terminated\n# Step size = 0.5\n"
-            text = settings + ",".join(names) + "\n" + "\n".join(lines[:warmup]) + ("\n" if warmup else "")
-            text += middle + "\n".join(lines[warmup:]) + "\n#\n#  Elapsed Time: 0.1 seconds (Total)\n"
+            text = (
+                settings
+                + ",".join(names)
+                + "\n"
+                + "\n".join(lines[:warmup])
+                + ("\n" if warmup else "")
+            )
+            text += (
+                middle + "\n".join(lines[warmup:]) + "\n#\n#  Elapsed Time: 0.1 seconds (Total)\n"
+            )
             (folder / f"{kind}_{k + 1}.csv").write_text(text, encoding="utf-8")
 
 
@@ -99,7 +115,8 @@ def after(page: str, folder: Path) -> dict:
         patch.chdir(folder)
         for example in re.findall(r"```python\n(.*?)```", text, flags=re.S):
             exec(compile(example, f"{page}.md", "exec"), names)
-    jax.config.update("jax_enable_x64", precision)  # PyTensor's JAX backend, imported by nutpie, turns it on
+    # PyTensor's JAX backend, imported by nutpie, turns it on
+    jax.config.update("jax_enable_x64", precision)
     return names
 
 
@@ -129,9 +146,12 @@ def test_scores_and_means_of_eight_schools(page, folder):
     if page == "numpyro":
         values, mcmc = names["posterior"].values, names["mcmc"]
         theta = np.stack([values[f"theta[{k}]"] for k in range(8)])
-        np.testing.assert_allclose(values["best"], theta.max(axis=0), rtol=1e-6)  # what the user adds
+        # what the user adds
+        np.testing.assert_allclose(values["best"], theta.max(axis=0), rtol=1e-6)
         mcmc.get_extra_fields = lambda group_by_chain: {}  # as if z_grad had not been asked for
-        np.testing.assert_allclose(zv.from_numpyro(mcmc).scores, names["posterior"].scores, atol=1e-4, rtol=1e-4)
+        np.testing.assert_allclose(
+            zv.from_numpyro(mcmc).scores, names["posterior"].scores, atol=1e-4, rtol=1e-4
+        )
 
 
 def both_lines_of_arviz_read_the_same(data) -> None:
@@ -139,7 +159,10 @@ def both_lines_of_arviz_read_the_same(data) -> None:
 
     groups = {name: data[name] for name in ("posterior", "sample_stats")}
     tree = xr.DataTree.from_dict(
-        {name: group if isinstance(group, xr.Dataset) else group.to_dataset() for name, group in groups.items()}
+        {
+            name: group if isinstance(group, xr.Dataset) else group.to_dataset()
+            for name, group in groups.items()
+        }
     )
     ours, theirs = zv.from_arviz(tree), zv.from_arviz(data)
     np.testing.assert_array_equal(ours.draws, theirs.draws)
@@ -151,7 +174,8 @@ def both_lines_of_arviz_read_the_same(data) -> None:
 
 
 def held(posterior: zv.Posterior) -> None:
-    """Scores by finite differences, `check`, means within their errors of the exact ones, gains above one."""
+    """Scores by finite differences, `check`, means within their errors of the exact ones, gains
+    above one."""
     values = posterior.values
     tau = values["tau"]
     if "theta[1]" in values and "theta[8]" in values:
@@ -159,7 +183,9 @@ def held(posterior: zv.Posterior) -> None:
     else:
         theta = [name for name in values if re.fullmatch(r"theta\[.*\]", name)]
     if theta:
-        z = (np.stack([values[name] for name in theta], axis=-1) - values["mu"][..., None]) / tau[..., None]
+        z = (np.stack([values[name] for name in theta], axis=-1) - values["mu"][..., None]) / tau[
+            ..., None
+        ]
     else:
         z = np.stack([values[f"z[{k}]"] for k in range(1, 9)], axis=-1)
     x = np.concatenate([values["mu"][..., None], np.log(tau)[..., None], z], axis=-1)
@@ -172,14 +198,19 @@ def held(posterior: zv.Posterior) -> None:
     np.testing.assert_allclose(posterior.draws[..., order], x, atol=tolerance, rtol=tolerance)
     some = (slice(None), slice(None, None, 25))
     at = posterior.draws[..., order][some]
-    np.testing.assert_allclose(posterior.scores[..., order][some], gradient(at), atol=2 * tolerance, rtol=tolerance)
+    np.testing.assert_allclose(
+        posterior.scores[..., order][some], gradient(at), atol=2 * tolerance, rtol=tolerance
+    )
     assert zv.check(zv.Sample(posterior.draws, posterior.scores)).ok
     assert not zv.check(zv.Sample(posterior.draws, -posterior.scores)).ok
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
         answer = zv.estimate(
-            posterior.draws, posterior.scores, {name: values[name] for name in ("mu", "tau", *theta)}, family=zv.Polynomial(2)
+            posterior.draws,
+            posterior.scores,
+            {name: values[name] for name in ("mu", "tau", *theta)},
+            family=zv.Polynomial(2),
         )
     truth = eight_schools_means()[: len(answer.names)]
     assert np.all(np.abs(answer.value - truth) < 5 * answer.std_error)
@@ -211,14 +242,17 @@ def test_arviz(folder, capsys):
     posterior = names["posterior"]
     assert list(posterior.values) == ["rate[north]", "rate[south]", "ratio"]
     np.testing.assert_allclose(posterior.scores, np.array([2.0, 5.0]) - np.exp(posterior.draws))
-    np.testing.assert_allclose(posterior.values["ratio"], posterior.values["rate[north]"] / posterior.values["rate[south]"])
+    np.testing.assert_allclose(
+        posterior.values["ratio"], posterior.values["rate[north]"] / posterior.values["rate[south]"]
+    )
     answer = zv.estimate(posterior, family=zv.Polynomial(3))
     assert np.all(np.abs(answer.value - [2.0, 5.0, 0.5]) < 5 * answer.std_error)
     assert np.all(answer.gain > 1)
 
 
 def test_numpyro_models_of_every_kind():
-    """A simplex, a correlation matrix, a support that depends on another site: scores by differences of the potential."""
+    """A simplex, a correlation matrix, a support that depends on another site: scores by
+    differences of the potential."""
     import jax.numpy as jnp
     import numpyro
     import numpyro.distributions as dist
@@ -235,8 +269,14 @@ def test_numpyro_models_of_every_kind():
 
     latent = ("below", "factor", "share", "top")
     rng = np.random.default_rng(0)
-    share, angle, top = rng.dirichlet(np.ones(3), size=(2, 6)), rng.uniform(-1.5, 1.5, (2, 6)), 2 * rng.uniform(size=(2, 6))
-    factor = np.stack([np.ones((2, 6)), np.zeros((2, 6)), np.sin(angle), np.cos(angle)], axis=2).reshape(2, 6, 2, 2)
+    share, angle, top = (
+        rng.dirichlet(np.ones(3), size=(2, 6)),
+        rng.uniform(-1.5, 1.5, (2, 6)),
+        2 * rng.uniform(size=(2, 6)),
+    )
+    factor = np.stack(
+        [np.ones((2, 6)), np.zeros((2, 6)), np.sin(angle), np.cos(angle)], axis=2
+    ).reshape(2, 6, 2, 2)
     sites = {"share": share, "factor": factor, "top": top, "below": top * rng.uniform(size=(2, 6))}
     sites["odds"] = share[..., 0] / (1 - share[..., 0])
     with jax.enable_x64(True):
@@ -252,19 +292,30 @@ def test_numpyro_models_of_every_kind():
 
         def potential(x):
             parts = jnp.split(x, np.cumsum([int(np.prod(sizes[name])) for name in latent])[:-1])
-            return potential_energy(model, (data,), {}, {n: p.reshape(sizes[n]) for n, p in zip(latent, parts, strict=True)})
+            return potential_energy(
+                model,
+                (data,),
+                {},
+                {n: p.reshape(sizes[n]) for n, p in zip(latent, parts, strict=True)},
+            )
 
         potential = jax.jit(potential)
         x = posterior.draws.reshape(12, 5)[:3]
         expected = np.stack(
-            [(potential_of(potential, x, -e) - potential_of(potential, x, e)) / 2e-5 for e in np.eye(5)], axis=1
+            [
+                (potential_of(potential, x, -e) - potential_of(potential, x, e)) / 2e-5
+                for e in np.eye(5)
+            ],
+            axis=1,
         )
     np.testing.assert_allclose(posterior.scores.reshape(12, 5)[:3], expected, atol=1e-6, rtol=1e-6)
     assert {"share[2]", "factor[1, 0]", "top", "below", "odds"} <= set(posterior.values)
     assert posterior.names == ("below", "factor[0]", "share[0]", "share[1]", "top")
 
 
-@pytest.mark.filterwarnings("ignore:Some algorithms will automatically enumerate", "ignore::zerovar.ZerovarWarning")
+@pytest.mark.filterwarnings(
+    "ignore:Some algorithms will automatically enumerate", "ignore::zerovar.ZerovarWarning"
+)
 def test_numpyro_sites_that_are_summed_out():
     """A mixture whose labels NUTS enumerates; the table straight from the run."""
     import numpyro
@@ -283,10 +334,14 @@ def test_numpyro_sites_that_are_summed_out():
     given = zv.from_numpyro(mcmc)
     mcmc.get_extra_fields = lambda group_by_chain: {}  # as if z_grad had not been asked for
     posterior = zv.from_numpyro(mcmc)
-    np.testing.assert_allclose(posterior.scores, given.scores, rtol=1e-4, atol=1e-4)  # as single precision goes
+    # as single precision goes
+    np.testing.assert_allclose(posterior.scores, given.scores, rtol=1e-4, atol=1e-4)
     c = posterior.draws[..., :1]
     first, second = 0.7 * np.exp(-((data - c) ** 2) / 2), 0.3 * np.exp(-((data - c - 2) ** 2) / 2)
-    expected = np.sum((first * (data - c) + second * (data - c - 2)) / (first + second), axis=-1) - c[..., 0] / 9
+    expected = (
+        np.sum((first * (data - c) + second * (data - c - 2)) / (first + second), axis=-1)
+        - c[..., 0] / 9
+    )
     np.testing.assert_allclose(posterior.scores[..., 0], expected, rtol=1e-4, atol=1e-4)
     assert list(zv.summary(mcmc, family=zv.Polynomial(2)).index) == ["centre"]
     assert zv.estimate(mcmc, family=zv.Polynomial(2)).gain[0] > 2
@@ -304,10 +359,17 @@ def test_repeated_draws_have_equal_scores():
         def step(u, _):
             return u + 0.1 * jnp.stack([u[0] * x[0] - u[0] * u[1], u[0] * u[1] - u[1] * x[1]]), u
 
-        return -jnp.sum(jnp.log(jax.lax.scan(step, jnp.array([1.0, 0.5]) + 0 * x[:2], length=50)[1]) ** 2) - 0.5 * x @ x
+        return (
+            -jnp.sum(
+                jnp.log(jax.lax.scan(step, jnp.array([1.0, 0.5]) + 0 * x[:2], length=50)[1]) ** 2
+            )
+            - 0.5 * x @ x
+        )
 
     x = np.repeat(np.random.default_rng(0).normal(size=(600, 3)), 2, axis=0)[1:]
-    posterior = zv.from_log_density(log_density, 0.1 * x, transform=lambda x: {"z": x[2], "a": jnp.exp(x[0])})
+    posterior = zv.from_log_density(
+        log_density, 0.1 * x, transform=lambda x: {"z": x[2], "a": jnp.exp(x[0])}
+    )
     assert list(posterior.values) == ["z", "a"]  # in the user's order
     for array in (posterior.scores[0], posterior.values["a"][0]):
         np.testing.assert_array_equal(array[1::2], array[2::2])
@@ -360,20 +422,25 @@ class States(NamedTuple):
 
 @pytest.mark.parametrize("chain_axis", [None, 0, 1])
 def test_blackjax_states_of_every_form(chain_axis):
-    """Named tuples keep their order in draws and scores alike, and axes their meaning; without gradients the density serves."""
+    """Named tuples keep their order in draws and scores alike, and axes their meaning; without
+    gradients the density serves."""
     rng = np.random.default_rng(0)
     shape = {None: (12,), 0: (2, 6), 1: (6, 2)}[chain_axis]
     place = Place(rng.normal(size=shape), 100 + rng.normal(size=(*shape, 3)))
     slope = Place(-place.mu, -2 * place.log_tau)
     states = States(place, np.zeros(shape), slope)
-    posterior = zv.from_blackjax(states, chain_axis=chain_axis, values={"sum": lambda x: x.mu + x.log_tau.sum()})
+    posterior = zv.from_blackjax(
+        states, chain_axis=chain_axis, values={"sum": lambda x: x.mu + x.log_tau.sum()}
+    )
     assert posterior.draws.shape == {None: (1, 12, 4)}.get(chain_axis, (2, 6, 4))
     np.testing.assert_allclose(posterior.scores, posterior.draws * [-1, -2, -2, -2])
     assert list(posterior.values) == ["mu", "log_tau[0]", "log_tau[1]", "log_tau[2]", "sum"]
     np.testing.assert_allclose(posterior.values["mu"], posterior.draws[..., 0])
     np.testing.assert_allclose(posterior.values["sum"], posterior.draws.sum(axis=2))
     density = lambda x: -0.5 * x.mu**2 - (x.log_tau**2).sum()  # noqa: E731
-    without = zv.from_blackjax(states._replace(logdensity_grad=None), density, chain_axis=chain_axis)
+    without = zv.from_blackjax(
+        states._replace(logdensity_grad=None), density, chain_axis=chain_axis
+    )
     np.testing.assert_allclose(without.scores, posterior.scores)
     with pytest.raises(ValueError, match="leading axes"):
         zv.from_blackjax(states, chain_axis=0 if chain_axis is None else None)
@@ -382,14 +449,17 @@ def test_blackjax_states_of_every_form(chain_axis):
 
 
 def test_arviz_with_transformed_variables():
-    """tau_log__ stands for tau, mu_sd_log__ for mu_sd and not for mu; a score of one's own; what is deterministic is named."""
+    """tau_log__ stands for tau, mu_sd_log__ for mu_sd and not for mu; a score of one's own; what is
+    deterministic is named."""
     import jax.numpy as jnp
     import xarray as xr
 
     rng = np.random.default_rng(0)
     names = {"mu": rng.normal(size=(2, 50)), "mu_sd_log__": rng.normal(size=(2, 50))}
     names["mu_sd"] = np.exp(names["mu_sd_log__"])
-    data = xr.DataTree.from_dict({"posterior": xr.Dataset({k: (("chain", "draw"), v) for k, v in names.items()})})
+    data = xr.DataTree.from_dict(
+        {"posterior": xr.Dataset({k: (("chain", "draw"), v) for k, v in names.items()})}
+    )
 
     def log_density(x):
         assert set(x) == {"mu", "mu_sd_log__"}
@@ -398,7 +468,9 @@ def test_arviz_with_transformed_variables():
     posterior = zv.from_arviz(data, log_density=log_density)
     assert list(posterior.values) == ["mu", "mu_sd"]
     np.testing.assert_allclose(posterior.scores, posterior.draws * [-1, -0.5])
-    by_hand = zv.from_arviz(data, score=lambda x: {"mu": -x["mu"], "mu_sd_log__": -0.5 * x["mu_sd_log__"]})
+    by_hand = zv.from_arviz(
+        data, score=lambda x: {"mu": -x["mu"], "mu_sd_log__": -0.5 * x["mu_sd_log__"]}
+    )
     np.testing.assert_allclose(by_hand.scores, posterior.scores)
     some = zv.from_arviz(data, log_density=lambda x: -jnp.cosh(x["mu"]), parameters=["mu"])
     assert some.draws.shape == (2, 50, 1)
@@ -409,10 +481,15 @@ def test_arviz_with_transformed_variables():
 
 
 def test_pymc_transformations():
-    """A simplex and an interval with a random end: unconstrained draws and scores by differences of PyMC's own density."""
+    """A simplex and an interval with a random end: unconstrained draws and scores by differences of
+    PyMC's own density."""
     rng = np.random.default_rng(0)
     top = np.abs(rng.normal(size=(1, 5))) + 0.1
-    draws = {"top": top, "below": top * rng.uniform(0.1, 0.9, size=(1, 5)), "share": rng.dirichlet(np.ones(3), size=(1, 5))}
+    draws = {
+        "top": top,
+        "below": top * rng.uniform(0.1, 0.9, size=(1, 5)),
+        "share": rng.dirichlet(np.ones(3), size=(1, 5)),
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pymc as pm
@@ -421,25 +498,34 @@ def test_pymc_transformations():
         with pm.Model() as model:
             pm.Uniform("below", 0.0, pm.HalfNormal("top", 2.0))
             pm.Dirichlet("share", np.ones(3))
-        variables = {name: (("chain", "draw", "part")[: array.ndim], array) for name, array in draws.items()}
+        variables = {
+            name: (("chain", "draw", "part")[: array.ndim], array) for name, array in draws.items()
+        }
         posterior = zv.from_pymc(model, xr.DataTree.from_dict({"posterior": xr.Dataset(variables)}))
         logp = model.compile_logp(mode="FAST_COMPILE")
     x = posterior.draws[0]
 
     def density(row):
-        return float(logp({"top_log__": row[0], "below_interval__": row[1], "share_simplex__": row[2:]}))
+        return float(
+            logp({"top_log__": row[0], "below_interval__": row[1], "share_simplex__": row[2:]})
+        )
 
-    expected = [[(density(row + 1e-5 * e) - density(row - 1e-5 * e)) / 2e-5 for e in np.eye(4)] for row in x]
+    expected = [
+        [(density(row + 1e-5 * e) - density(row - 1e-5 * e)) / 2e-5 for e in np.eye(4)] for row in x
+    ]
     np.testing.assert_allclose(posterior.scores[0], expected, atol=1e-6)
     np.testing.assert_allclose(x[:, 0], np.log(top[0]))
 
 
 def test_cmdstan_names_and_orders(tmp_path):
-    """Parameters may be called g_rate; files of chains in another order are noticed; a run killed in its warm-up too."""
+    """Parameters may be called g_rate; files of chains in another order are noticed; a run killed
+    in its warm-up too."""
     rows = np.random.default_rng(0).normal(size=(9, 7))
     names = ["lp__", "rate", "g_rate", "p_rate", "p_g_rate", "g_rate", "g_g_rate"]
     lines = [",".join(f"{x:.17g}" for x in row) for row in rows]
-    (tmp_path / "d.csv").write_text("# stan_version_major = 2\n" + ",".join(names) + "\n" + "\n".join(lines) + "\n")
+    (tmp_path / "d.csv").write_text(
+        "# stan_version_major = 2\n" + ",".join(names) + "\n" + "\n".join(lines) + "\n"
+    )
     posterior = zv.from_cmdstan(tmp_path / "d.csv")
     np.testing.assert_array_equal(posterior.draws[0], rows[:, 1:3])
     np.testing.assert_array_equal(posterior.scores[0], -rows[:, 5:])
@@ -463,7 +549,9 @@ def test_numpyro_refuses_what_it_cannot_do():
         numpyro.sample("x", dist.Normal(0, numpyro.sample("k", dist.Bernoulli(0.5)) + 1.0))
 
     gibbs = SimpleNamespace(z={"x": None, "k": None})  # where the discrete site is sampled too
-    ran = SimpleNamespace(sampler=NUTS(model), last_state=gibbs, get_samples=lambda group_by_chain: {})
+    ran = SimpleNamespace(
+        sampler=NUTS(model), last_state=gibbs, get_samples=lambda group_by_chain: {}
+    )
     with pytest.raises(ValueError, match="discrete sites, k"):
         zv.from_numpyro(ran)
     with pytest.raises(ValueError, match=r"after run\(\)"):
@@ -480,14 +568,19 @@ def test_a_posterior_is_taken_whole():
     np.testing.assert_array_equal(answer.value, zv.estimate(*NAMED, family=zv.Polynomial(1)).value)
     states = SimpleNamespace(position=X[0], logdensity=X[0, :, 0], logdensity_grad=-X[0])
     assert zv.estimate(states, family=zv.Polynomial(1)).names == ("x[0]", "x[1]")
-    weighted = dataclasses.replace(NAMED, scores=-X + [0.1, 0], log_weights=0.1 * X[..., 0])  # N(0.1, 1)
-    np.testing.assert_array_equal(weighted.sample.weights, zv.Sample(X, -X, 0.1 * X[..., 0]).weights)
+    # N(0.1, 1)
+    weighted = dataclasses.replace(NAMED, scores=-X + [0.1, 0], log_weights=0.1 * X[..., 0])
+    np.testing.assert_array_equal(
+        weighted.sample.weights, zv.Sample(X, -X, 0.1 * X[..., 0]).weights
+    )
     assert zv.estimate(weighted, family=zv.Polynomial(1)).value == pytest.approx([0.1], abs=1e-12)
     with pytest.raises(ValueError, match="has weights, which are lost"):
         zv.estimate(*weighted)
     with pytest.raises(ValueError, match="a Posterior has scores and weights of its own"):
         zv.estimate(NAMED, -X)
-    with pytest.raises(ValueError, match="scores, the gradients of the log density at the draws, are needed"):
+    with pytest.raises(
+        ValueError, match="scores, the gradients of the log density at the draws, are needed"
+    ):
         zv.estimate(X)
 
 
@@ -503,11 +596,16 @@ def test_parameters_are_called_by_their_names():
         zv.estimate(dataclasses.replace(NAMED, draws=np.where([True, False], X, 4.0)))
 
 
-@pytest.mark.parametrize(("package", "adapter"), [("cmdstanpy", "from_cmdstan"), ("emcee", "from_log_density")])
+@pytest.mark.parametrize(
+    ("package", "adapter"), [("cmdstanpy", "from_cmdstan"), ("emcee", "from_log_density")]
+)
 def test_what_lacks_something_is_told_its_adapter(package, adapter):
     other = type("Sampler", (), {"__module__": f"{package}.inside"})()
     for function in (zv.estimate, zv.summary):
-        with pytest.raises(ValueError, match=f"a {package} Sampler does not have all that is needed. Use zv.{adapter}"):
+        with pytest.raises(
+            ValueError,
+            match=f"a {package} Sampler does not have all that is needed. Use zv.{adapter}",
+        ):
             function(other)
 
 
@@ -533,7 +631,19 @@ def test_cmdstan_leaves_saved_warmup_out_and_reads_diagnostics_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "package", ["numpyro", "pymc", "nutpie", "blackjax", "emcee", "arviz", "zarr", "h5netcdf", "matplotlib", "pandas"]
+    "package",
+    [
+        "numpyro",
+        "pymc",
+        "nutpie",
+        "blackjax",
+        "emcee",
+        "arviz",
+        "zarr",
+        "h5netcdf",
+        "matplotlib",
+        "pandas",
+    ],
 )
 def test_optional_packages_are_here(package):
     """These tests are of real packages: without one they must fail, not vanish."""

@@ -1,4 +1,5 @@
-"""Solvers for many draws: every one of them gives the exact solver's answer within what it promises."""
+"""Solvers for many draws: every one of them gives the exact solver's answer within what it
+promises."""
 
 import json
 import os
@@ -41,7 +42,8 @@ def standard_errors(fitted):
     return np.sqrt(np.sum(influence**2, axis=0))
 
 
-# family, draws, dimensions, ridge: primal and dual, with and without free terms, kept and made anew, more terms than draws
+# family, draws, dimensions, ridge: primal and dual, with and without free terms, kept and made
+# anew, more terms than draws
 SIZES = {
     "semi-exact": (SUM, 300, 2, 1e-7),
     "quadratic, primal": (zv.Polynomial(2), 900, 4, 0.0),
@@ -50,10 +52,12 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize(("case", "keep"), [*((case, True) for case in SIZES), ("semi-exact", False)])
+@pytest.mark.parametrize(
+    ("case", "keep"), [*((case, True) for case in SIZES), ("semi-exact", False)]
+)
 def test_conjugate_gradients_keep_their_promise(case, keep):
-    """By default the intercept is within a tenth of a standard error of the exact one, and g so near that its residuals
-    are; with a tolerance of a millionth both agree to as many digits."""
+    """By default the intercept is within a tenth of a standard error of the exact one, and g so
+    near that its residuals are; with a tolerance of a millionth both agree to as many digits."""
     family, n, d, ridge = SIZES[case]
     sample, values = problem(n, d, seed=len(case))
     objective = zv.LeastSquares(zv.Ridge(ridge))
@@ -65,7 +69,9 @@ def test_conjugate_gradients_keep_their_promise(case, keep):
     assert np.all(np.abs(found.intercept - reference.intercept) < 0.1 * error + 1e-12)
     assert np.all(np.std(found(sample) - reference(sample), axis=0) < 0.5 * spread + 1e-9)
     sharp = zv.fit(family, sample, values, objective, zv.CG(keep=keep, tolerance=1e-6))
-    np.testing.assert_allclose(sharp.intercept, reference.intercept, atol=1e-6 * np.max(error) + 1e-12)
+    np.testing.assert_allclose(
+        sharp.intercept, reference.intercept, atol=1e-6 * np.max(error) + 1e-12
+    )
     assert sharp.stats["iterations"] >= found.stats["iterations"]
 
 
@@ -99,8 +105,9 @@ def turned(rng):
 
 
 def test_the_shortest_residual_of_all_directions():
-    """That of least squares over all of them, where conjugate gradients' own leap (the control); with the solution that has
-    it, and in the end the only one. A column that is solved at once stays as it is."""
+    """That of least squares over all of them, where conjugate gradients' own leap (the control);
+    with the solution that has it, and in the end the only one. A column that is solved at once
+    stays as it is."""
     rng = np.random.default_rng(5)
     matrix, turn = turned(rng)
     right = np.stack([*rng.normal(size=(2, 60)), turn[:, 3], rng.normal(size=60)], axis=1)
@@ -117,7 +124,9 @@ def test_the_shortest_residual_of_all_directions():
             plain.append(np.linalg.norm(state.residual[:, :2], axis=0))
             return 2.0
 
-        conjugate_gradients(Bare(jax.numpy.asarray(matrix)), jax.numpy.asarray(right), judge, 100, False, watch)
+        conjugate_gradients(
+            Bare(jax.numpy.asarray(matrix)), jax.numpy.asarray(right), judge, 100, False, watch
+        )
     assert np.any(np.diff(plain, axis=0) > 0)
     for solution, residual in short:
         np.testing.assert_allclose(right[:, :3] - matrix @ solution, residual, atol=1e-8)
@@ -125,11 +134,16 @@ def test_the_shortest_residual_of_all_directions():
         for column in (0, 1):
             images = np.concatenate(taken[: k + 1])[:, :, column].T
             images /= np.linalg.norm(images, axis=0)
-            best = right[:, column] - images @ np.linalg.lstsq(images, right[:, column], rcond=1e-6)[0]  # not by rounding
+            # not by rounding
+            best = (
+                right[:, column] - images @ np.linalg.lstsq(images, right[:, column], rcond=1e-6)[0]
+            )
             found = np.linalg.norm(short[k][1][:, column])
             assert found <= np.linalg.norm(best) * (1 + 1e-3) + 1e-6
             assert found < plain[k][column]
-    np.testing.assert_allclose(short[-1][0], np.linalg.solve(matrix, right[:, :3]), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        short[-1][0], np.linalg.solve(matrix, right[:, :3]), rtol=1e-3, atol=1e-3
+    )
 
 
 def test_directions_are_forgotten_where_memory_ends(monkeypatch):
@@ -145,15 +159,22 @@ def test_directions_are_forgotten_where_memory_ends(monkeypatch):
             shortest.add(directions, images)
             lengths.append(np.linalg.norm(shortest.residual, axis=0))
 
-        conjugate_gradients(Bare(jax.numpy.asarray(matrix)), jax.numpy.asarray(right), lambda *_: 2.0, 50, False, watch)
+        conjugate_gradients(
+            Bare(jax.numpy.asarray(matrix)),
+            jax.numpy.asarray(right),
+            lambda *_: 2.0,
+            50,
+            False,
+            watch,
+        )
     assert np.all(np.diff(lengths, axis=0) <= 1e-12)
     assert len(shortest._past) == 1
 
 
 @pytest.mark.parametrize("ridge", [1e-3, 1e-7])
 def test_preconditioners_of_host_and_device_are_the_same(ridge):
-    """Centres and one block of all draws leave nothing to iterate for, to the digits of the precision that its ridge allows;
-    several blocks do (the control)."""
+    """Centres and one block of all draws leave nothing to iterate for, to the digits of the
+    precision that its ridge allows; several blocks do (the control)."""
     rng = np.random.default_rng(6)
     points = rng.normal(size=(256, 3))
     gram = np.exp(-0.5 * np.sum((points[:, None] - points) ** 2, axis=2))
@@ -161,9 +182,13 @@ def test_preconditioners_of_host_and_device_are_the_same(ridge):
     for block in (64, 256):
         with jax.enable_x64(True):
             mixed = rng.permutation(256)
-            centres, order, rows, noise = map(jax.device_put, (places, mixed, whole[places], np.float64(ridge)))
+            centres, order, rows, noise = map(
+                jax.device_put, (places, mixed, whole[places], np.float64(ridge))
+            )
             product = Stored(*map(jax.device_put, (gram, np.ones((256, 1)))))
-            built, left = preconditioner.preconditioner(product, centres, jax.device_put(mixed[None]), block, noise)
+            built, left = preconditioner.preconditioner(
+                product, centres, jax.device_put(mixed[None]), block, noise
+            )
             for one, other in zip(
                 preconditioner._inside_on_host(rows, centres, 0.0),
                 preconditioner._inside_on_device(rows, centres, 0.0),
@@ -171,12 +196,15 @@ def test_preconditioners_of_host_and_device_are_the_same(ridge):
             ):
                 np.testing.assert_allclose(one, other, atol=1e-9 * np.abs(other).max())
             diagonal = ridge + np.isin(np.arange(256), places)
-            near = preconditioner._near(product, *map(jax.device_put, (mixed.reshape(-1, block), diagonal)))
+            near = preconditioner._near(
+                product, *map(jax.device_put, (mixed.reshape(-1, block), diagonal))
+            )
             on_device = preconditioner._on_device(near, built.low, order, 1.0, False)
             on_host = preconditioner._on_host(near, built.low, order, 1.0, False)
             np.testing.assert_allclose(on_host, on_device, atol=1e-6 * np.abs(on_device).max())
             inverse, diagonal = map(
-                np.asarray, eqx.filter_jit(lambda built, v: (built(v), built.diagonal()))(built, np.eye(256))
+                np.asarray,
+                eqx.filter_jit(lambda built, v: (built(v), built.diagonal()))(built, np.eye(256)),
             )
         precision = built.orders[0].blocks.dtype
         assert precision == (np.float32 if ridge == 1e-3 else np.float64)
@@ -186,15 +214,22 @@ def test_preconditioners_of_host_and_device_are_the_same(ridge):
         assert not diagonal[places].any()
         np.testing.assert_allclose(inverse, inverse.T, atol=1e-4 * np.abs(inverse).max())
         apart = np.abs(inverse @ whole - np.eye(256)).max()
-        assert apart < (5e-3 if precision == np.float32 else 5e-4) if block == 256 else apart > 1, apart
+        assert apart < (5e-3 if precision == np.float32 else 5e-4) if block == 256 else apart > 1, (
+            apart
+        )
 
 
 def test_products_by_slabs():
-    """Where a product with the whole Gram would be copied: every slab of rows by itself, in whole tiles."""
+    """Where a product with the whole Gram would be copied: every slab of rows by itself, in whole
+    tiles."""
     rng = np.random.default_rng(7)
     with jax.enable_x64(True):
-        matrix, root, v = (jax.device_put(rng.normal(size=shape)) for shape in ((192, 192), (192, 1), (192, 5)))
-        np.testing.assert_allclose(*(eqx.filter_jit(Stored(matrix, root, slab))(v) for slab in (64, None)), rtol=1e-12)
+        matrix, root, v = (
+            jax.device_put(rng.normal(size=shape)) for shape in ((192, 192), (192, 1), (192, 5))
+        )
+        np.testing.assert_allclose(
+            *(eqx.filter_jit(Stored(matrix, root, slab))(v) for slab in (64, None)), rtol=1e-12
+        )
     rows = slab_rows(102_400, 4096)
     assert rows % 4096 == 0
     assert 102_400 % rows == 0
@@ -247,7 +282,8 @@ def test_conjugate_gradients_say_what_they_do_not_take():
 
 
 def test_estimate_cross_fits_with_conjugate_gradients():
-    sample, values = problem(375, 2, 4)  # folds that fit to as many draws as other tests do: one program
+    # folds that fit to as many draws as other tests do: one program
+    sample, values = problem(375, 2, 4)
     options = {"family": zv.Kernel(GAUSSIAN), "objective": zv.LeastSquares(zv.Ridge(1e-2))}
     found = zv.estimate(sample.draws, sample.scores, values, **options, solver=zv.CG())
     reference = zv.estimate(sample.draws, sample.scores, values, **options, split=zv.cross_fit())
@@ -291,9 +327,15 @@ def test_centres_approach_the_exact_fit(rule):
     objective = zv.LeastSquares(zv.Ridge(1e-6))
     reference = zv.fit(SUM, sample, values, objective)
     error = standard_errors(reference)
-    few, many = (zv.fit(SUM, sample, values, objective, zv.Nystrom(count, rule)) for count in (15, 250))
-    distances = [np.max(np.abs(found.intercept - reference.intercept) / error) for found in (few, many)]
-    assert distances[1] < (0.05 if isinstance(rule, (zv.centres.Pivots, zv.centres.KMeans)) else 0.5)
+    few, many = (
+        zv.fit(SUM, sample, values, objective, zv.Nystrom(count, rule)) for count in (15, 250)
+    )
+    distances = [
+        np.max(np.abs(found.intercept - reference.intercept) / error) for found in (few, many)
+    ]
+    assert distances[1] < (
+        0.05 if isinstance(rule, (zv.centres.Pivots, zv.centres.KMeans)) else 0.5
+    )
     assert distances[1] < distances[0]
     assert 10 + 5 <= few.stats["unknowns"] <= 15 + 5  # Stein thinning may choose a draw again
 
@@ -331,10 +373,12 @@ def test_fits_at_centres_are_saved(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("family", "ridge"), [(SUM, 1e-3), (zv.Polynomial(3), 0.0), (zv.Polynomial(2, weight=(np.inf, 1.0)), 1e-2)]
+    ("family", "ridge"),
+    [(SUM, 1e-3), (zv.Polynomial(3), 0.0), (zv.Polynomial(2, weight=(np.inf, 1.0)), 1e-2)],
 )
 def test_features_need_not_be_kept(monkeypatch, family, ridge):
-    """The streamed primal is the primal: fits, weights, residuals with draws and with blocks left out."""
+    """The streamed primal is the primal: fits, weights, residuals with draws and with blocks left
+    out."""
     x, s = gaussian(5000, 3)
     sample = zv.Sample(x, s, np.random.default_rng(0).normal(size=5000) * 0.1)
     values = np.stack([np.sin(x[:, 0]), x[:, 1] ** 3], axis=1)
@@ -346,9 +390,13 @@ def test_features_need_not_be_kept(monkeypatch, family, ridge):
     blocks = np.array_split(np.arange(5000), 23)
     np.testing.assert_allclose(found.intercept, kept.intercept, rtol=1e-9)
     np.testing.assert_allclose(found(sample), kept(sample), rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(found.intercept_weights(), kept.intercept_weights(), rtol=1e-6, atol=1e-10)
+    np.testing.assert_allclose(
+        found.intercept_weights(), kept.intercept_weights(), rtol=1e-6, atol=1e-10
+    )
     np.testing.assert_allclose(found.leave_out(), kept.leave_out(), rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(found.leave_out(blocks), kept.leave_out(blocks), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        found.leave_out(blocks), kept.leave_out(blocks), rtol=1e-6, atol=1e-7
+    )
 
 
 @pytest.mark.parametrize(
@@ -366,8 +414,12 @@ def test_tiles_of_an_accelerator_are_lapack(monkeypatch, family, options):
     np.testing.assert_allclose(found.intercept, reference.intercept, rtol=1e-10)
     np.testing.assert_allclose(found(sample), reference(sample), rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(found.leave_out(), reference.leave_out(), rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(found.leave_out(blocks), reference.leave_out(blocks), rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(found.intercept_weights(), reference.intercept_weights(), rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(
+        found.leave_out(blocks), reference.leave_out(blocks), rtol=1e-6, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        found.intercept_weights(), reference.intercept_weights(), rtol=1e-6, atol=1e-12
+    )
 
 
 def test_tiles_notice_a_singular_matrix(monkeypatch):
@@ -398,19 +450,31 @@ def shared_fits(exact=False):
     """Of the Gram kept and made anew, and of features: intercepts."""
     sample, values = problem(100, 2, 12)
     found = []
-    for family, keep in ((zv.Kernel(GAUSSIAN), True), (zv.Kernel(GAUSSIAN), False), (zv.Polynomial(2), None)):
+    for family, keep in (
+        (zv.Kernel(GAUSSIAN), True),
+        (zv.Kernel(GAUSSIAN), False),
+        (zv.Polynomial(2), None),
+    ):
         solver = zv.Exact() if exact else zv.CG(keep=keep, tolerance=1e-7)
-        found.append(zv.fit(family, sample, values, zv.LeastSquares(zv.Ridge(1e-4)), solver).intercept.tolist())
+        found.append(
+            zv.fit(
+                family, sample, values, zv.LeastSquares(zv.Ridge(1e-4)), solver
+            ).intercept.tolist()
+        )
     return found
 
 
 @pytest.mark.whole
 def test_draws_are_shared_among_devices():
-    """Four virtual devices give the exact answer; only another process can have another number of them."""
-    several = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"  # compiled in half the time
+    """Four virtual devices give the exact answer; only another process can have another number of
+    them."""
+    # compiled in half the time
+    several = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false {several}"
     environment = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": os.path.dirname(__file__)}
-    done = subprocess.run([sys.executable, "-c", _SHARED], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", _SHARED], capture_output=True, text=True, check=True, env=environment
+    )
     devices, *shared = json.loads(done.stdout)
     assert devices == 4
     for intercept, expected in zip(shared, shared_fits(exact=True), strict=True):
@@ -420,7 +484,9 @@ def test_draws_are_shared_among_devices():
 def test_the_default_solver_is_chosen_by_cost(monkeypatch):
     kernel, ridge = zv.Kernel(), zv.LeastSquares(zv.Ridge(1e-6))
     monkeypatch.setattr(default, "room", lambda: 8e9)
-    monkeypatch.setattr(default, "_rates", lambda: {name: 2 * rate for name, rate in default._CORE.items()})
+    monkeypatch.setattr(
+        default, "_rates", lambda: {name: 2 * rate for name, rate in default._CORE.items()}
+    )
 
     def chosen(family, m, d, objective=ridge):
         return type(default.default_solver(family, m, d, 5, objective))

@@ -1,4 +1,5 @@
-"""Training: every combination runs and learns, linear families land where the exact solver lands, nothing is lost or hidden."""
+"""Training: every combination runs and learns, linear families land where the exact solver lands,
+nothing is lost or hidden."""
 
 import dataclasses
 import functools
@@ -31,11 +32,15 @@ TRAINED = {
     "vector polynomial": zv.Polynomial(1, operator=zv.Langevin()),
     "kernel": zv.Kernel(zv.kernels.Gaussian(1.5)),
     "second-order kernel": zv.Kernel(zv.kernels.Gaussian(1.5), order=2),
-    "sum": zv.Polynomial(2) + zv.Kernel(zv.kernels.Gaussian(1.0)) + zv.Kernel(zv.kernels.Gaussian(1.4)),
+    "sum": zv.Polynomial(2)
+    + zv.Kernel(zv.kernels.Gaussian(1.0))
+    + zv.Kernel(zv.kernels.Gaussian(1.4)),
     "vector network": zv.Network(zv.MLP(**SMALL)),
     "probed network": zv.Network(zv.MLP(**SMALL), probes=2),
     "potential network": zv.Network(zv.ResNet(**SMALL), operator=zv.ScalarLangevin()),
-    "ensemble": zv.Polynomial(1) + zv.Kernel(zv.kernels.Gaussian(1.5)) + zv.Network(zv.MLP(**SMALL)),
+    "ensemble": zv.Polynomial(1)
+    + zv.Kernel(zv.kernels.Gaussian(1.5))
+    + zv.Network(zv.MLP(**SMALL)),
 }
 OBJECTIVES = {"least squares": zv.LeastSquares, "variance": zv.Variance}
 OPTIMISERS = {
@@ -43,14 +48,19 @@ OPTIMISERS = {
     "paper": {"learning_rate": zv.schedules.InverseTime(2.0, 50.0), "optimiser": None},
     "adam": {"optimiser": optax.adam(2e-2)},
 }
-# every optimiser and objective on one linear family and on a sum; of the others, which the table of families has, and of
-# networks, which take long to compile, the default with both objectives, and each optimiser once on a network
+# every optimiser and objective on one linear family and on a sum; of the others, which the table of
+# families has, and of networks, which take long to compile, the default with both objectives, and
+# each optimiser once on a network
 COMBINATIONS = [
     (family, objective, optimiser)
     for family, objective, optimiser in itertools.product(TRAINED, OBJECTIVES, OPTIMISERS)
     if family in ("polynomial", "sum")
-    or (optimiser == "default" and (objective == "variance" or "network" in family or family == "ensemble"))
-    or (family, objective, optimiser) in {("vector network", "least squares", "paper"), ("ensemble", "variance", "adam")}
+    or (
+        optimiser == "default"
+        and (objective == "variance" or "network" in family or family == "ensemble")
+    )
+    or (family, objective, optimiser)
+    in {("vector network", "least squares", "paper"), ("ensemble", "variance", "adam")}
 ]
 
 
@@ -58,7 +68,11 @@ def problem(n=400, d=2, seed=0):
     """Draws of a Gaussian and two integrands, one nearly in every family's span."""
     x, s = gaussian(n, d, seed)
     z = (x - np.arange(1, d + 1)) / x.std(axis=0)
-    return x, s, np.stack([z.sum(axis=1) + 0.2 * np.sin(z[:, 0]), z[:, 0] ** 2 + 0.3 * z[:, 1]], axis=1)
+    return (
+        x,
+        s,
+        np.stack([z.sum(axis=1) + 0.2 * np.sin(z[:, 0]), z[:, 0] ** 2 + 0.3 * z[:, 1]], axis=1),
+    )
 
 
 @functools.cache
@@ -67,10 +81,18 @@ def fresh(n=5000):
     x, s = gaussian(n, 2, 0)
     mean, scale = np.arange(1, 3), gaussian(400, 2, 0)[0].std(axis=0)
     z = (x - mean) / scale
-    return x[400:], s[400:], np.stack([z.sum(axis=1) + 0.2 * np.sin(z[:, 0]), z[:, 0] ** 2 + 0.3 * z[:, 1]], axis=1)[400:]
+    return (
+        x[400:],
+        s[400:],
+        np.stack([z.sum(axis=1) + 0.2 * np.sin(z[:, 0]), z[:, 0] ** 2 + 0.3 * z[:, 1]], axis=1)[
+            400:
+        ],
+    )
 
 
-@pytest.mark.parametrize(("family", "objective", "optimiser"), COMBINATIONS, ids=[" / ".join(c) for c in COMBINATIONS])
+@pytest.mark.parametrize(
+    ("family", "objective", "optimiser"), COMBINATIONS, ids=[" / ".join(c) for c in COMBINATIONS]
+)
 def test_every_combination_learns_a_control_variate(family, objective, optimiser):
     x, s, f = problem()
     options = dict(OPTIMISERS[optimiser])
@@ -79,32 +101,64 @@ def test_every_combination_learns_a_control_variate(family, objective, optimiser
         if optimiser == "paper":
             options["learning_rate"] = zv.schedules.InverseTime(2.0, 100.0)
     penalty = zv.Magnitude(1e-3) if "network" in family else zv.Ridge(1e-3)
-    fitted = zv.fit(TRAINED[family], zv.Sample(x, s), f, OBJECTIVES[objective](penalty), zv.SGD(**options), seed=1)
+    fitted = zv.fit(
+        TRAINED[family],
+        zv.Sample(x, s),
+        f,
+        OBJECTIVES[objective](penalty),
+        zv.SGD(**options),
+        seed=1,
+    )
     assert fitted.result.name == "OK"
     fresh_x, fresh_s, fresh_f = fresh()
     g = fitted.at(fresh_x, fresh_s)
-    assert np.all(np.abs(g.mean(axis=0)) < 5 * g.std(axis=0) / np.sqrt(len(g)))  # Stein's identity survives training
+    # Stein's identity survives training
+    assert np.all(np.abs(g.mean(axis=0)) < 5 * g.std(axis=0) / np.sqrt(len(g)))
     left = (fresh_f - g).var(axis=0) / fresh_f.var(axis=0)
     assert np.all(left < 0.5), left
     assert len(fitted.stats["loss"]) == fitted.stats["epochs"]
 
 
 L2 = zv.LeastSquares(zv.L2(1.0))
-CENTRED = ["polynomial", *(name for name, family in TABLE.items() if family.num_features(2) is None)]  # L2 has all
+# L2 has all
+CENTRED = [
+    "polynomial",
+    *(name for name, family in TABLE.items() if family.num_features(2) is None),
+]
 ROUTES = {
-    **{f"{name}, Ridge": (family, zv.LeastSquares(zv.Ridge(0.02)), {}) for name, family in TABLE.items() if name in CENTRED},
-    **{f"{name}, L2": (family, L2, {"centres": 400, "epochs": 100}) for name, family in TABLE.items()},
+    **{
+        f"{name}, Ridge": (family, zv.LeastSquares(zv.Ridge(0.02)), {})
+        for name, family in TABLE.items()
+        if name in CENTRED
+    },
+    **{
+        f"{name}, L2": (family, L2, {"centres": 400, "epochs": 100})
+        for name, family in TABLE.items()
+    },
     "without a penalty": (zv.Polynomial(2), zv.LeastSquares(), {}),
     "variance": (zv.Polynomial(2), zv.Variance(), {}),
     "variance with a ridge": (zv.Kernel(zv.kernels.Gaussian(2.0)), zv.Variance(zv.Ridge(1e-3)), {}),
     "sparse": (zv.Polynomial(2), zv.LeastSquares(zv.L1(0.1)), {}),
-    "semi-exact": (zv.Polynomial(1, weight=np.inf) + zv.Kernel(), zv.LeastSquares(zv.Ridge(1e-3)), {}),
-    "finite intercept variance": (zv.Polynomial(2), zv.LeastSquares(zv.Ridge(0.1), intercept_variance=2.0), {}),
+    "semi-exact": (
+        zv.Polynomial(1, weight=np.inf) + zv.Kernel(),
+        zv.LeastSquares(zv.Ridge(1e-3)),
+        {},
+    ),
+    "finite intercept variance": (
+        zv.Polynomial(2),
+        zv.LeastSquares(zv.Ridge(0.1), intercept_variance=2.0),
+        {},
+    ),
     "adam": (zv.Polynomial(2), zv.LeastSquares(), {"optimiser": optax.adam(1e-2), "epochs": 50}),
     "shuffled plain features": (
         zv.Polynomial(2),
         zv.LeastSquares(),
-        {"precondition": False, "learning_rate": zv.schedules.Cosine(0.02), "epochs": 100, "batch_size": 16},
+        {
+            "precondition": False,
+            "learning_rate": zv.schedules.Cosine(0.02),
+            "epochs": 100,
+            "batch_size": 16,
+        },
     ),
 }
 
@@ -119,10 +173,18 @@ def disagreement(trained, exact, f, x, s):
 def idle():
     """Plain descent with tiny steps: a fit that has hardly begun."""
     x, s, f = problem()
-    return zv.fit(zv.Polynomial(2), zv.Sample(x, s), f, None, zv.SGD(learning_rate=1e-5, precondition=False, epochs=5))
+    return zv.fit(
+        zv.Polynomial(2),
+        zv.Sample(x, s),
+        f,
+        None,
+        zv.SGD(learning_rate=1e-5, precondition=False, epochs=5),
+    )
 
 
-@pytest.mark.parametrize(("family", "objective", "options"), **{"argvalues": list(ROUTES.values()), "ids": list(ROUTES)})
+@pytest.mark.parametrize(
+    ("family", "objective", "options"), **{"argvalues": list(ROUTES.values()), "ids": list(ROUTES)}
+)
 def test_linear_families_land_where_the_exact_solver_lands(family, objective, options):
     x, s, f = problem()
     f = f + 0.3 * np.sign(x)  # misspecified, so that noise must be averaged away
@@ -132,7 +194,9 @@ def test_linear_families_land_where_the_exact_solver_lands(family, objective, op
     x, s, f = fresh()
     f = f + 0.3 * np.sign(x)
     # few centres stand for a rich space, and are not all whitened by half of the draws
-    assert disagreement(trained, exact, f, x, s).max() < (0.06 if family.num_features(2) is None else 0.02)
+    assert disagreement(trained, exact, f, x, s).max() < (
+        0.06 if family.num_features(2) is None else 0.02
+    )
     np.testing.assert_allclose(trained.intercept, exact.intercept, atol=0.05)
     # and not because everything is alike
     assert disagreement(idle(), exact, f[:400], x[:400], s[:400]).max() > 0.5
@@ -153,7 +217,9 @@ def test_weights_and_repeated_draws_enter_as_in_the_exact_fit():
         assert np.abs(flat.intercept - exact.intercept).max() > 2e-2
 
 
-@pytest.mark.parametrize("keep", [trainer._KEEP, 0], ids=["features kept", "features made for each batch"])
+@pytest.mark.parametrize(
+    "keep", [trainer._KEEP, 0], ids=["features kept", "features made for each batch"]
+)
 def test_features_need_not_fit_into_memory(monkeypatch, keep):
     monkeypatch.setattr(trainer, "_KEEP", keep)
     x, s, f = problem()
@@ -171,7 +237,9 @@ def test_more_features_than_a_dense_whitening_takes():
     x = z * np.linspace(0.5, 3, 48)
     s = -x / np.linspace(0.5, 3, 48) ** 2
     f = z[:, 0] + 0.2 * z[:, 1] * z[:, 2]
-    trained = zv.fit(zv.Polynomial(2), zv.Sample(x[:3000], s[:3000]), f[:3000], None, zv.SGD(epochs=40))
+    trained = zv.fit(
+        zv.Polynomial(2), zv.Sample(x[:3000], s[:3000]), f[:3000], None, zv.SGD(epochs=40)
+    )
     assert trained.stats["unknowns"] == 1 + 48 * 51 // 2 > 1024
     residual = f[3000:] - trained.at(x[3000:], s[3000:])[:, 0]
     assert residual.var() < 1e-3 * f.var()
@@ -183,7 +251,12 @@ def test_the_preconditioner_uses_few_draws():
         fitted = zv.fit(zv.Polynomial(3), zv.Sample(x, s), f, None, zv.SGD(epochs=1))
         assert fitted.stats["preconditioner_draws"] <= m / 10
     x, s, f = problem(500)
-    assert zv.fit(zv.Polynomial(2), zv.Sample(x, s), f, None, zv.SGD(epochs=1)).stats["preconditioner_draws"] <= 250
+    assert (
+        zv.fit(zv.Polynomial(2), zv.Sample(x, s), f, None, zv.SGD(epochs=1)).stats[
+            "preconditioner_draws"
+        ]
+        <= 250
+    )
 
 
 def test_whitening_makes_the_second_moment_the_identity(x64):
@@ -191,7 +264,9 @@ def test_whitening_makes_the_second_moment_the_identity(x64):
     points = Points(x, s, np.full(3000, 1 / 3000))
     plan = CoordinateOptions(centres=None, precondition=True, keep=1 << 24)
     for family in (zv.Polynomial(4), zv.Kernel(zv.kernels.Gaussian(1.0))):
-        at = coordinates(family, points, Penalties(1e-6, 0.0, False), True, plan, np.random.default_rng(0))
+        at = coordinates(
+            family, points, Penalties(1e-6, 0.0, False), True, plan, np.random.default_rng(0)
+        )
         assert isinstance(at.basis, Dense)
         moment = at.rows.T @ at.rows / 3000 + np.diag(at.basis.penalty)
         used = np.linalg.norm(at.basis.matrix, axis=0) > 0
@@ -199,7 +274,12 @@ def test_whitening_makes_the_second_moment_the_identity(x64):
         assert 0.02 < values.min() < values.max() < 10.0
         assert at.largest >= values.max()
         plain = coordinates(
-            family, points, Penalties(1e-6, 0.0, False), True, CoordinateOptions(None, False, 1 << 24), np.random.default_rng(0)
+            family,
+            points,
+            Penalties(1e-6, 0.0, False),
+            True,
+            CoordinateOptions(None, False, 1 << 24),
+            np.random.default_rng(0),
         )
         values = np.linalg.eigvalsh(plain.rows.T @ plain.rows / 3000)
         assert values.max() / max(values.min(), 1e-300) > 1e3  # without it
@@ -207,17 +287,25 @@ def test_whitening_makes_the_second_moment_the_identity(x64):
 
 def test_low_rank_basis_is_one_linear_map(x64):
     rng = np.random.default_rng(0)
-    basis = LowRank(rng.uniform(0.5, 2, 6), np.linalg.qr(rng.normal(size=(6, 2)))[0], np.array([0.1, 0.5]), rng.uniform(size=6))
+    basis = LowRank(
+        rng.uniform(0.5, 2, 6),
+        np.linalg.qr(rng.normal(size=(6, 2)))[0],
+        np.array([0.1, 0.5]),
+        rng.uniform(size=6),
+    )
     phi, w = rng.normal(size=(9, 6)), rng.normal(size=(6, 2))
     np.testing.assert_allclose(basis(phi) @ w, phi @ basis.coefficients(w), rtol=1e-12)
-    np.testing.assert_allclose(basis.quadratic(w), basis.penalty @ basis.coefficients(w) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(
+        basis.quadratic(w), basis.penalty @ basis.coefficients(w) ** 2, rtol=1e-12
+    )
 
 
 # Mini-batches
 
 
 def batch_losses(variance, stratified, count, size=8, m=83, networks=(), probes_share=False):
-    """Means of the objective over all batches of `count` epochs, and the full objective that they estimate."""
+    """Means of the objective over all batches of `count` epochs, and the full objective that they
+    estimate."""
     rng = np.random.default_rng(3)
     rows, values = rng.normal(size=(m, 3)) * rng.lognormal(size=(m, 1)), rng.normal(size=(m, 2))
     p = rng.uniform(0.5, 2.0, size=m)
@@ -226,7 +314,17 @@ def batch_losses(variance, stratified, count, size=8, m=83, networks=(), probes_
     w = rng.normal(size=(3, 2))
     total = -(-m // size) * size
     factor = (1.0 if not stratified else (total - 1) / total) / (1 - np.sum(p**2))
-    model = Model(None, Dense(np.eye(3), np.full(3, 0.1)), (), (), None, np.float64(0.3), None, np.float64(factor), variance)
+    model = Model(
+        None,
+        Dense(np.eye(3), np.full(3, 0.1)),
+        (),
+        (),
+        None,
+        np.float64(0.3),
+        None,
+        np.float64(factor),
+        variance,
+    )
     draws = Draws(jnp.asarray(rows), None, None, jnp.asarray(values), jnp.asarray(p / chance))
     order = BatchOrder(np.cumsum(chance), total // size, size, stratified, seed=0)
 
@@ -237,7 +335,9 @@ def batch_losses(variance, stratified, count, size=8, m=83, networks=(), probes_
 
         return jnp.mean(jax.vmap(one)(chosen))
 
-    losses = np.asarray(jax.lax.map(epoch, jnp.asarray(np.stack([order.round(k) for k in range(count)]))))
+    losses = np.asarray(
+        jax.lax.map(epoch, jnp.asarray(np.stack([order.round(k) for k in range(count)])))
+    )
     g = rows @ w
     residual = values - g
     offset = w[:1] if not variance else 0.0
@@ -253,7 +353,8 @@ def batch_losses(variance, stratified, count, size=8, m=83, networks=(), probes_
 def test_batch_objectives_are_unbiased(variance, stratified, x64):
     losses, expected = batch_losses(variance, stratified, 12_000)
     error = losses.std() / np.sqrt(len(losses))
-    # strata are slices of probability that may hold parts of two draws: a bias of a fraction of a percent in the variance
+    # strata are slices of probability that may hold parts of two draws: a bias of a fraction of a
+    # percent in the variance
     slack = 2e-3 * expected if variance and stratified else 0.0
     assert abs(losses.mean() - expected) < 5 * error + slack
     assert error < 4e-3 * expected  # and the test would see a factor (b − 1)/b or (m − 1)/m
@@ -282,7 +383,8 @@ def test_a_table_has_the_rounds_that_are_asked_for():
 
 
 def test_convergence_at_the_rate_of_the_paper():
-    """Proposition 3 of the supplement: with β/(γ + t) the expected excess of the objective falls like 1/t."""
+    """Proposition 3 of the supplement: with β/(γ + t) the expected excess of the objective falls
+    like 1/t."""
     x, s = gaussian(500, 2, 0)
     f = np.sin(x).sum(axis=1)
     sample = zv.Sample(x, s)
@@ -294,13 +396,21 @@ def test_convergence_at_the_rate_of_the_paper():
         excess = []
         for count in epochs:
             options = zv.SGD(
-                batch_size=8, epochs=int(count), learning_rate=rate, average=0.0, precondition=False, resample=True
+                batch_size=8,
+                epochs=int(count),
+                learning_rate=rate,
+                average=0.0,
+                precondition=False,
+                resample=True,
             )
-            fits = (zv.fit(zv.Polynomial(2), sample, f, None, options, seed=seed) for seed in range(24))
+            fits = (
+                zv.fit(zv.Polynomial(2), sample, f, None, options, seed=seed) for seed in range(24)
+            )
             excess.append(np.mean([np.var(f - fit.at(x, s)[:, 0]) - best for fit in fits]))
         return np.polyfit(np.log(epochs), np.log(excess), 1)[0]
 
-    # 24 seeds: each mean excess is known to about a fifth, so the slope over five doublings to less than a tenth
+    # 24 seeds: each mean excess is known to about a fifth, so the slope over five doublings to less
+    # than a tenth
     assert slope(zv.schedules.InverseTime(2.0, 60.0)) < -0.8
     assert slope(zv.schedules.Constant(0.03)) > -0.5  # a constant rate stalls at its noise
 
@@ -312,7 +422,10 @@ def test_a_seed_decides_everything():
     x, s, f = problem(200)
     for family in (zv.Polynomial(2), zv.Network(zv.MLP(**SMALL))):
         solver = zv.SGD(epochs=3)
-        one, same, other = (zv.fit(family, zv.Sample(x, s), f, None, solver, seed=seed).at(x, s) for seed in (1, 1, 2))
+        one, same, other = (
+            zv.fit(family, zv.Sample(x, s), f, None, solver, seed=seed).at(x, s)
+            for seed in (1, 1, 2)
+        )
         np.testing.assert_array_equal(one, same)
         assert not np.array_equal(one, other)
 
@@ -322,7 +435,11 @@ def test_how_the_work_is_cut_does_not_matter(monkeypatch):
     fits = []
     for piece in (1e-9, 1e9):  # an epoch at a time, and as many as possible
         monkeypatch.setattr(driver, "_PIECE", piece)
-        fits.append(zv.fit(zv.Network(zv.MLP(**SMALL)), zv.Sample(x, s), f, None, zv.SGD(epochs=20)).at(x, s))
+        fits.append(
+            zv.fit(zv.Network(zv.MLP(**SMALL)), zv.Sample(x, s), f, None, zv.SGD(epochs=20)).at(
+                x, s
+            )
+        )
     np.testing.assert_array_equal(*fits)
 
 
@@ -401,7 +518,8 @@ def test_an_interruption_keeps_what_was_learnt(monkeypatch):
 
 @pytest.mark.parametrize("epochs", [2, 5])
 def test_an_interruption_ends_all_folds(epochs, monkeypatch):
-    """In the first fold or a later one: a fold that is half trained is not passed off as trained, and no other begins."""
+    """In the first fold or a later one: a fold that is half trained is not passed off as trained,
+    and no other begins."""
     x, s, f = problem(200)
     calls = interrupted_after(epochs, monkeypatch)
     options = {"family": zv.Polynomial(2), "solver": zv.SGD(epochs=4), "split": zv.cross_fit(3)}
@@ -414,7 +532,9 @@ def test_an_interruption_keeps_what_was_learnt_where_there_is_one_fold(monkeypat
     x, s, f = problem(200)
     interrupted_after(3, monkeypatch)
     with pytest.warns(zv.NumericalWarning, match="interrupted"):
-        answer = zv.estimate(x, s, f, family=zv.Polynomial(2), solver=zv.SGD(epochs=100), split=zv.holdout(0.5))
+        answer = zv.estimate(
+            x, s, f, family=zv.Polynomial(2), solver=zv.SGD(epochs=100), split=zv.holdout(0.5)
+        )
     assert answer.stats["epochs"] == 3
 
 
@@ -434,7 +554,13 @@ def test_divergence_is_reported_with_the_fix():
     failed = zv.fit(zv.Polynomial(2), zv.Sample(x, s), f, None, solver, throw=False)
     assert failed.result.name == "DIVERGED"
     assert failed.stats["epochs"] < 20
-    clipped = zv.fit(zv.Polynomial(2), zv.Sample(x, s), f, None, zv.SGD(optimiser=optax.sgd(1e-3), clip=1e-3, epochs=2))
+    clipped = zv.fit(
+        zv.Polynomial(2),
+        zv.Sample(x, s),
+        f,
+        None,
+        zv.SGD(optimiser=optax.sgd(1e-3), clip=1e-3, epochs=2),
+    )
     assert np.abs(clipped.at(x, s)).max() < 0.1  # nothing moves further than clip × rate × steps
 
 
@@ -465,7 +591,8 @@ def test_hyper_parameters_are_trained_in_the_same_loop():
     assert left(tuned) < 0.1 * left(fixed)
     assert tuned.family.parts[1].base.length_scale > 0.1
     assert "Gaussian" in tuned.family.describe()
-    exact = zv.fit(tuned.family, sample, f[:400], objective)  # what was found is a family like any other
+    # what was found is a family like any other
+    exact = zv.fit(tuned.family, sample, f[:400], objective)
     assert left(tuned) < 2 * left(exact)
 
 
@@ -476,7 +603,9 @@ def test_estimate_by_training_is_calibrated():
     for replicate in range(60):
         x = rng.normal(size=(300, 2))
         f = np.stack([np.tanh(x[:, 0]) + x[:, 0] ** 2, np.sin(x[:, 1]) + x[:, 0]], axis=1)
-        answer = zv.estimate(x, -x, f, family=zv.Polynomial(2), solver=zv.SGD(epochs=5), seed=replicate)
+        answer = zv.estimate(
+            x, -x, f, family=zv.Polynomial(2), solver=zv.SGD(epochs=5), seed=replicate
+        )
         assert answer.split.startswith("cross-fitting")
         z.append((answer.value - np.array([1.0, 0.0])) / answer.std_error)
     spread = np.sqrt(np.mean(np.square(z), axis=0))
@@ -506,6 +635,10 @@ def test_schedules():
     assert float(zv.schedules.StepDecay(0.4, 0.5, 3)(150, steps, epoch)) == pytest.approx(0.2)
     x, s, f = problem(200)
     fitted = zv.fit(
-        zv.Polynomial(2), zv.Sample(x, s), f, None, zv.SGD(learning_rate=optax.exponential_decay(0.05, 50, 0.9), epochs=10)
+        zv.Polynomial(2),
+        zv.Sample(x, s),
+        f,
+        None,
+        zv.SGD(learning_rate=optax.exponential_decay(0.05, 50, 0.9), epochs=10),
     )
     assert np.all((f - fitted.at(x, s)).var(axis=0) < 0.5 * f.var(axis=0))

@@ -1,4 +1,5 @@
-"""Every solver of the table against the exact fit, on a family with features and on one without, and what each must say."""
+"""Every solver of the table against the exact fit, on a family with features and on one without,
+and what each must say."""
 
 import numpy as np
 import pytest
@@ -19,7 +20,9 @@ CELLS += [(solver, "polynomial and kernel") for solver, row in SOLVERS.items() i
 def test_every_solver_lands_where_exact_lands(solver, name):
     chosen, bound, _ = SOLVERS[solver]
     f = F + 0.3 * np.sign(X)  # misspecified, so that noise must be averaged away
-    exact, found = (zv.fit(FAMILIES[name], SAMPLE, f, OBJECTIVE, one) for one in (zv.Exact(), chosen))
+    exact, found = (
+        zv.fit(FAMILIES[name], SAMPLE, f, OBJECTIVE, one) for one in (zv.Exact(), chosen)
+    )
     x, s, values = fresh()
     assert disagreement(found, exact, values + 0.3 * np.sign(x), x, s).max() < bound
     assert found.result is Result.OK
@@ -27,7 +30,10 @@ def test_every_solver_lands_where_exact_lands(solver, name):
     assert found.stats.unknowns > 0
     assert found.stats["draws"] == found.stats.draws == len(X)
     # one preparation serves other integrands, as a fit of their own would
-    again, anew = found.refit(np.cos(X)), zv.fit(FAMILIES[name], SAMPLE, np.cos(X), OBJECTIVE, chosen)
+    again, anew = (
+        found.refit(np.cos(X)),
+        zv.fit(FAMILIES[name], SAMPLE, np.cos(X), OBJECTIVE, chosen),
+    )
     np.testing.assert_allclose(again.intercept, anew.intercept, rtol=1e-8)
 
 
@@ -47,8 +53,14 @@ def test_solvers_say_whether_they_leave_out(solver):
 def test_conjugate_gradients_take_every_family(name):
     """The iterative column of the table of families."""
     f = F + 0.3 * np.sign(X)
-    exact, found = (zv.fit(FAMILIES[name], SAMPLE, f, OBJECTIVE, one) for one in (zv.Exact(), zv.CG(progress=False)))
+    exact, found = (
+        zv.fit(FAMILIES[name], SAMPLE, f, OBJECTIVE, one)
+        for one in (zv.Exact(), zv.CG(progress=False))
+    )
     errors = np.linalg.norm(exact.intercept_weights()[:, None] * exact.leave_out(), axis=0)
     assert np.all(np.abs(found.intercept - exact.intercept) < 0.2 * errors)
     x, s, values = fresh(2000)
-    assert disagreement(found, exact, values + 0.3 * np.sign(x), x, s).max() < SOLVERS["conjugate gradients"].bound
+    assert (
+        disagreement(found, exact, values + 0.3 * np.sign(x), x, s).max()
+        < SOLVERS["conjugate gradients"].bound
+    )

@@ -1,4 +1,5 @@
-"""The table of ArviZ with controlled columns beside it: equal to ArviZ where it is plain, right where it is not."""
+"""The table of ArviZ with controlled columns beside it: equal to ArviZ where it is plain, right
+where it is not."""
 
 import dataclasses
 import pickle
@@ -22,7 +23,12 @@ RATES = np.exp(DRAWS)
 POSTERIOR = zv.Posterior(
     DRAWS,
     SCORES,
-    {"rate[0]": RATES[..., 0], "rate[1]": RATES[..., 1], "log rate": DRAWS[..., 2], "noise": RNG.normal(size=(4, 250))},
+    {
+        "rate[0]": RATES[..., 0],
+        "rate[1]": RATES[..., 1],
+        "log rate": DRAWS[..., 2],
+        "noise": RNG.normal(size=(4, 250)),
+    },
 )
 CUBIC = zv.Polynomial(3)
 
@@ -41,14 +47,19 @@ def test_plain_columns_are_those_of_arviz():
         theirs = arviz.summary(dict(POSTERIOR.values), round_to="none")
     ours = quiet(POSTERIOR, round_to=None)
     assert list(ours.index) == list(theirs.index)
-    # ess_tail is that of the 5 % and 95 % quantiles, as in ArviZ 0.x; 1.x takes other quantiles, which depend on the interval
+    # ess_tail is that of the 5 % and 95 % quantiles, as in ArviZ 0.x; 1.x takes other quantiles,
+    # which depend on the interval
     tail = ["ess_tail"] if arviz.__version__.startswith("0.") else []
     for column in ("mean", "sd", "mcse_mean", "mcse_sd", "ess_bulk", *tail, "r_hat"):
         # the error of a deviation has a better formula in ArviZ 1.x, which is ours
-        np.testing.assert_allclose(ours[column], theirs[column], rtol=0.1 if column == "mcse_sd" else 1e-6, err_msg=column)
+        np.testing.assert_allclose(
+            ours[column], theirs[column], rtol=0.1 if column == "mcse_sd" else 1e-6, err_msg=column
+        )
     flat = RATES[..., 0].ravel()
     np.testing.assert_allclose(
-        ours.loc["rate[0]", ["eti89_lb", "eti89_ub"]].tolist(), np.quantile(flat, [0.055, 0.945]), rtol=1e-6
+        ours.loc["rate[0]", ["eti89_lb", "eti89_ub"]].tolist(),
+        np.quantile(flat, [0.055, 0.945]),
+        rtol=1e-6,
     )
 
 
@@ -67,7 +78,9 @@ def test_controlled_columns_are_right():
     assert list(both.index[-2:]) == ["P(rate[0] > 1)", "P(rate[0] > 2)"]
     assert abs(row["cv_mean"] - stats.gamma(2).sf(2)) < 5 * row["cv_mcse_mean"]
     assert np.isnan([row["cv_sd"], row["eti89_lb"]]).all()
-    assert table.attrs["notes"] == ["Intervals are plain quantiles of the draws: control variates help means, not quantiles."]
+    assert table.attrs["notes"] == [
+        "Intervals are plain quantiles of the draws: control variates help means, not quantiles."
+    ]
 
 
 @pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
@@ -85,7 +98,11 @@ def test_squares_begin_where_the_tuning_for_means_ended(monkeypatch):
     squares = (values - digamma(SHAPE)) ** 2
     session = Session.of(DRAWS[:, :100], SCORES[:, :100], None, None, None)
     answers = []
-    for one, integrands in ((session, values), (session, squares), (Session(session.sample, session.verdict, None), squares)):
+    for one, integrands in (
+        (session, values),
+        (session, squares),
+        (Session(session.sample, session.verdict, None), squares),
+    ):
         spent.append(0)
         answers.append(one.estimate(integrands))
     first, again, fresh = spent
@@ -96,7 +113,8 @@ def test_squares_begin_where_the_tuning_for_means_ended(monkeypatch):
 
 
 def test_errors_of_deviations_are_calibrated():
-    """100 replicates know the spread of z to 7 %: 0.72 to 1.28 leaves four errors. Errors half as large would not do."""
+    """100 replicates know the spread of z to 7 %: 0.72 to 1.28 leaves four errors. Errors half as
+    large would not do."""
     z = []
     for seed in range(100):
         x = np.log(np.random.default_rng(seed).gamma(4.0, size=(1, 200, 1)))
@@ -113,8 +131,15 @@ def test_variables_are_chosen_as_in_arviz():
     assert list(quiet(POSTERIOR, var_names="rate").index) == ["rate[0]", "rate[1]"]
     assert list(quiet(POSTERIOR, var_names=["~rate", "~noise"]).index) == ["log rate"]
     assert list(quiet(POSTERIOR, var_names=["rate[1]"]).index) == ["rate[1]"]
-    assert list(quiet(POSTERIOR, var_names="rat", filter_vars="like").index) == ["rate[0]", "rate[1]", "log rate"]
-    assert list(quiet(POSTERIOR, var_names="^(log|noi)", filter_vars="regex").index) == ["log rate", "noise"]
+    assert list(quiet(POSTERIOR, var_names="rat", filter_vars="like").index) == [
+        "rate[0]",
+        "rate[1]",
+        "log rate",
+    ]
+    assert list(quiet(POSTERIOR, var_names="^(log|noi)", filter_vars="regex").index) == [
+        "log rate",
+        "noise",
+    ]
 
 
 def test_forms():
@@ -125,7 +150,9 @@ def test_forms():
     assert "gain" in quiet(POSTERIOR, kind="diagnostics").columns
     dataset = quiet(POSTERIOR, fmt="xarray", round_to=2)
     assert isinstance(dataset, xr.Dataset)
-    assert float(dataset["mean"].sel(quantity="noise")) == round(float(POSTERIOR.values["noise"].mean()), 2)
+    assert float(dataset["mean"].sel(quantity="noise")) == round(
+        float(POSTERIOR.values["noise"].mean()), 2
+    )
     exact = quiet(POSTERIOR, round_to=None).loc["rate[0]"]
     read = quiet(POSTERIOR).loc["rate[0]"]  # texts, to two digits of their errors
     assert read["cv_mcse_mean"] == f"{exact['cv_mcse_mean']:.2g}"
@@ -136,7 +163,9 @@ def test_forms():
 
 @pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
 def test_constants_have_a_row():
-    posterior = dataclasses.replace(POSTERIOR, values={"rate": RATES[..., 0], "one": np.ones((4, 250))})
+    posterior = dataclasses.replace(
+        POSTERIOR, values={"rate": RATES[..., 0], "one": np.ones((4, 250))}
+    )
     row = zv.summary(posterior, family=CUBIC).loc["one"]
     assert [row[name] for name in ("cv_mean", "cv_mcse_mean", "gain")] == ["1", "0", ""]
     assert [row[name] for name in ("cv_sd", "cv_mcse_sd", "gain_sd")] == ["0", "0", ""]
@@ -154,10 +183,19 @@ def test_all_columns_are_printed_at_80_characters(monkeypatch):
 
 
 def test_one_text_is_said_once():
-    """Warnings that differ in names alone, of means and of variances, are one with all the names."""
-    given = [zv.SampleWarning("Too few for {names}.", [name]) for name in ("x", "variance of x", "x")]
-    told = said_once([*given, zv.SampleWarning("Other."), zv.ScoreWarning("Too few for {names}.", ["y"])])
-    assert [str(one) for one in told] == ["Too few for x, variance of x.", "Other.", "Too few for y."]
+    """Warnings that differ in names alone, of means and of variances, are one with all the
+    names."""
+    given = [
+        zv.SampleWarning("Too few for {names}.", [name]) for name in ("x", "variance of x", "x")
+    ]
+    told = said_once(
+        [*given, zv.SampleWarning("Other."), zv.ScoreWarning("Too few for {names}.", ["y"])]
+    )
+    assert [str(one) for one in told] == [
+        "Too few for x, variance of x.",
+        "Other.",
+        "Too few for y.",
+    ]
 
 
 def test_cautions_come_from_the_line_that_asked():

@@ -25,7 +25,8 @@ from zerovar.task import Task
 
 NORMAL = np.random.default_rng(1).normal(size=(400, 3))
 
-# residuals and integrands whose p-quantiles are r (1/p)^k, for 1/p = 1 … n: the largest is r n^k of a sample of n
+# residuals and integrands whose p-quantiles are r (1/p)^k, for 1/p = 1 … n: the largest is r n^k of
+# a sample of n
 CASES = {
     "light": (0.2, 0.1),
     "steep": (1.6, 0.2),
@@ -48,18 +49,27 @@ def test_the_share_beyond_the_draws_is_the_integral_of_the_smaller_tail(case):
     most, seen = max(plain[0], top), 2 * np.log(n)
 
     def smaller(t, growth):
-        return np.exp(min(np.log(top) + growth * seen * np.log1p(t / seen), np.log(most) + hill[1] * t) - t)
+        return np.exp(
+            min(np.log(top) + growth * seen * np.log1p(t / seen), np.log(most) + hill[1] * t) - t
+        )
 
     as_series = extremes(residuals[None, :, None]), extremes(plain[None, :, None])
-    known = max(hill[0] - max(1 - hill[1] / 0.4, 0), 0)  # what a fitted intercept is spared where the integrand's tail is light
+    # what a fitted intercept is spared where the integrand's tail is light
+    known = max(hill[0] - max(1 - hill[1] / 0.4, 0), 0)
     for fitted, growth in ((False, hill[0]), (True, known)):
         integral, _ = quad(smaller, 0, 200, args=(growth,), limit=500)
-        assert beyond_the_draws(*as_series, float(n), fitted)[0] == pytest.approx(integral / n, rel=1e-3)
+        assert beyond_the_draws(*as_series, float(n), fitted)[0] == pytest.approx(
+            integral / n, rel=1e-3
+        )
     signs = np.where(np.arange(n) % 2, 1.0, -1.0)  # residuals of either sign partly cancel
     some = (residuals * signs)[:20]
-    cancelled = beyond_the_draws(extremes((signs * residuals)[None, :, None]), as_series[1], float(n))
+    cancelled = beyond_the_draws(
+        extremes((signs * residuals)[None, :, None]), as_series[1], float(n)
+    )
     share = abs(some.sum()) / np.abs(some).sum()
-    assert cancelled[0] == pytest.approx(beyond_the_draws(*as_series, float(n))[0] * np.sqrt(share), rel=1e-12)
+    assert cancelled[0] == pytest.approx(
+        beyond_the_draws(*as_series, float(n))[0] * np.sqrt(share), rel=1e-12
+    )
 
 
 def test_zeros_have_no_tails():
@@ -82,7 +92,8 @@ def test_shapes_are_those_of_arviz(n, k):
 
 
 def test_the_shape_of_known_tails():
-    """2000 draws leave 134 in the tail, so that k is known to (1 + k)/√134; the largest of four is within three of these."""
+    """2000 draws leave 134 in the tail, so that k is known to (1 + k)/√134; the largest of four is
+    within three of these."""
     rng = np.random.default_rng(0)
     truth = np.array([0.3, 0.5, 0.8, 1.2])
     found = pareto_k(rng.pareto(1 / truth, size=(1, 2000, 4)))
@@ -96,18 +107,37 @@ def t_draws(rng, freedom, n, d):
     return x, -(freedom + d) * x / (freedom + (x**2).sum(axis=1, keepdims=True))
 
 
-KNOWN = {  # draws, score, integrand, and its k: p/α of |x|^p under a power law, slope over rate of e^{slope x} under a rate
-    "t3, x²": (lambda rng, n: rng.standard_t(3, size=n), lambda x: -4 * x / (3 + x * x), np.square, 2 / 3),
-    "t2, |x|": (lambda rng, n: rng.standard_t(2, size=n), lambda x: -3 * x / (2 + x * x), np.abs, 1 / 2),
-    "log Gamma": (lambda rng, n: np.log(rng.gamma(0.3, size=n)), lambda x: 0.3 - np.exp(x), lambda x: np.exp(-0.2 * x), 2 / 3),
-    "normal, eˣ": (lambda rng, n: rng.normal(size=n), np.negative, np.exp, 0.36),  # 1/(a + 1/a), with a = 3 the tenth of 2000
+# draws, score, integrand, and its k: p/α of |x|^p under a power law, slope over rate of e^{slope x}
+# under a rate
+KNOWN = {
+    "t3, x²": (
+        lambda rng, n: rng.standard_t(3, size=n),
+        lambda x: -4 * x / (3 + x * x),
+        np.square,
+        2 / 3,
+    ),
+    "t2, |x|": (
+        lambda rng, n: rng.standard_t(2, size=n),
+        lambda x: -3 * x / (2 + x * x),
+        np.abs,
+        1 / 2,
+    ),
+    "log Gamma": (
+        lambda rng, n: np.log(rng.gamma(0.3, size=n)),
+        lambda x: 0.3 - np.exp(x),
+        lambda x: np.exp(-0.2 * x),
+        2 / 3,
+    ),
+    # 1/(a + 1/a), with a = 3 the tenth of 2000
+    "normal, eˣ": (lambda rng, n: rng.normal(size=n), np.negative, np.exp, 0.36),
     "bounded": (lambda rng, n: rng.normal(size=n), np.negative, np.tanh, 0.0),
 }
 
 
 @pytest.mark.parametrize("case", KNOWN)
 def test_scores_tell_the_shape_of_a_tail(case):
-    """To a tenth by 2000 draws, where the values alone leave 0.15 to chance; and no tail where the scores are unrelated."""
+    """To a tenth by 2000 draws, where the values alone leave 0.15 to chance; and no tail where the
+    scores are unrelated."""
     drawn, score, integrand, k = KNOWN[case]
     x = drawn(np.random.default_rng(2), 2000)
     points = Points(x[:, None], score(x)[:, None], np.full(2000, 1 / 2000))
@@ -122,16 +152,21 @@ def test_few_draws_whose_median_is_an_extreme_have_no_shape():
     x = np.random.default_rng(0).normal(size=41)
     points = Points(x[:, None], -x[:, None], np.full(41, 1 / 41))
     above = x - np.median(x) + 1  # all that count are on the longer side
-    assert np.isnan(growth_by_scores(np.where(x < np.median(x), 0.0, above)[None, :, None], points)[0])
+    assert np.isnan(
+        growth_by_scores(np.where(x < np.median(x), 0.0, above)[None, :, None], points)[0]
+    )
 
 
 def hierarchy(rng, n, spread=None):
-    """log τ and centred effects θ ~ N(0, τ²), with τ half-normal, so that E 1/τ is infinite, or log τ ~ N(0, spread²)."""
+    """log τ and centred effects θ ~ N(0, τ²), with τ half-normal, so that E 1/τ is infinite, or log
+    τ ~ N(0, spread²)."""
     tau = np.abs(rng.normal(size=n)) if spread is None else np.exp(spread * rng.normal(size=n))
     prior = 1 - tau**2 if spread is None else -np.log(tau) / spread**2
     z = rng.normal(size=(n, 4))
     draws = np.concatenate([np.log(tau)[:, None], tau[:, None] * z], axis=1)
-    return draws, np.concatenate([(prior - 4 + (z**2).sum(axis=1))[:, None], -z / tau[:, None]], axis=1)
+    return draws, np.concatenate(
+        [(prior - 4 + (z**2).sum(axis=1))[:, None], -z / tau[:, None]], axis=1
+    )
 
 
 def test_scores_without_a_mean_are_found():
@@ -165,14 +200,17 @@ def covered(replicates=40):
         x, s = t_draws(rng, 5, 400, 2)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zv.ZerovarWarning)
-            answer = zv.estimate(x, s, x**2, family=family, objective=zv.LeastSquares(zv.Ridge(1e-6)))
+            answer = zv.estimate(
+                x, s, x**2, family=family, objective=zv.LeastSquares(zv.Ridge(1e-6))
+            )
         hits.append(np.abs(answer.value - 5 / 3) < 2 * answer.std_error)
     return np.mean(hits)
 
 
 def test_heavy_weights_do_not_make_scores_heavy():
-    """Weights of N(0, 0.6²) to N(0, 1) have no variance; the scores −x have all moments, and their control variates stay. Far
-    points with wild scores and no weight leave them too, and with weight they do not."""
+    """Weights of N(0, 0.6²) to N(0, 1) have no variance; the scores −x have all moments, and their
+    control variates stay. Far points with wild scores and no weight leave them too, and with weight
+    they do not."""
     rng = np.random.default_rng(0)
     x = 0.6 * rng.normal(size=(1000, 1))
     low = zv.Automatic("low", progress=False)
@@ -192,14 +230,16 @@ def test_heavy_weights_do_not_make_scores_heavy():
 
 
 def test_errors_count_tails_that_few_draws_have_seen(monkeypatch):
-    """80 answers know a coverage of nine in ten to 3 %. Negative control: by scatter alone it is a half."""
+    """80 answers know a coverage of nine in ten to 3 %. Negative control: by scatter alone it is a
+    half."""
     assert covered() > 0.8
     monkeypatch.setattr(answers, "beyond_the_draws", lambda residuals, *_: 0 * residuals.top)
     assert covered() < 0.7
 
 
 def exponential(n, seed):
-    """log τ of Gamma(0.3): an exponential lower tail, and an upper one that falls faster than any."""
+    """log τ of Gamma(0.3): an exponential lower tail, and an upper one that falls faster than
+    any."""
     t = np.random.default_rng(seed).gamma(0.3, size=(n, 1))
     return np.log(t), 0.3 - t
 
@@ -219,15 +259,21 @@ def test_residuals_without_a_tail_are_those_of_a_fit_without_it():
     rows, keep = np.argsort(x[:, 0])[:32], np.argsort(x[:, 0])[32:]
     for family in (zv.Polynomial(2, weight=1.0), zv.Kernel(zv.kernels.InverseMultiquadric(3.0))):
         # the penalty counts per draw, and the fit without the tail has fewer
-        objective, fewer = zv.LeastSquares(zv.Ridge(1e-3)), zv.LeastSquares(zv.Ridge(1e-3 * 300 / 268))
+        objective, fewer = (
+            zv.LeastSquares(zv.Ridge(1e-3)),
+            zv.LeastSquares(zv.Ridge(1e-3 * 300 / 268)),
+        )
         whole = zv.fit(family, zv.Sample(x, s), np.exp(x[:, 0] / 9), objective, standardise=False)
-        part = zv.fit(family, zv.Sample(x[keep], s[keep]), np.exp(x[keep, 0] / 9), fewer, standardise=False)
+        part = zv.fit(
+            family, zv.Sample(x[keep], s[keep]), np.exp(x[keep, 0] / 9), fewer, standardise=False
+        )
         expected = np.exp(x[rows] / 9) - part.intercept - part.at(x[rows], s[rows])
         np.testing.assert_allclose(whole.without(rows), expected, rtol=1e-7, atol=1e-9)
 
 
 def test_errors_count_what_a_long_tail_holds(monkeypatch):
-    """40 answers know a coverage of nine in ten to 5 %. Negative control: without the bound a third is missed."""
+    """40 answers know a coverage of nine in ten to 5 %. Negative control: without the bound a third
+    is missed."""
     family = zv.Polynomial(3, weight=1.0) + zv.Kernel(zv.kernels.InverseMultiquadric(1.0))
 
     def within():
@@ -236,28 +282,40 @@ def test_errors_count_what_a_long_tail_holds(monkeypatch):
             x, s = exponential(400, 100 + seed)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", zv.ZerovarWarning)
-                one = zv.estimate(x, s, x[:, 0], family=family, objective=zv.LeastSquares(zv.Ridge(1e-4)))
+                one = zv.estimate(
+                    x, s, x[:, 0], family=family, objective=zv.LeastSquares(zv.Ridge(1e-4))
+                )
             found.append(abs(one.value[0] - digamma(0.3)) < 1.96 * one.std_error[0])
         return np.mean(found)
 
     assert within() > 0.8
-    monkeypatch.setattr(answers, "in_long_tails", lambda residuals, *_: np.zeros(residuals.shape[2]))
+    monkeypatch.setattr(
+        answers, "in_long_tails", lambda residuals, *_: np.zeros(residuals.shape[2])
+    )
     assert within() < 0.75
 
 
 def test_half_of_the_jackknifes_correction_has_less_error_than_none():
-    """Of the mean of an exponential tail, over 40 samples. Negative control: as much the other way has more."""
-    family, objective = zv.Kernel(zv.kernels.InverseMultiquadric(1.0)), zv.LeastSquares(zv.Ridge(1e-4))
+    """Of the mean of an exponential tail, over 40 samples. Negative control: as much the other way
+    has more."""
+    family, objective = (
+        zv.Kernel(zv.kernels.InverseMultiquadric(1.0)),
+        zv.LeastSquares(zv.Ridge(1e-4)),
+    )
     found = {share: [] for share in (-0.5, 0.0, 0.5)}
     for seed in range(40):
         x, s = exponential(200, 200 + seed)
-        answer = answers.answer_of(Task.of(zv.Sample(x, s), x), Method(family, objective), zv.in_sample())
+        answer = answers.answer_of(
+            Task.of(zv.Sample(x, s), x), Method(family, objective), zv.in_sample()
+        )
         bias = answer.influences.mean(axis=(0, 1))
         told = np.maximum(1 - (answer.scatter(np.zeros(1)) / bias) ** 2, 0)  # what is not noise
         for share, errors in found.items():
             moved = answer.corrected(np.array([share]))
             errors.append(moved.value[0] - digamma(0.3))
-            np.testing.assert_allclose(moved.influences.mean(axis=(0, 1)), (1 - share * told) * bias, rtol=1e-9)
+            np.testing.assert_allclose(
+                moved.influences.mean(axis=(0, 1)), (1 - share * told) * bias, rtol=1e-9
+            )
     squares = {share: np.mean(np.square(errors)) for share, errors in found.items()}
     assert squares[0.5] < 0.9 * squares[0.0] < 0.9 * squares[-0.5]
 
@@ -283,13 +341,23 @@ def test_an_integrand_without_a_variance_is_named():
     x, s = t_draws(np.random.default_rng(1), 2, 2000, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
-        answer = zv.estimate(x, s, {"square": x[:, 0] ** 2, "atan": np.arctan(x[:, 0])}, family=zv.Polynomial(1))
+        answer = zv.estimate(
+            x, s, {"square": x[:, 0] ** 2, "atan": np.arctan(x[:, 0])}, family=zv.Polynomial(1)
+        )
     assert any(text.startswith("The tails of square are") for text in answer.warnings)
     assert not any("atan" in text for text in answer.warnings)
 
 
 def test_an_integrand_without_a_mean_is_named_itself():
-    """exp(x) under a logistic x has k = 1, as a variance under a prior with heavy tails; x has every moment."""
+    """exp(x) under a logistic x has k = 1, as a variance under a prior with heavy tails; x has
+    every moment."""
     x = np.random.default_rng(0).logistic(size=(4, 500, 1))
-    with pytest.warns(zv.SampleWarning, match="The tails of variance are so heavy that a mean may not exist"):
-        zv.estimate(x, -np.tanh(x / 2), {"x": x[..., 0], "variance": np.exp(x[..., 0])}, family=zv.Polynomial(2))
+    with pytest.warns(
+        zv.SampleWarning, match="The tails of variance are so heavy that a mean may not exist"
+    ):
+        zv.estimate(
+            x,
+            -np.tanh(x / 2),
+            {"x": x[..., 0], "variance": np.exp(x[..., 0])},
+            family=zv.Polynomial(2),
+        )

@@ -1,4 +1,5 @@
-"""Training on draws from disk: what windows hold, and that what is trained on them is what draws in memory give."""
+"""Training on draws from disk: what windows hold, and that what is trained on them is what draws in
+memory give."""
 
 import dask
 import dask.array as da
@@ -16,8 +17,11 @@ X = np.random.default_rng(3).normal(size=(CHAINS, LENGTH, D))
 S = -X
 F = np.stack([np.sin(X[..., 0]) + X[..., 1] ** 3, np.exp(-(X**2).sum(axis=2) / 2)], axis=2)
 LOG_WEIGHTS = 0.3 * np.random.default_rng(2).normal(size=(CHAINS, LENGTH))
-# cubes leave a few draws with all of the error, and short trainings do harm: that is said, and not what is tested here
-pytestmark = pytest.mark.filterwarnings("ignore:Heavy tails", "ignore:The control variate does harm")
+# cubes leave a few draws with all of the error, and short trainings do harm: that is said, and not
+# what is tested here
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Heavy tails", "ignore:The control variate does harm"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +42,14 @@ def trained(family=None, draws=X, scores=S, values=F, log_weights=None, **option
     options = {"split": zv.holdout(0.3), "solver": zv.SGD(epochs=8)} | options
     weights = None if log_weights is None else on_disk(log_weights)
     family = zv.Polynomial(3) if family is None else family
-    return zv.estimate(on_disk(draws), on_disk(scores), on_disk(values), family=family, log_weights=weights, **options)
+    return zv.estimate(
+        on_disk(draws),
+        on_disk(scores),
+        on_disk(values),
+        family=family,
+        log_weights=weights,
+        **options,
+    )
 
 
 # what windows hold
@@ -49,7 +60,15 @@ def some_windows(log_weights=None, parts=(0, 2), seed=0):
     chunks = arrays.Chunks.of(on_disk(X), on_disk(S), on_disk(F), weights)
     pilot = chunks.pilot(None)
     edges = np.array([0, 1401, 2900, LENGTH])
-    view = View(Standardisation.identity(D), None, ["values"], np.ones(2), np.full(2, 2.0), pilot.log_weight, edges)
+    view = View(
+        Standardisation.identity(D),
+        None,
+        ["values"],
+        np.ones(2),
+        np.full(2, 2.0),
+        pilot.log_weight,
+        edges,
+    )
     source = windows.ChunkWindows(chunks, view, list(parts), pilot, seed)
     source.rounds = 2 * source.count
     return source, pilot, edges
@@ -69,7 +88,13 @@ EPOCHS = {
 
 @pytest.mark.parametrize("case", EPOCHS)
 def test_an_epoch_of_windows_is_every_draw_once_but_for_those_held_out(case, monkeypatch):
-    options = {"weighted": False, "most": None, "parts": (0, 2), "every": 10**6, "hands": None} | EPOCHS[case]
+    options = {
+        "weighted": False,
+        "most": None,
+        "parts": (0, 2),
+        "every": 10**6,
+        "hands": None,
+    } | EPOCHS[case]
     weighted, most, parts, every, hands = options.values()
     if hands:
         monkeypatch.setattr(windows, "_ROWS", 10**6)
@@ -93,14 +118,20 @@ def test_an_epoch_of_windows_is_every_draw_once_but_for_those_held_out(case, mon
         for epoch in range(2):
             found = [source(epoch * source.count + k) for k in range(source.count)]
             assert max(len(window.points) for window in found) <= source.most <= (most or np.inf)
-            together = np.concatenate([np.concatenate([w.points.x, w.points.s, w.values], axis=1) for w in found])
-            np.testing.assert_array_equal(*(table[np.lexsort(table.T)] for table in (together, expected)))
+            together = np.concatenate(
+                [np.concatenate([w.points.x, w.points.s, w.values], axis=1) for w in found]
+            )
+            np.testing.assert_array_equal(
+                *(table[np.lexsort(table.T)] for table in (together, expected))
+            )
             share = np.concatenate([window.points.probabilities for window in found])
             raw = np.exp(LOG_WEIGHTS)[kept] if weighted else np.ones(kept.sum())
             # the sum of weights is known from the pilot only
             np.testing.assert_allclose(share.sum(), 1.0, rtol=0.05 if weighted else 1e-12)
             first = np.lexsort(together.T), np.lexsort(expected.T)
-            np.testing.assert_allclose(share[first[0]] / share.sum(), raw[first[1]] / raw.sum(), rtol=1e-12)
+            np.testing.assert_allclose(
+                share[first[0]] / share.sum(), raw[first[1]] / raw.sum(), rtol=1e-12
+            )
             orders.append(together)
     assert source.count == 1 or not np.array_equal(*orders)
 
@@ -111,10 +142,20 @@ def test_copies_of_what_is_held_out_are_in_no_window():
     x[0, 5, 1] += 1.0
     chunks = arrays.Chunks.of(on_disk(x), on_disk(-x), on_disk(x), None)
     pilot = chunks.pilot(None)
-    view = View(Standardisation.identity(D), None, ["values"], np.zeros(2), np.ones(2), 0.0, np.array([0, LENGTH]))
+    view = View(
+        Standardisation.identity(D),
+        None,
+        ["values"],
+        np.zeros(2),
+        np.ones(2),
+        0.0,
+        np.array([0, LENGTH]),
+    )
     with windows.ChunkWindows(chunks, view, [0], pilot, 0) as source:
         source.rounds = source.count
-        at = int(np.flatnonzero((pilot.chain[source.rows] == 0) & (pilot.draw[source.rows] == 4))[0])
+        at = int(
+            np.flatnonzero((pilot.chain[source.rows] == 0) & (pilot.draw[source.rows] == 4))[0]
+        )
         source.hold_out(np.array([at]))
         found = np.concatenate([source(k).points.x for k in range(source.count)])
     assert len(found) == CHAINS * LENGTH - 2
@@ -123,7 +164,11 @@ def test_copies_of_what_is_held_out_are_in_no_window():
 
 
 def test_windows_of_a_seed_are_the_same_in_any_order():
-    with some_windows(seed=5)[0] as one, some_windows(seed=5)[0] as two, some_windows(seed=6)[0] as other:
+    with (
+        some_windows(seed=5)[0] as one,
+        some_windows(seed=5)[0] as two,
+        some_windows(seed=6)[0] as other,
+    ):
         assert one.count > 2
         ahead = {k: one(k) for k in (0, 3, 1)}
         for k in (1, 0, 3):
@@ -136,13 +181,23 @@ def test_a_window_has_a_row_even_if_a_chunk_has_hardly_any():
     chunks = (1, (1401, 1499, 3, 1100), -1)
     whole = arrays.Chunks.of(on_disk(X, chunks), on_disk(S, chunks), on_disk(F, chunks), None)
     pilot = whole.pilot(None)
-    view = View(Standardisation.identity(D), None, ["values"], np.zeros(2), np.ones(2), 0.0, np.array([0, LENGTH]))
+    view = View(
+        Standardisation.identity(D),
+        None,
+        ["values"],
+        np.zeros(2),
+        np.ones(2),
+        0.0,
+        np.array([0, LENGTH]),
+    )
     with windows.ChunkWindows(whole, view, [0], pilot, 0) as source:
         source.cut(50)
         source.rounds = source.count
         found = [source(k) for k in range(source.count)]
         assert min(len(window.points) for window in found) > 0
-        np.testing.assert_allclose(sum(window.points.probabilities.sum() for window in found), 1.0, rtol=1e-12)
+        np.testing.assert_allclose(
+            sum(window.points.probabilities.sum() for window in found), 1.0, rtol=1e-12
+        )
 
 
 # what is trained
@@ -159,8 +214,9 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_linear_families_are_trained_to_where_exact_lands(case):
-    """Nearly: windows as small as these have optima of their own, whose average is 0.05 standard errors from that of all draws
-    together (0.13 at 700 draws a window, 0.01 at 7000). Negative control: with short steps one epoch does not get there."""
+    """Nearly: windows as small as these have optima of their own, whose average is 0.05 standard
+    errors from that of all draws together (0.13 at 700 draws a window, 0.01 at 7000). Negative
+    control: with short steps one epoch does not get there."""
     options = CASES[case]
     answer = trained(**options)
     expected = trained(**(options | {"solver": zv.Exact()}))
@@ -175,9 +231,15 @@ def test_linear_families_are_trained_to_where_exact_lands(case):
 
 def test_penalties_are_in_the_units_of_the_integrands():
     """|θ| is not scaled with f² when f is: the same strength means what it means in memory."""
-    options = {"objective": zv.LeastSquares(zv.L1(30.0)), "standardise": False, "split": zv.holdout(0.3)}
+    options = {
+        "objective": zv.LeastSquares(zv.L1(30.0)),
+        "standardise": False,
+        "split": zv.holdout(0.3),
+    }
     answer = trained(zv.Polynomial(2), values=50 * F, **options)
-    expected = zv.estimate(X, S, 50 * F, family=zv.Polynomial(2), solver=zv.SGD(epochs=8), **options)
+    expected = zv.estimate(
+        X, S, 50 * F, family=zv.Polynomial(2), solver=zv.SGD(epochs=8), **options
+    )
     free = trained(zv.Polynomial(2), values=50 * F, solver=zv.Exact())
     np.testing.assert_allclose(answer.std_error, expected.std_error, rtol=0.05)
     assert expected.std_error[1] > 1.2 * free.std_error[1]  # or the penalty would not be seen
@@ -186,17 +248,24 @@ def test_penalties_are_in_the_units_of_the_integrands():
 def test_kernels_are_trained_at_centres():
     """Few of them, on an integrand that a cubic polynomial has hardly anything of."""
     family = zv.Polynomial(1) + zv.Kernel(zv.kernels.Gaussian(1.5))
-    answer = trained(family, objective=zv.LeastSquares(zv.Ridge(1e-4)), solver=zv.SGD(centres=60, epochs=10))
+    answer = trained(
+        family, objective=zv.LeastSquares(zv.Ridge(1e-4)), solver=zv.SGD(centres=60, epochs=10)
+    )
     assert answer.stats["centres"] <= 60
     assert answer.gain[1] > 100 * trained(solver=zv.Exact()).gain[1]
 
 
 def test_networks_are_trained_on_windows():
-    """To a variance that the quadratic family does not reach; the answer agrees with the truth, known by quadrature."""
-    answer = trained(zv.Network(zv.MLP(width=8, depth=2)), solver=zv.SGD(epochs=12), split=zv.cross_fit(2))
+    """To a variance that the quadratic family does not reach; the answer agrees with the truth,
+    known by quadrature."""
+    answer = trained(
+        zv.Network(zv.MLP(width=8, depth=2)), solver=zv.SGD(epochs=12), split=zv.cross_fit(2)
+    )
     quadratic = trained(zv.Polynomial(2), solver=zv.Exact(), split=zv.cross_fit(2))
     assert answer.stats["windows"] > 2
-    assert len(answer.stats["loss"]) == len(answer.stats["validation"]) <= 12 * answer.stats["windows"]
+    assert (
+        len(answer.stats["loss"]) == len(answer.stats["validation"]) <= 12 * answer.stats["windows"]
+    )
     assert (answer.gain > 2 * quadratic.gain).all()
     truth = np.array([0.0, 0.5])  # E exp(−‖x‖²/2) = 2^(−d/2)
     np.testing.assert_array_less(np.abs(answer.value - truth), 4 * answer.std_error)
@@ -218,7 +287,10 @@ def test_the_seed_decides_and_the_scheduler_does_not():
 
 
 def test_training_that_is_interrupted_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    options = {"family": zv.Network(zv.MLP(width=4, depth=1)), "solver": zv.SGD(epochs=3, checkpoint=tmp_path)}
+    options = {
+        "family": zv.Network(zv.MLP(width=4, depth=1)),
+        "solver": zv.SGD(epochs=3, checkpoint=tmp_path),
+    }
     expected = trained(**(options | {"solver": zv.SGD(epochs=3)}))
     read = windows.ChunkWindows.__call__
 

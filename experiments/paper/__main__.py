@@ -1,4 +1,5 @@
-"""python -m experiments.paper [NAME ...] [--quick | --full] --out DIR [--minutes N] [--data DIR] [--workers N] [--reference].
+"""python -m experiments.paper [NAME ...] [--quick | --full] --out DIR [--minutes N] [--data DIR]
+[--workers N] [--reference].
 
 Without a name and without --quick or --full: what there is, and what it would take.
 """
@@ -49,7 +50,17 @@ from .references import keep
 
 STUDIES: dict[str, Study] = {
     study.NAME: study
-    for study in (propositions, polynomials, genz, gaussian_processes, costs, lidar, lotka_volterra, logistic, reasons)
+    for study in (
+        propositions,
+        polynomials,
+        genz,
+        gaussian_processes,
+        costs,
+        lidar,
+        lotka_volterra,
+        logistic,
+        reasons,
+    )
 }
 REFERENCES = {lotka_volterra.NAME: lotka_volterra.reference, logistic.NAME: logistic.reference}
 HERE = Path(__file__).parent
@@ -58,18 +69,47 @@ _AGAIN = "The same command goes on from there."
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m experiments.paper", description="Re-run the paper's experiments with zerovar."
+        prog="python -m experiments.paper",
+        description="Re-run the paper's experiments with zerovar.",
     )
-    parser.add_argument("names", nargs="*", choices=[*STUDIES, []], metavar="NAME", help=f"one or more of {', '.join(STUDIES)}")
-    parser.add_argument("--out", type=Path, default=HERE, help="writes RESULTS.md there, and results/ with tables and pictures")
-    parser.add_argument("--quick", action="store_true", help="two repetitions of a few settings, in minutes")
-    parser.add_argument("--full", action="store_true", help="all of it; the default for a study that is named")
-    parser.add_argument("--repetitions", type=int, default=FULL.repetitions, help="of the full size (default 20, as printed)")
-    parser.add_argument("--minutes", type=float, help="begin nothing new after so many; the same command goes on later")
-    parser.add_argument("--data", type=Path, default=_data_folder(), help="folder with lidar.csv and the like")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        choices=[*STUDIES, []],
+        metavar="NAME",
+        help=f"one or more of {', '.join(STUDIES)}",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=HERE,
+        help="writes RESULTS.md there, and results/ with tables and pictures",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="two repetitions of a few settings, in minutes"
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="all of it; the default for a study that is named"
+    )
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        default=FULL.repetitions,
+        help="of the full size (default 20, as printed)",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help="begin nothing new after so many; the same command goes on later",
+    )
+    parser.add_argument(
+        "--data", type=Path, default=_data_folder(), help="folder with lidar.csv and the like"
+    )
     parser.add_argument("--workers", type=int, help="processes; default one a core")
     parser.add_argument(
-        "--reference", action="store_true", help=f"only compute again what {' and '.join(REFERENCES)} are compared with"
+        "--reference",
+        action="store_true",
+        help=f"only compute again what {' and '.join(REFERENCES)} are compared with",
     )
     arguments = parser.parse_args()
     if arguments.quick and arguments.full:
@@ -99,7 +139,14 @@ def _work(arguments: argparse.Namespace) -> int:
             if arguments.reference:
                 keep(REFERENCES[name](arguments.data, arguments.workers))
             else:
-                run(STUDIES[name], arguments.out, size, arguments.data, arguments.workers, arguments.minutes)
+                run(
+                    STUDIES[name],
+                    arguments.out,
+                    size,
+                    arguments.data,
+                    arguments.workers,
+                    arguments.minutes,
+                )
         except MissingData as error:
             print(f"{name}: not run. {error}", file=sys.stderr)
             missing += 1
@@ -110,7 +157,14 @@ def _work(arguments: argparse.Namespace) -> int:
     return 1 if missing and arguments.names else 0
 
 
-def run(study: Study, out: Path, size: Size, data: Path | None, workers: int | None, minutes: float | None = None) -> None:
+def run(
+    study: Study,
+    out: Path,
+    size: Size,
+    data: Path | None,
+    workers: int | None,
+    minutes: float | None = None,
+) -> None:
     rows = collect(study, out / "results", size, data, workers, minutes)
     study.figure(rows, out / "results" / f"{study.NAME}.png")
 
@@ -121,10 +175,15 @@ def overview(out: Path) -> None:
     for name, study in STUDIES.items():
         jobs, done = wanted_jobs(study, FULL), finished_jobs(name, out / "results")
         left = [job for job in jobs if key(job) not in done]
-        times = (duration(expected_seconds(part, done)) if part else "nothing" for part in (jobs, left))
+        times = (
+            duration(expected_seconds(part, done)) if part else "nothing" for part in (jobs, left)
+        )
         table.add_row(name, study.TITLE, str(len(jobs)), str(len(jobs) - len(left)), *times)
     Console().print(table)
-    print("python -m experiments.paper NAME ... runs what is left; --quick --out DIR is a short look at all of it, in minutes.")
+    print(
+        "python -m experiments.paper NAME ... runs what is left; --quick --out DIR is a short look "
+        "at all of it, in minutes."
+    )
     print("--minutes 10 works in pieces: the same command goes on where it stopped.")
 
 
@@ -138,23 +197,37 @@ def text(out: Path) -> str:
     """Of RESULTS.md: a function of the tables alone."""
     abouts = {name: about for name in STUDIES if (about := read_about(name, out / "results"))}
     tables = {name: read_csv(out / "results" / f"{name}.csv") for name in abouts}
-    whole = {name for name in abouts if not abouts[name]["quick"] and _parts(tables[name]) == set(STUDIES[name].VERSIONS)}
+    whole = {
+        name
+        for name in abouts
+        if not abouts[name]["quick"] and _parts(tables[name]) == set(STUDIES[name].VERSIONS)
+    }
     parts = [
         "# The paper's experiments with zerovar\n",
-        "Made by `python -m experiments.paper` from `results/*.csv`; settings, commits, machines, versions and times are in "
+        "Made by `python -m experiments.paper` from `results/*.csv`; settings, commits, machines, "
+        "versions and times are in "
         "`results/*.json`.\n",
         "## The paper's recipe, and what it leaves open\n",
-        "*As in the paper* means this, everywhere: plain mini-batch steps with a falling rate on the coefficients themselves, "
-        "batches of 8, the printed epochs, penalties and families. What had to be chosen was chosen once, and not towards the "
+        "*As in the paper* means this, everywhere: plain mini-batch steps with a falling rate on "
+        "the coefficients themselves, "
+        "batches of 8, the printed epochs, penalties and families. What had to be chosen was "
+        "chosen once, and not towards the "
         "print:\n",
         protocol.choices(),
     ]
     if whole:
         full = {name: about for name, about in abouts.items() if not about["quick"]}
-        parts += ["## What the paper says, and what comes out\n", claims.section({name: tables[name] for name in whole})]
+        parts += [
+            "## What the paper says, and what comes out\n",
+            claims.section({name: tables[name] for name in whole}),
+        ]
         parts += ["## Where everything is\n", coverage.section(full)]
     for name, about in abouts.items():
-        mark = "**A quick run, to see that it works: its numbers mean little.** " if about["quick"] else ""
+        mark = (
+            "**A quick run, to see that it works: its numbers mean little.** "
+            if about["quick"]
+            else ""
+        )
         count = f"{about['repetitions']} repetition{'s' if about['repetitions'] > 1 else ''}"
         parts.append(f"## {STUDIES[name].TITLE}\n\n{mark}{count}. ![{name}](results/{name}.png)\n")
         parts.append(STUDIES[name].section(tables[name]))

@@ -57,7 +57,10 @@ def _cheaper(rows: list[Row]) -> Verdict:
     for family, over in dict.fromkeys((row["family"], row["over"]) for row in rows):
         places, exact = costs.curve(rows, family, over, "exact")
         cases += list(costs.curve(rows, family, over, "as in the paper")[1] < exact)
-        ours.append(f"{family} in {over}: {costs.crossing(places, exact, costs.curve(rows, family, over, 'SGD')[1])}")
+        ours.append(
+            f"{family} in {over}: "
+            f"{costs.crossing(places, exact, costs.curve(rows, family, over, 'SGD')[1])}"
+        )
     found = _count(cases, "sizes, plain steps")
     return Verdict(found.share, f"{found.number}; ours cheaper from: {'; '.join(ours)}")
 
@@ -71,7 +74,8 @@ def _orders(rows: list[Row]) -> Verdict:
             found[family, over, method] = costs.slope(places, seconds)
     linear = [found[place] < 1.3 for place in found if place[2] == "as in the paper"]
     listed = "; ".join(
-        f"{family} in {over}: {found[family, over, 'as in the paper']:.1f} and {found[family, over, 'exact']:.1f}"
+        f"{family} in {over}: {found[family, over, 'as in the paper']:.1f} and "
+        f"{found[family, over, 'exact']:.1f}"
         for family, over in dict.fromkeys(place[:2] for place in found)
     )
     return Verdict(float(np.mean(linear)), f"powers of plain steps and of the solve, {listed}")
@@ -84,10 +88,15 @@ def _faster(draws: int) -> Callable[[list[Row]], Verdict]:
         for d in distinct(here, "d"):
             stepped = select(here, d=d, method="polynomial, as in the paper", epochs=25)
             solved = select(here, d=d, method="polynomial, same family exact")
-            ratios[d] = np.median([r["seconds"] for r in stepped]) / np.median([r["seconds"] for r in solved])
+            ratios[d] = np.median([r["seconds"] for r in stepped]) / np.median(
+                [r["seconds"] for r in solved]
+            )
         cases = [ratio < 1 for ratio in ratios.values()]
         listed = ", ".join(f"{ratio:.0f} in d = {d}" for d, ratio in ratios.items())
-        return Verdict(float(np.mean(cases)) if cases else 0.0, f"25 epochs take as many times the solve: {listed}")
+        return Verdict(
+            float(np.mean(cases)) if cases else 0.0,
+            f"25 epochs take as many times the solve: {listed}",
+        )
 
     return verdict
 
@@ -99,7 +108,9 @@ def _approaches(rows: list[Row]) -> Verdict:
     here = select(rows, part="paper", family="polynomial", draws=1000)
     cases, listed = [], []
     for d in distinct(here, "d"):
-        stepped = absolute_error(select(here, d=d, method="polynomial, as in the paper", epochs=25)).mean
+        stepped = absolute_error(
+            select(here, d=d, method="polynomial, as in the paper", epochs=25)
+        ).mean
         solved = absolute_error(select(here, d=d, method="polynomial, same family exact")).mean
         mean = absolute_error(select(here, d=d, method="MC")).mean
         cases.append(stepped < max(2 * solved, 1e-6 * mean))
@@ -107,7 +118,9 @@ def _approaches(rows: list[Row]) -> Verdict:
     return Verdict(float(np.mean(cases)), "after 25 epochs, " + ", ".join(listed))
 
 
-def _genz(part: str, method: Callable[[str], str], name: str, epochs: int | None, rows: list[Row]) -> dict[str, float]:
+def _genz(
+    part: str, method: Callable[[str], str], name: str, epochs: int | None, rows: list[Row]
+) -> dict[str, float]:
     more = {"epochs": epochs} if epochs else {}
     here = select(rows, part=part, d=1, integrand=name, split="50/50")
     kinds = ("polynomial", "kernel", "polynomial + kernel")
@@ -123,7 +136,8 @@ _WAYS: dict[str, tuple[str, Callable[[str], str], int | None]] = {
 
 
 def _ordered(best: str, last: bool) -> Callable[[list[Row]], Verdict]:
-    """Whether a family is the best, or with `last` the worst, of Table 1, by the paper's recipe and by the others."""
+    """Whether a family is the best, or with `last` the worst, of Table 1, by the paper's recipe and
+    by the others."""
 
     def verdict(rows: list[Row]) -> Verdict:
         counts = {}
@@ -141,7 +155,10 @@ def _reduction(rows: list[Row]) -> Verdict:
     cases = []
     for name in GENZ:
         mean = absolute_error(select(rows, part="ours", d=1, integrand=name, method="MC")).mean
-        cases += [found < mean / 2 for found in _genz(*_WAYS["as in the paper"][:2], name, 25, rows).values()]
+        cases += [
+            found < mean / 2
+            for found in _genz(*_WAYS["as in the paper"][:2], name, 25, rows).values()
+        ]
     return _count(cases, "cells have less than half the error of the plain mean, as in the paper")
 
 
@@ -155,13 +172,24 @@ def _near_solve(rows: list[Row]) -> Verdict:
                 ("plain steps", "kernel, as in the paper", "kernel, same family exact"),
                 ("ours", "kernel, SGD 5 epochs", "kernel, exact"),
             ):
-                part = [row for row in select(here, method=stepped) if row.get("epochs", 5) == 5 and row["part"] != "times"]
+                part = [
+                    row
+                    for row in select(here, method=stepped)
+                    if row.get("epochs", 5) == 5 and row["part"] != "times"
+                ]
                 exact = [row for row in select(here, method=solved) if row["part"] != "times"]
                 if part and exact:
-                    ratios.setdefault(label, []).append(absolute_error(part).mean / absolute_error(exact).mean)
-    listed = ", ".join(f"{label} {np.median(found):.2g} (up to {max(found):.2g})" for label, found in ratios.items())
+                    ratios.setdefault(label, []).append(
+                        absolute_error(part).mean / absolute_error(exact).mean
+                    )
+    listed = ", ".join(
+        f"{label} {np.median(found):.2g} (up to {max(found):.2g})"
+        for label, found in ratios.items()
+    )
     cases = [ratio < 2 for ratio in ratios.get("plain steps", [])]
-    return Verdict(float(np.mean(cases)) if cases else 0.0, f"error over that of the solve, median: {listed}")
+    return Verdict(
+        float(np.mean(cases)) if cases else 0.0, f"error over that of the solve, median: {listed}"
+    )
 
 
 def _share(rows: list[Row]) -> Verdict:
@@ -178,25 +206,40 @@ def _share(rows: list[Row]) -> Verdict:
         counts[label] = best
     listed = ", ".join(f"{label} {sum(cases)}" for label, cases in counts.items())
     return Verdict(
-        float(np.mean(counts["our exact"])), f"functions of 6 for which more than half is best: {listed}; in print 1"
+        float(np.mean(counts["our exact"])),
+        f"functions of 6 for which more than half is best: {listed}; in print 1",
     )
 
 
 def _ratios(rows: list[Row], kind: str, **where: object) -> float:
-    """Of errors of the paper's recipe, at the end of its steps, and of the plain mean of the same repetitions."""
+    """Of errors of the paper's recipe, at the end of its steps, and of the plain mean of the same
+    repetitions."""
     here = select(rows, part="paper", method=f"{kind}, as in the paper, J^LS", **where)
-    here = [row for row in here if row["epochs"] == max(row["epochs"] for row in here) and np.isfinite(row["value"])]
+    here = [
+        row
+        for row in here
+        if row["epochs"] == max(row["epochs"] for row in here) and np.isfinite(row["value"])
+    ]
     repeated = distinct(here, "repetition")
-    plain = [row for row in select(rows, part="ours", method="MC", **where) if row["repetition"] in repeated]
+    plain = [
+        row
+        for row in select(rows, part="ours", method="MC", **where)
+        if row["repetition"] in repeated
+    ]
     return absolute_error(here).mean / absolute_error(plain).mean if here else float("nan")
 
 
 def _line(rows: list[Row]) -> Verdict:
     sizes = [m for m in (250, 500, 1000) if select(rows, part="paper", d=1, m=m)]
     found = {kind: [_ratios(rows, kind, d=1, m=m) for m in sizes] for kind in ("kernel", "network")}
-    listed = "; ".join(f"{kind} {', '.join(f'{ratio:.2g}' for ratio in part)}" for kind, part in found.items())
+    listed = "; ".join(
+        f"{kind} {', '.join(f'{ratio:.2g}' for ratio in part)}" for kind, part in found.items()
+    )
     cases = [ratio < 0.7 for part in found.values() for ratio in part]
-    return Verdict(float(np.mean(cases)), f"error over the plain mean's at m = {', '.join(map(str, sizes))}: {listed}")
+    return Verdict(
+        float(np.mean(cases)),
+        f"error over the plain mean's at m = {', '.join(map(str, sizes))}: {listed}",
+    )
 
 
 def _objectives(rows: list[Row]) -> Verdict:
@@ -206,12 +249,18 @@ def _objectives(rows: list[Row]) -> Verdict:
         for method in distinct(here, "method"):
             if not method.endswith("J^LS") or "exact" in method:
                 continue
-            for d, m, scale in dict.fromkeys((row["d"], row["m"], row.get("scale")) for row in here):
+            for d, m, scale in dict.fromkeys(
+                (row["d"], row["m"], row.get("scale")) for row in here
+            ):
                 chosen = [row for row in select(here, d=d, m=m) if row.get("scale") == scale]
                 ends = [r.get("epochs", 0) for r in select(chosen, method=method)]
                 pair = [
                     absolute_error(
-                        [r for r in select(chosen, method=name) if part == "ours" or r.get("epochs") == max(ends)]
+                        [
+                            r
+                            for r in select(chosen, method=name)
+                            if part == "ours" or r.get("epochs") == max(ends)
+                        ]
                     ).mean
                     for name in (method, method.replace("J^LS", "J^V"))
                 ]
@@ -225,9 +274,13 @@ def _degrade(rows: list[Row]) -> Verdict:
     found = {}
     for kind in ("polynomial", "kernel", "network"):
         found[kind] = [_ratios(rows, kind, d=d, m=1000, scale="median") for d in (2, 5, 10, 20)]
-    listed = "; ".join(f"{kind} {', '.join(f'{r:.2g}' for r in part)}" for kind, part in found.items())
+    listed = "; ".join(
+        f"{kind} {', '.join(f'{r:.2g}' for r in part)}" for kind, part in found.items()
+    )
     cases = [ratio < 0.8 for ratio in found["network"]]
-    return Verdict(float(np.mean(cases)), f"error over the plain mean's in d = 2, 5, 10, 20: {listed}")
+    return Verdict(
+        float(np.mean(cases)), f"error over the plain mean's in d = 2, 5, 10, 20: {listed}"
+    )
 
 
 def _beaten(rows: list[Row]) -> Verdict:
@@ -242,17 +295,24 @@ def _beaten(rows: list[Row]) -> Verdict:
 
 
 def _best_two(by: str, **where: object) -> Callable[[list[Row]], Verdict]:
-    """Whether the ensemble of two kernels or the network has the largest gain of the paper's recipe."""
+    """Whether the ensemble of two kernels or the network has the largest gain of the paper's
+    recipe."""
 
     def verdict(rows: list[Row]) -> Verdict:
         here = select(rows, part="paper", **where)
         cases, listed = [], []
         for place in distinct(here, by):
             found = gains(select(here, **{by: place}), distinct(here, "integrand"))
-            found = {m.removesuffix(", as in the paper"): v for m, v in found.items() if m.endswith("as in the paper")}
+            found = {
+                m.removesuffix(", as in the paper"): v
+                for m, v in found.items()
+                if m.endswith("as in the paper")
+            }
             order = sorted(found, key=lambda method: -found[method])
             cases.append(order[0] in ("polynomial + two kernels", "network"))
-            listed.append(f"{by} = {place}: " + ", ".join(f"{method} {found[method]:.2g}" for method in order))
+            listed.append(
+                f"{by} = {place}: " + ", ".join(f"{method} {found[method]:.2g}" for method in order)
+            )
         return _enough(here, cases, "gains, " + "; ".join(listed))
 
     return verdict
@@ -280,33 +340,74 @@ def _vanishes(rows: list[Row]) -> Verdict:
         for over in ("degree", "centres"):
             here = select(rows, target=target, over=over)
             cases.append(all(b["J"] <= 1.001 * a["J"] for a, b in itertools.pairwise(here)))
-            listed.append(f"{target}, {over} {here[-1]['size']}: {here[-1]['J'] / here[-1]['plain']:.0e}")
-    return Verdict(float(np.mean(cases)), "J never rises with the family; J / Var f at " + "; ".join(listed))
+            listed.append(
+                f"{target}, {over} {here[-1]['size']}: {here[-1]['J'] / here[-1]['plain']:.0e}"
+            )
+    return Verdict(
+        float(np.mean(cases)), "J never rises with the family; J / Var f at " + "; ".join(listed)
+    )
 
 
 def _rate(rows: list[Row]) -> Verdict:
     falling, constant = (propositions.slope(select(rows, rate=rate)) for rate in propositions.RATES)
-    return Verdict(float(abs(falling + 1) < 0.25), f"slope {falling:.2f}; with a constant rate {constant:.2f}")
+    return Verdict(
+        float(abs(falling + 1) < 0.25), f"slope {falling:.2f}; with a constant rate {constant:.2f}"
+    )
 
 
 CLAIMS = (
     Claim("inf J over growing families is zero", "Propositions 1, 2", "propositions", _vanishes),
-    Claim("with α_t = β/(γ + t) the excess of J falls like 1/t", "Proposition 3", "propositions", _rate),
+    Claim(
+        "with α_t = β/(γ + t) the excess of J falls like 1/t",
+        "Proposition 3",
+        "propositions",
+        _rate,
+    ),
     Claim("SGD is cheaper than a linear system", "Section 3, conclusion (i)", "costs", _cheaper),
     Claim("SGD is linear in m and d, the solve is worse", "Figure 2, right", "costs", _orders),
-    Claim("even the toy problem (m = 500) has significant speed-ups", "Figure 1", "polynomials", _faster(1000)),
+    Claim(
+        "even the toy problem (m = 500) has significant speed-ups",
+        "Figure 1",
+        "polynomials",
+        _faster(1000),
+    ),
     Claim("with m = 5000 they are larger", "supplement", "polynomials", _faster(10_000)),
     Claim("SGD approaches the solve as t grows", "supplement", "polynomials", _approaches),
-    Claim("polynomials always have the largest error", "Table 1", "genz", _ordered("polynomial", last=True)),
-    Claim("polynomial + kernel is consistently best", "Table 1", "genz", _ordered("polynomial + kernel", last=False)),
+    Claim(
+        "polynomials always have the largest error",
+        "Table 1",
+        "genz",
+        _ordered("polynomial", last=True),
+    ),
+    Claim(
+        "polynomial + kernel is consistently best",
+        "Table 1",
+        "genz",
+        _ordered("polynomial + kernel", last=False),
+    ),
     Claim("a substantial reduction in all cases", "Table 1", "genz", _reduction),
-    Claim("5 epochs are close to the linear system, in every dimension", "Tables 3, 4", "genz", _near_solve),
+    Claim(
+        "5 epochs are close to the linear system, in every dimension",
+        "Tables 3, 4",
+        "genz",
+        _near_solve,
+    ),
     Claim("fitting with more than half of the draws may be preferable", "Table 5", "genz", _share),
-    Claim("kernels and networks reduce the error substantially in d = 1", "Figure 2", "gaussian_processes", _line),
+    Claim(
+        "kernels and networks reduce the error substantially in d = 1",
+        "Figure 2",
+        "gaussian_processes",
+        _line,
+    ),
     Claim("J^LS does better than J^V", "Figure 2", "gaussian_processes", _objectives),
     Claim("networks do not degrade with d", "Figure 2", "gaussian_processes", _degrade),
     Claim("every family beats the plain mean", "Figure 3", "lotka_volterra", _beaten),
-    Claim("two kernels + polynomial, or the network, are best", "Figure 3", "lotka_volterra", _best_two("n")),
+    Claim(
+        "two kernels + polynomial, or the network, are best",
+        "Figure 3",
+        "lotka_volterra",
+        _best_two("n"),
+    ),
     Claim("the same on Sonar", "supplement", "logistic", _best_two("m", set="sonar")),
     Claim("the same on Madelon", "Figure 4", "logistic", _best_two("m", set="madelon")),
     Claim("steps have about the error of the solve", "Figure 4", "logistic", _comparable),
@@ -322,8 +423,12 @@ def section(tables: Tables) -> str:
             picture = f"[{claim.study}](results/{claim.study}.png)"
             rows.append([claim.text, claim.where, f"**{found.word}**", found.number, picture])
     return (
-        "Each verdict is a share of cases, counted in the tables: *holds* in all of them, *does not hold* in one tenth or "
-        "less. Where nothing else is said, the paper's own recipe is judged. Its repetitions are in the next table; with "
-        "3000 draws of a logistic regression they are eight, and the order of neighbours is within chance. *Open* claims have "
-        "fewer than three.\n\n" + markdown(["the paper", "where", "verdict", "number", "picture"], rows)
+        "Each verdict is a share of cases, counted in the tables: *holds* in all of them, *does "
+        "not hold* in one tenth or "
+        "less. Where nothing else is said, the paper's own recipe is judged. Its repetitions are "
+        "in the next table; with "
+        "3000 draws of a logistic regression they are eight, and the order of neighbours is within "
+        "chance. *Open* claims have "
+        "fewer than three.\n\n"
+        + markdown(["the paper", "where", "verdict", "number", "picture"], rows)
     )

@@ -15,21 +15,42 @@ def error_table(rows: list[Row], names: Sequence[str]) -> str:
     table: list[list[str]] = []
     for name in names:
         here = select(rows, integrand=name)
-        table.append([name, f"{here[0]['truth']:.6g}", *(str(absolute_error(select(here, method=m))) for m in methods)])
+        table.append(
+            [
+                name,
+                f"{here[0]['truth']:.6g}",
+                *(str(absolute_error(select(here, method=m))) for m in methods),
+            ]
+        )
     found = {method: absolute_error(select(rows, method=method)) for method in methods}
     gains_ = gains(rows, names)
     table.append(["gain, median over the rows", "", *(f"{gains_[m]:.3g}" for m in methods)])
-    table.append(["within 2 standard errors", "", *("" if np.isnan(e.within) else f"{e.within:.0%}" for e in found.values())])
-    table.append(["seconds", "", *(f"{e.seconds:.2f}" if m != "MC" else "" for m, e in found.items())])
+    table.append(
+        [
+            "within 2 standard errors",
+            "",
+            *("" if np.isnan(e.within) else f"{e.within:.0%}" for e in found.values()),
+        ]
+    )
+    table.append(
+        ["seconds", "", *(f"{e.seconds:.2f}" if m != "MC" else "" for m, e in found.items())]
+    )
     return markdown(["", "truth", *methods], table)
 
 
 def gains(rows: list[Row], names: Sequence[str]) -> dict[str, float]:
-    """For each method the median over integrands of the ratio of mean squared errors, plain to controlled."""
+    """For each method the median over integrands of the ratio of mean squared errors, plain to
+    controlled."""
     squares: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        squares.setdefault((row["method"], row["integrand"]), []).append((row["value"] - row["truth"]) ** 2)
-    mean = {place: float(np.nanmean(found)) for place, found in squares.items() if np.isfinite(found).any()}
+        squares.setdefault((row["method"], row["integrand"]), []).append(
+            (row["value"] - row["truth"]) ** 2
+        )
+    mean = {
+        place: float(np.nanmean(found))
+        for place, found in squares.items()
+        if np.isfinite(found).any()
+    }
     found = {}
     for method in _methods(rows):
         ratios = [mean["MC", name] / mean[method, name] for name in names if (method, name) in mean]
@@ -46,7 +67,10 @@ def in_errors(rows: list[Row]) -> float:
 def ranking(rows: list[Row], names: Sequence[str]) -> str:
     """Methods by their gains, the largest first."""
     found = {method: value for method, value in gains(rows, names).items() if method != "MC"}
-    return ", ".join(f"{method} ({found[method]:.3g})" for method in sorted(found, key=lambda method: -found[method]))
+    return ", ".join(
+        f"{method} ({found[method]:.3g})"
+        for method in sorted(found, key=lambda method: -found[method])
+    )
 
 
 def gain_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
@@ -60,8 +84,8 @@ def gain_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
 
 
 def recipe_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
-    """The paper's recipe: gains by plain steps, and by the exact solve of the same family, for each value of the column `by`;
-    and the processor's seconds of a fit at the largest."""
+    """The paper's recipe: gains by plain steps, and by the exact solve of the same family, for each
+    value of the column `by`; and the processor's seconds of a fit at the largest."""
     places = distinct(rows, by)
     found = {place: gains(select(rows, **{by: place}), names) for place in places}
     table = []
@@ -72,17 +96,35 @@ def recipe_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
         cells = []
         for place in places:
             both = [found[place].get(method) for method in (stepped, solved)]
-            cells.append(" / ".join("–" if gain is None else f"{gain:.3g}" for gain in both).removesuffix(" / –"))
+            cells.append(
+                " / ".join("–" if gain is None else f"{gain:.3g}" for gain in both).removesuffix(
+                    " / –"
+                )
+            )
         largest = [select(rows, method=method, **{by: places[-1]}) for method in (stepped, solved)]
         ended = sum(not np.isfinite(row["value"]) for row in select(rows, method=stepped))
-        cells.append(" / ".join(f"{np.median([row['seconds'] for row in part]):.2f}" for part in largest if part))
+        cells.append(
+            " / ".join(
+                f"{np.median([row['seconds'] for row in part]):.2f}" for part in largest if part
+            )
+        )
         table.append([kind, *cells, str(ended) if ended else ""])
-    return markdown(["", *(f"{by} = {place}" for place in places), f"seconds at {by} = {places[-1]}", "diverged"], table)
+    return markdown(
+        [
+            "",
+            *(f"{by} = {place}" for place in places),
+            f"seconds at {by} = {places[-1]}",
+            "diverged",
+        ],
+        table,
+    )
 
 
 def repeated(rows: list[Row], by: str) -> str:
     """How often, at each place."""
-    counts = {len(distinct(select(rows, **{by: place}), "repetition")) for place in distinct(rows, by)}
+    counts = {
+        len(distinct(select(rows, **{by: place}), "repetition")) for place in distinct(rows, by)
+    }
     return f"{' or '.join(map(str, sorted(counts)))} repetition{'s' if max(counts) > 1 else ''}"
 
 
@@ -90,8 +132,10 @@ def recipe_section(rows: list[Row], by: str, names: Sequence[str]) -> list[str]:
     if not rows:
         return []
     text = (
-        f"**The paper's recipe**, {repeated(rows, by)}: gains (ratios of mean squared errors, plain to controlled, median over "
-        "the integrands) by plain steps / by the exact solve of the same family and penalty. Below 1 it does harm:\n"
+        f"**The paper's recipe**, {repeated(rows, by)}: gains (ratios of mean squared errors, "
+        "plain to controlled, median over "
+        "the integrands) by plain steps / by the exact solve of the same family and penalty. Below "
+        "1 it does harm:\n"
     )
     return [text, recipe_table(rows, by, names)]
 

@@ -1,4 +1,5 @@
-"""Every table and figure of the paper and its supplement: where it is, how often it was repeated, and what it took."""
+"""Every table and figure of the paper and its supplement: where it is, how often it was repeated,
+and what it took."""
 
 from __future__ import annotations
 
@@ -8,7 +9,11 @@ from .harness import duration, markdown
 
 # what, study, columns
 ITEMS = (
-    ("Figure 1: polynomial integrands, m = 500", "polynomials", "as in the paper, exact, ours, automatic"),
+    (
+        "Figure 1: polynomial integrands, m = 500",
+        "polynomials",
+        "as in the paper, exact, ours, automatic",
+    ),
     (
         "Figure 2, left: Gaussian processes against m and d, J^LS and J^V",
         "gaussian_processes",
@@ -16,16 +21,40 @@ ITEMS = (
     ),
     ("Figure 2, right: times against m and d", "costs", "as in the paper, exact, ours"),
     ("Figure 3: Lotka–Volterra", "lotka_volterra", "as in the paper, exact, ours, automatic"),
-    ("Figure 4: Madelon", "logistic", "as in the paper (degree 1), exact, quadratic by the dual, ours, automatic"),
-    ("Table 1: Genz, families, and its times", "genz", "printed, as in the paper, exact, ours, automatic"),
+    (
+        "Figure 4: Madelon",
+        "logistic",
+        "as in the paper (degree 1), exact, quadratic by the dual, ours, automatic",
+    ),
+    (
+        "Table 1: Genz, families, and its times",
+        "genz",
+        "printed, as in the paper, exact, ours, automatic",
+    ),
     ("Table 2: Genz, formulas", "genz", "integrals against quadrature in `tests/test_paper.py`"),
     ("Table 3: Genz, kernels, and its times", "genz", "printed, as in the paper, exact, ours"),
-    ("Table 4: product peak in d dimensions, and its times", "genz", "printed, as in the paper, exact, ours, automatic"),
+    (
+        "Table 4: product peak in d dimensions, and its times",
+        "genz",
+        "printed, as in the paper, exact, ours, automatic",
+    ),
     ("Table 5: shares of the draws", "genz", "printed, as in the paper, exact, ours"),
     ("Propositions 1, 2, 3", "propositions", "no figure in the paper"),
-    ("Supplement: polynomial integrands, m = 5000, n = 10 000, kernels", "polynomials", "as in the paper, exact, ours"),
-    ("Supplement: realisations, and errors after 33, 66, 100 %", "gaussian_processes", "as in the paper"),
-    ("Supplement: LIDAR against n", "lidar", "as in the paper, exact; ours and automatic at n = 1000"),
+    (
+        "Supplement: polynomial integrands, m = 5000, n = 10 000, kernels",
+        "polynomials",
+        "as in the paper, exact, ours",
+    ),
+    (
+        "Supplement: realisations, and errors after 33, 66, 100 %",
+        "gaussian_processes",
+        "as in the paper",
+    ),
+    (
+        "Supplement: LIDAR against n",
+        "lidar",
+        "as in the paper, exact; ours and automatic at n = 1000",
+    ),
     ("Supplement: Sonar", "logistic", "as in the paper, exact, ours, automatic"),
 )
 
@@ -34,15 +63,27 @@ def section(abouts: dict[str, dict[str, Any]]) -> str:
     table = []
     for what, study, columns in ITEMS:
         if study in abouts:
-            table.append([what, columns, _repetitions(abouts[study]), f"`python -m experiments.paper {study}`"])
+            table.append(
+                [
+                    what,
+                    columns,
+                    _repetitions(abouts[study]),
+                    f"`python -m experiments.paper {study}`",
+                ]
+            )
     times = [[study, duration(_seconds(about))] for study, about in abouts.items()]
     return "\n".join(
         [
-            "*As in the paper* is its own recipe, *exact* the same family solved, *ours* zerovar's solvers with the family "
-            "that the study names. Repetitions are fewer than the paper's 20 where time was short.\n",
+            "*As in the paper* is its own recipe, *exact* the same family solved, *ours* zerovar's "
+            "solvers with the family "
+            "that the study names. Repetitions are fewer than the paper's 20 where time was "
+            "short.\n",
             markdown(["", "columns", "repetitions", "command"], table),
-            "Time that the jobs of each study took, added up, in processes of one thread, as many as the machine has cores:\n",
-            markdown(["study", "time"], [*times, ["all", duration(sum(map(_seconds, abouts.values())))]]),
+            "Time that the jobs of each study took, added up, in processes of one thread, as many "
+            "as the machine has cores:\n",
+            markdown(
+                ["study", "time"], [*times, ["all", duration(sum(map(_seconds, abouts.values())))]]
+            ),
         ]
     )
 
@@ -52,7 +93,9 @@ def _repetitions(about: dict[str, Any]) -> str:
     found: dict[str, set[int]] = {}
     for setting in about["settings"]:
         found.setdefault(setting["setting"]["part"], set()).add(setting["repetitions"])
-    return ", ".join(f"{part} {' or '.join(map(str, sorted(counts)))}" for part, counts in found.items())
+    return ", ".join(
+        f"{part} {' or '.join(map(str, sorted(counts)))}" for part, counts in found.items()
+    )
 
 
 def _seconds(about: dict[str, Any]) -> float:

@@ -27,9 +27,13 @@ def write_csv(path: Path, rows: list[Row]) -> None:
 
 
 def read_csv(path: Path) -> list[Row]:
-    """Rows with numbers and truth values as they were, lists as tuples; what was empty is absent."""
+    """Rows with numbers and truth values as they were, lists as tuples; what was empty is
+    absent."""
     with open(path, newline="") as file:
-        return [{name: parsed(text) for name, text in row.items() if text != ""} for row in csv.DictReader(file)]
+        return [
+            {name: parsed(text) for name, text in row.items() if text != ""}
+            for row in csv.DictReader(file)
+        ]
 
 
 @functools.lru_cache(maxsize=100_000)  # most cells are repeated many times
@@ -57,16 +61,31 @@ def read_about(name: str, out: Path) -> dict[str, Any]:
 @functools.cache
 def provenance() -> dict[str, Any]:
     """Commit, machine and versions of what runs now."""
-    found = {name: version(name) for name in ("zerovar", "jax", "equinox", "optax", "numpy", "scipy")}
-    return {"commit": _commit(), "machine": _machine(), "versions": found | {"python": platform.python_version()}}
+    found = {
+        name: version(name) for name in ("zerovar", "jax", "equinox", "optax", "numpy", "scipy")
+    }
+    return {
+        "commit": _commit(),
+        "machine": _machine(),
+        "versions": found | {"python": platform.python_version()},
+    }
 
 
 def _commit() -> str:
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        ).stdout
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)src", ":(top)experiments/paper/*.py")
+        changed = git(
+            "status",
+            "--porcelain",
+            "--untracked-files=no",
+            "--",
+            ":(top)src",
+            ":(top)experiments/paper/*.py",
+        )
         return git("rev-parse", "--short=12", "HEAD").strip() + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
@@ -76,7 +95,9 @@ def _machine() -> str:
     """Processor and cores."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        name = next(
+            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         name = platform.processor() or platform.machine()
     return f"{name}, {os.cpu_count()} cores"

@@ -1,7 +1,9 @@
-"""Gaussian processes integrated against random Gaussian mixtures: error against m and d, J^LS and J^V, times.
+"""Gaussian processes integrated against random Gaussian mixtures: error against m and d, J^LS and
+J^V, times.
 
-All m = n draws fit, as in the paper, and the answer is the fitted constant c (under J^V the mean of f − g). Networks are smooth
-ResNets of three blocks and 50 neurons as vector fields: the paper's ReLU potentials are no valid control variates.
+All m = n draws fit, as in the paper, and the answer is the fitted constant c (under J^V the mean of
+f − g). Networks are smooth ResNets of three blocks and 50 neurons as vector fields: the paper's
+ReLU potentials are no valid control variates.
 """
 
 from __future__ import annotations
@@ -17,9 +19,32 @@ import numpy as np
 import zerovar as zv
 
 from .comparisons import repeated
-from .harness import Job, Row, Size, absolute_error, automatic, compared, constants, distinct, markdown, select
+from .harness import (
+    Job,
+    Row,
+    Size,
+    absolute_error,
+    automatic,
+    compared,
+    constants,
+    distinct,
+    markdown,
+    select,
+)
 from .mixtures import Mixture, SquaredExponential
-from .pictures import PARTS, SECONDS, WIDTH, curve, curves, finish, logarithmic, ordered, shared, strips, style
+from .pictures import (
+    PARTS,
+    SECONDS,
+    WIDTH,
+    curve,
+    curves,
+    finish,
+    logarithmic,
+    ordered,
+    shared,
+    strips,
+    style,
+)
 from .protocol import BOTH, Problem, network_rows, rows_of
 
 NAME = "gaussian_processes"
@@ -55,7 +80,8 @@ def run(job: Job, data: Path | None) -> list[Row]:
     mixture = Mixture.random(rng, d, _COMPONENTS)
     x = mixture.sample(rng, m)
     scores = mixture.scores(x)
-    # The paper gives no length-scale; 1 is white noise to draws many units apart, the median distance is not.
+    # The paper gives no length-scale; 1 is white noise to draws many units apart, the median
+    # distance is not.
     scale = float(zv.kernels.median_heuristic(x)) if job.get("scale") == "median" else 1.0
     f, truth = SquaredExponential(scale=scale).draw(rng, x, mixture)
     if job["part"] == "paper":
@@ -65,7 +91,12 @@ def run(job: Job, data: Path | None) -> list[Row]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
-        tuned = zv.tune(zv.Kernel(zv.kernels.Decaying(0.1, np.sqrt(d))), sample, f, evaluations=8 if job.get("quick") else 40)
+        tuned = zv.tune(
+            zv.Kernel(zv.kernels.Decaying(0.1, np.sqrt(d))),
+            sample,
+            f,
+            evaluations=8 if job.get("quick") else 40,
+        )
         for label, objective in (("LS", zv.LeastSquares), ("V", zv.Variance)):
             for method, family, penalties, solver in _methods(
                 tuned, job["epochs"], zv.ResNet(16, 1) if job.get("quick") else zv.ResNet(50, 3)
@@ -80,7 +111,8 @@ def run(job: Job, data: Path | None) -> list[Row]:
 
 
 def _paper(problem: Problem, truth: float, quick: bool) -> list[Row]:
-    """The recipe of the paper: 10 epochs for kernels and 25 for the others, looked at after a third, two thirds and all."""
+    """The recipe of the paper: 10 epochs for kernels and 25 for the others, looked at after a
+    third, two thirds and all."""
     epochs = {"kernel": (3, 7, 10), "polynomial": (8, 17, 25)}
     kinds = ("polynomial",) if quick else ("polynomial", "kernel")
     rows = rows_of(problem, ["f"], [truth], kinds, epochs.__getitem__, BOTH, one_run=True)
@@ -103,7 +135,11 @@ def _methods(tuned: Any, epochs: int, architecture: Any) -> list[tuple[str, Any,
 
 def section(rows: list[Row]) -> str:
     paper, rows = select(rows, part="paper"), select(rows, part="ours")
-    methods = ["MC", *(m for m in distinct(rows, "method") if m not in ("MC", "automatic")), "automatic"]
+    methods = [
+        "MC",
+        *(m for m in distinct(rows, "method") if m not in ("MC", "automatic")),
+        "automatic",
+    ]
     table, seconds = [], []
     for d, m, scale in dict.fromkeys((row["d"], row["m"], _scale(row)) for row in rows):
         here = [row for row in rows if (row["d"], row["m"], _scale(row)) == (d, m, scale)]
@@ -113,20 +149,29 @@ def section(rows: list[Row]) -> str:
     within = absolute_error(select(rows, method="automatic")).within
     heads = ["d", "m", "length-scale", *methods]
     parts = [
-        "Mean absolute errors over the repetitions, each with a mixture and an integrand of its own. Networks here are smooth "
-        "ResNets of three blocks of 50, trained by Adam in batches of 32 for 100 epochs without a penalty; the paper's are in "
+        "Mean absolute errors over the repetitions, each with a mixture and an integrand of its "
+        "own. Networks here are smooth "
+        "ResNets of three blocks of 50, trained by Adam in batches of 32 for 100 epochs without a "
+        "penalty; the paper's are in "
         "the table of its recipe:\n",
         markdown(heads, table),
         "Seconds of a fit, in a process that has compiled it before or not:\n",
         markdown(heads, seconds),
-        "In d = 1 networks follow these integrands best and quadratics hardly at all, as in the paper. Kernels do not, because "
-        "the ridge that is tuned for them on 400 draws is too small ([Why](#why-ridges-of-kernels-on-mixtures-"
-        "centres-of-kernel-sgd-interactions-in-table-4)); by the paper's cross-validation they have four fifths of the plain "
+        "In d = 1 networks follow these integrands best and quadratics hardly at all, as in the "
+        "paper. Kernels do not, because "
+        "the ridge that is tuned for them on 400 draws is too small "
+        "([Why](#why-ridges-of-kernels-on-mixtures-"
+        "centres-of-kernel-sgd-interactions-in-table-4)); by the paper's cross-validation they "
+        "have four fifths of the plain "
         "mean's error. In d ≥ 5 a process of length-scale 1 is white noise to 1000 draws "
-        "several units apart: no method helps, and none is said to. Nor is it otherwise with the median distance as "
-        "length-scale: in d = 2 networks trained for J^V still have less error than plain means, from d = 5 on no family has, "
-        "by more than the errors of these numbers. The paper's networks that degrade least are not to be seen on its target "
-        "with 1000 draws; with 5000, and mixtures of three components of like width, they are (`benchmarks/README.md`: "
+        "several units apart: no method helps, and none is said to. Nor is it otherwise with the "
+        "median distance as "
+        "length-scale: in d = 2 networks trained for J^V still have less error than plain means, "
+        "from d = 5 on no family has, "
+        "by more than the errors of these numbers. The paper's networks that degrade least are not "
+        "to be seen on its target "
+        "with 1000 draws; with 5000, and mixtures of three components of like width, they are "
+        "(`benchmarks/README.md`: "
         "variance ratios of 1.6 to 2.0 in d = 5 to 20, quadratics 1.2 to 1.3).\n",
         f"{within:.0%} of the automatic answers are within two standard errors.\n",
     ]
@@ -134,14 +179,17 @@ def section(rows: list[Row]) -> str:
 
 
 def _recipe(paper: list[Row], ours: list[Row]) -> list[str]:
-    """Errors after a third, two thirds and all of the training; of the plain mean and of the exact solve."""
+    """Errors after a third, two thirds and all of the training; of the plain mean and of the exact
+    solve."""
     kinds = {"polynomial": (8, 17, 25), "kernel": (3, 7, 10), "network": (25,)}
     table = []
     for d, m in dict.fromkeys((row["d"], row["m"]) for row in paper):
         here, repetitions = select(paper, d=d, m=m), distinct(select(paper, d=d, m=m), "repetition")
         scale = here[0].get("scale")
         means = [
-            row for row in select(ours, d=d, m=m, method="MC") if row.get("scale") == scale and row["repetition"] in repetitions
+            row
+            for row in select(ours, d=d, m=m, method="MC")
+            if row.get("scale") == scale and row["repetition"] in repetitions
         ]
         for kind, epochs in kinds.items():
             for label in ("J^LS", "J^V"):
@@ -152,9 +200,12 @@ def _recipe(paper: list[Row], ours: list[Row]) -> list[str]:
                     cells = [*[""] * (3 - len(stages)), *stages]
                     table.append([d, m, kind, label, absolute_error(means), *cells, solved])
     return [
-        f"**The paper's recipe**, {repeated(paper, 'd')}, all draws fit: errors after 33, 66 and 100 % of 25 epochs, 10 for "
+        f"**The paper's recipe**, {repeated(paper, 'd')}, all draws fit: errors after 33, 66 and "
+        "100 % of 25 epochs, 10 for "
         "kernels\n",
-        markdown(["d", "m", "family", "", "MC", "33 %", "66 %", "100 %", "same family, exact"], table),
+        markdown(
+            ["d", "m", "family", "", "MC", "33 %", "66 %", "100 %", "same family, exact"], table
+        ),
     ]
 
 
@@ -183,7 +234,9 @@ def _with_means(rows: list[Row], part: str) -> list[Row]:
         return here
     places = {(row["d"], row["m"], _scale(row), row["repetition"]) for row in here}
     means = select(rows, part="ours", method="MC")
-    return here + [row for row in means if (row["d"], row["m"], _scale(row), row["repetition"]) in places]
+    return here + [
+        row for row in means if (row["d"], row["m"], _scale(row), row["repetition"]) in places
+    ]
 
 
 def figure(rows: list[Row], path: Path) -> None:
@@ -195,7 +248,11 @@ def figure(rows: list[Row], path: Path) -> None:
     for strip, part in zip(above, parts, strict=True):
         strip.suptitle(PARTS[part], fontweight="bold", fontsize=11)
         here = _last(_with_means(rows, part))
-        methods = ordered(method for method in distinct(here, "method") if not ("exact" in method and "J^V" in method))
+        methods = ordered(
+            method
+            for method in distinct(here, "method")
+            if not ("exact" in method and "J^V" in method)
+        )
         panels = strip.subplots(1, 4)
         shared(panels[:2])
         for k, axes in enumerate(panels):
@@ -217,9 +274,16 @@ def _places(rows: list[Row]) -> list[tuple[str, list[Row], str]]:
 
 
 def _supplement(strip: Any, paper: list[Row]) -> None:
-    """Three realisations; errors of the recipe after a third, two thirds and all of the training."""
-    strip.suptitle("Supplement: realisations, and the paper's recipe in training (J^LS)", fontweight="bold", fontsize=11)
-    panels = strip.subplots(1, 3 if paper else 1, squeeze=False, width_ratios=[2, 1, 1][: 3 if paper else 1])[0]
+    """Three realisations; errors of the recipe after a third, two thirds and all of the
+    training."""
+    strip.suptitle(
+        "Supplement: realisations, and the paper's recipe in training (J^LS)",
+        fontweight="bold",
+        fontsize=11,
+    )
+    panels = strip.subplots(
+        1, 3 if paper else 1, squeeze=False, width_ratios=[2, 1, 1][: 3 if paper else 1]
+    )[0]
     grid = np.linspace(-5, 5, 200)[:, None]
     for seed, shade in enumerate(("C6", "C8", "C9")):
         rng = np.random.default_rng(seed)

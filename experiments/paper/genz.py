@@ -1,7 +1,8 @@
-"""Genz's functions: Tables 1, 3, 4 and 5, in their setting: n = 1000, a = 1, u = ½, half fit and half estimate.
+"""Genz's functions: Tables 1, 3, 4 and 5, in their setting: n = 1000, a = 1, u = ½, half fit and
+half estimate.
 
-Part "ours" has kernels that suit each integrand and zerovar's solvers, part "paper" the paper's own recipe, on the same draws;
-part "times" has the times of both, on one machine.
+Part "ours" has kernels that suit each integrand and zerovar's solvers, part "paper" the paper's own
+recipe, on the same draws; part "times" has the times of both, on one machine.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ TITLE = "Genz's six functions and the product peak in d = 5 … 20 (Tables 1, 3,
 VERSIONS = {"ours": 2, "paper": 1, "times": 3}
 
 N = 1000
-GROUPS = (SMOOTH, *((name,) for name in ROUGH))  # tuned and fitted together; a kink and a jump want kernels of their own
+# tuned and fitted together; a kink and a jump want kernels of their own
+GROUPS = (SMOOTH, *((name,) for name in ROUGH))
 SPLITS = {"50/50": 0.5, "70/30": 0.7, "90/10": 0.9, "100/0": 1.0}  # share of the draws that fit
 DIMENSIONS = (5, 10, 15, 20)
 
@@ -43,7 +45,11 @@ def jobs(size: Size) -> list[Job]:
     else:
         parts |= {("paper", d): size.repetitions for d in dimensions}
         parts |= {("times", d): size.at_most(2) for d in dimensions}
-    return [{"part": part, "d": d, "repetition": r, **size.marks} for (part, d), count in parts.items() for r in range(count)]
+    return [
+        {"part": part, "d": d, "repetition": r, **size.marks}
+        for (part, d), count in parts.items()
+        for r in range(count)
+    ]
 
 
 def run(job: Job, data: Path | None) -> list[Row]:
@@ -63,7 +69,9 @@ def run(job: Job, data: Path | None) -> list[Row]:
         return work.on_the_line() if d == 1 else work.in_dimensions()
 
 
-def _paper(x: np.ndarray, values: dict[str, np.ndarray], truth: dict[str, float], quick: bool) -> list[Row]:
+def _paper(
+    x: np.ndarray, values: dict[str, np.ndarray], truth: dict[str, float], quick: bool
+) -> list[Row]:
     """The recipe of the paper; in d dimensions and for shares other than a half, of kernels."""
     array, true = np.stack(list(values.values()), axis=1), list(truth.values())
     rows: list[Row] = []
@@ -73,13 +81,15 @@ def _paper(x: np.ndarray, values: dict[str, np.ndarray], truth: dict[str, float]
             kinds = () if split != "50/50" else ("polynomial",) if quick else ("kernel",)
         epochs = {"kernel": (2, 5, 25) if split == "50/50" else (5,)}
         problem = Problem.of(x, -x, array, round(share * N))
-        rows += protocol.rows_of(problem, tuple(values), true, kinds, lambda k, e=epochs: e.get(k, (25,)), split=split)
+        rows += protocol.rows_of(
+            problem, tuple(values), true, kinds, lambda k, e=epochs: e.get(k, (25,)), split=split
+        )
     return rows
 
 
 def _times(x: np.ndarray, values: np.ndarray, truth: float) -> list[Row]:
-    """Times of a fit, of fixed families, without compilation; those of the paper's recipe beside ours. On the line kernels also
-    with other shares of the draws, as in Table 5."""
+    """Times of a fit, of fixed families, without compilation; those of the paper's recipe beside
+    ours. On the line kernels also with other shares of the draws, as in Table 5."""
     rows: list[Row] = []
     for split, share in SPLITS.items():
         if split == "50/50" or x.shape[1] == 1:
@@ -90,7 +100,11 @@ def _times(x: np.ndarray, values: np.ndarray, truth: float) -> list[Row]:
 def _times_of(problem: Problem, truth: float, split: str) -> list[Row]:
     d, half = problem.x.shape[1], split == "50/50"
     kernel = zv.Kernel(zv.kernels.Decaying(0.1, 1.0))
-    families = {"polynomial": zv.Polynomial(2), "kernel": kernel, "polynomial + kernel": zv.Polynomial(2) + kernel}
+    families = {
+        "polynomial": zv.Polynomial(2),
+        "kernel": kernel,
+        "polynomial + kernel": zv.Polynomial(2) + kernel,
+    }
     rows: list[Row] = []
     for kind, family in families.items():
         if kind != "kernel" and not (d == 1 and half):
@@ -99,12 +113,31 @@ def _times_of(problem: Problem, truth: float, split: str) -> list[Row]:
         plain = family.on_coefficients(problem.x[: problem.m], problem.s[: problem.m])
         for epochs in (2, 5, 25) if half else (5,):
             ways.append((f"{kind}, SGD {epochs} epochs", family, zv.SGD(8, epochs, progress=False)))
-            ways.append((f"{kind}, as in the paper {epochs} epochs", plain, protocol.plain(plain, problem, epochs)))
+            ways.append(
+                (
+                    f"{kind}, as in the paper {epochs} epochs",
+                    plain,
+                    protocol.plain(plain, problem, epochs),
+                )
+            )
         for method, family_, solver in ways:
-            fit = functools.partial(protocol.fit, family_, problem.fitting, problem.values[: problem.m], _PENALTY, solver)
+            fit = functools.partial(
+                protocol.fit,
+                family_,
+                problem.fitting,
+                problem.values[: problem.m],
+                _PENALTY,
+                solver,
+            )
             fitted, seconds, compilation = protocol.timed((method, problem.x.shape, split), fit)
             ((value, error),) = problem.estimates(fitted, [0])
-            common = {"method": method, "integrand": "Product Peak", "value": value, "truth": truth, "std_error": error}
+            common = {
+                "method": method,
+                "integrand": "Product Peak",
+                "value": value,
+                "truth": truth,
+                "std_error": error,
+            }
             rows.append({**common, "seconds": seconds, "compilation": compilation, "split": split})
     return rows
 
@@ -113,26 +146,43 @@ _PENALTY = zv.LeastSquares(zv.L2(1e-8))
 
 
 class _Work:
-    """One repetition: the same draws for every method. Each group of integrands is tuned, and fitted, by itself."""
+    """One repetition: the same draws for every method. Each group of integrands is tuned, and
+    fitted, by itself."""
 
-    def __init__(self, x: np.ndarray, values: dict[str, np.ndarray], truth: dict[str, float], quick: bool):
+    def __init__(
+        self, x: np.ndarray, values: dict[str, np.ndarray], truth: dict[str, float], quick: bool
+    ):
         self.x, self.values, self.truth, self.quick = x, values, truth, quick
         self.rows: list[Row] = []
 
     def on_the_line(self) -> list[Row]:
-        self.estimate("polynomial, SGD 25 epochs", 0.5, tuple(GENZ), zv.Polynomial(2), None, zv.SGD(8, 25, progress=False))
+        self.estimate(
+            "polynomial, SGD 25 epochs",
+            0.5,
+            tuple(GENZ),
+            zv.Polynomial(2),
+            None,
+            zv.SGD(8, 25, progress=False),
+        )
         self.estimate("polynomial, exact", 0.5, tuple(GENZ), zv.Polynomial(2), None, None)
         for label, share in list(SPLITS.items())[: 1 if self.quick else None]:
             for group in GROUPS:
                 family, objective = self.tuned(_kernel(group), share, group)
-                for name, solver in (("exact", None), ("SGD 5 epochs", zv.SGD(8, 5, progress=False))):
+                for name, solver in (
+                    ("exact", None),
+                    ("SGD 5 epochs", zv.SGD(8, 5, progress=False)),
+                ):
                     self.estimate(f"kernel, {name}", share, group, family, objective, solver, label)
                 if label == "50/50":
                     for epochs in (25,) if self.quick else (2, 25):
                         solver = zv.SGD(8, epochs, progress=False)
-                        self.estimate(f"kernel, SGD {epochs} epochs", share, group, family, objective, solver)
+                        self.estimate(
+                            f"kernel, SGD {epochs} epochs", share, group, family, objective, solver
+                        )
         for group in GROUPS:
-            family, objective = self.tuned(zv.Polynomial(2, weight=(5.0, 1.0)) + _kernel(group), 0.5, group)
+            family, objective = self.tuned(
+                zv.Polynomial(2, weight=(5.0, 1.0)) + _kernel(group), 0.5, group
+            )
             for name, solver in (("exact", None), ("SGD 25 epochs", zv.SGD(8, 25, progress=False))):
                 self.estimate(f"polynomial + kernel, {name}", 0.5, group, family, objective, solver)
         self.automatic()
@@ -143,7 +193,14 @@ class _Work:
         family, objective = self.tuned(_additive(self.x.shape[1]), 0.5, group)
         self.estimate("kernel, exact", 0.5, group, family, objective, None)
         for epochs in (5,) if self.quick else (2, 5):
-            self.estimate(f"kernel, SGD {epochs} epochs", 0.5, group, family, objective, zv.SGD(8, epochs, progress=False))
+            self.estimate(
+                f"kernel, SGD {epochs} epochs",
+                0.5,
+                group,
+                family,
+                objective,
+                zv.SGD(8, epochs, progress=False),
+            )
         self.automatic()
         return self.rows
 
@@ -152,8 +209,11 @@ class _Work:
         fitting = slice(0, round(share * N))
         sample = zv.Sample(self.x[fitting], -self.x[fitting])
         values = np.stack([self.values[name][fitting] for name in group], axis=1)
-        criterion = zv.LeaveOneOut() if group == SMOOTH else zv.MarginalLikelihood()  # which is safer where fits are poor
-        found = zv.tune(family, sample, values, criterion=criterion, evaluations=6 if self.quick else 40)
+        # which is safer where fits are poor
+        criterion = zv.LeaveOneOut() if group == SMOOTH else zv.MarginalLikelihood()
+        found = zv.tune(
+            family, sample, values, criterion=criterion, evaluations=6 if self.quick else 40
+        )
         return found.family, found.objective
 
     def estimate(self, method, share, group, family, objective, solver, split="50/50") -> None:
@@ -162,13 +222,22 @@ class _Work:
         started = time.perf_counter()
         if share < 1 or solver is None:
             held_out = zv.holdout(1 - share) if share < 1 else None
-            options = {"family": family, "objective": objective, "solver": solver, "split": held_out}
+            options = {
+                "family": family,
+                "objective": objective,
+                "solver": solver,
+                "split": held_out,
+            }
             answer = zv.estimate(self.x, -self.x, values, **options)
-            self.rows += estimates(method, answer, truth, time.perf_counter() - started, split=split)
+            self.rows += estimates(
+                method, answer, truth, time.perf_counter() - started, split=split
+            )
         else:  # a trained fit has no error of its own on the draws that it has seen
             array = np.stack(list(values.values()), axis=1)
             fitted = zv.fit(family, zv.Sample(self.x, -self.x), array, objective, solver)
-            self.rows += constants(method, group, fitted.intercept, truth, time.perf_counter() - started, split=split)
+            self.rows += constants(
+                method, group, fitted.intercept, truth, time.perf_counter() - started, split=split
+            )
 
     def automatic(self) -> None:
         truth = np.array([self.truth[name] for name in self.values])
@@ -178,11 +247,14 @@ class _Work:
 
 def _kernel(group: tuple[str, ...]) -> zv.Kernel:
     """The paper's for smooth integrands; for the others one that is as rough as they are."""
-    return zv.Kernel(zv.kernels.Decaying(0.1, 1.0) if group == SMOOTH else zv.kernels.Matern(1.5, 1.0))
+    return zv.Kernel(
+        zv.kernels.Decaying(0.1, 1.0) if group == SMOOTH else zv.kernels.Matern(1.5, 1.0)
+    )
 
 
 def _additive(d: int) -> zv.Anisotropic:
-    """A kernel of each coordinate by itself, and one of them all: 500 draws in d = 10 say little about more."""
+    """A kernel of each coordinate by itself, and one of them all: 500 draws in d = 10 say little
+    about more."""
     each = zv.RidgeFunctions(zv.Kernel(zv.kernels.Gaussian(1.0)), np.eye(d))
     together = zv.Kernel(zv.kernels.InverseMultiquadric(np.sqrt(d)))
     return zv.Anisotropic(Sum((each, together)))

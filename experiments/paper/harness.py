@@ -1,10 +1,12 @@
 """What all studies share: jobs in parallel, results that survive an interruption, tidy tables.
 
-A study is a module with `NAME`, `TITLE`, `VERSIONS`, `jobs(size)`, `run(job, data)`, `figure(rows, path)`, `section(rows)`. A
-job is a dict of plain settings, one repetition of one setting of one `part`; running it gives rows, dicts with a method, an
-integrand, a value, the truth and a standard error. `VERSIONS` has a number for each part, to be raised when what its jobs
-compute changes: a finished job is known by its settings and that number. It is looked for in the table that is there already,
-and in a journal, to which jobs are appended as they end; so the same command goes on where it was stopped.
+A study is a module with `NAME`, `TITLE`, `VERSIONS`, `jobs(size)`, `run(job, data)`, `figure(rows,
+path)`, `section(rows)`. A job is a dict of plain settings, one repetition of one setting of one
+`part`; running it gives rows, dicts with a method, an integrand, a value, the truth and a standard
+error. `VERSIONS` has a number for each part, to be raised when what its jobs compute changes: a
+finished job is known by its settings and that number. It is looked for in the table that is there
+already, and in a journal, to which jobs are appended as they end; so the same command goes on where
+it was stopped.
 """
 
 from __future__ import annotations
@@ -80,28 +82,47 @@ class Finished(NamedTuple):
 
 
 def collect(
-    study: Study, out: Path, size: Size, data: Path | None, workers: int | None = None, minutes: float | None = None
+    study: Study,
+    out: Path,
+    size: Size,
+    data: Path | None,
+    workers: int | None = None,
+    minutes: float | None = None,
 ) -> list[Row]:
-    """All rows of a study; jobs that `out` already holds are not run again. `TimeIsUp` after about so many `minutes`."""
+    """All rows of a study; jobs that `out` already holds are not run again. `TimeIsUp` after about
+    so many `minutes`."""
     out.mkdir(parents=True, exist_ok=True)
     journal = out / f"{study.NAME}.jsonl"
     wanted, done = wanted_jobs(study, size), finished_jobs(study.NAME, out)
     left = [job for job in wanted if key(job) not in done]
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    columns = (TextColumn(study.NAME), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[eta]}"))
+    columns = (
+        TextColumn(study.NAME),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[eta]}"),
+    )
     workers, by = min(workers or os.cpu_count() or 1, max(len(left), 1)), provenance()
     with open(journal, "a") as file, Progress(*columns) as bar:
-        task = bar.add_task("", total=len(wanted), completed=len(wanted) - len(left), eta=_eta(left, done, workers))
-        for job, (rows, seconds) in in_parallel(functools.partial(_timed, study.run, data), left, workers, until):
+        task = bar.add_task(
+            "", total=len(wanted), completed=len(wanted) - len(left), eta=_eta(left, done, workers)
+        )
+        for job, (rows, seconds) in in_parallel(
+            functools.partial(_timed, study.run, data), left, workers, until
+        ):
             entry = Finished(job, rows, seconds, by)
             file.write(json.dumps(entry._asdict()) + "\n")
             file.flush()
             done[key(job)] = entry
-            bar.update(task, advance=1, eta=_eta([j for j in left if key(j) not in done], done, workers))
+            bar.update(
+                task, advance=1, eta=_eta([j for j in left if key(j) not in done], done, workers)
+            )
     missing = [job for job in wanted if key(job) not in done]
     if missing:
         raise TimeIsUp(
-            f"{study.NAME}: {len(wanted) - len(missing)} of {len(wanted)} jobs are done and kept in {journal}; "
+            f"{study.NAME}: {len(wanted) - len(missing)} of {len(wanted)} jobs are done and kept "
+            f"in {journal}; "
             f"{_eta(missing, done, workers)}"
         )
     return _write(study, out, [done[key(job)] for job in wanted])
@@ -118,9 +139,15 @@ def finished_jobs(name: str, out: Path) -> dict[str, Finished]:
     if about and (out / f"{name}.csv").exists():
         seconds = {key(setting["setting"]): setting["seconds"] for setting in about["settings"]}
         for row in read_csv(out / f"{name}.csv"):
-            job = {column: listed(row.pop(column)) for column in about["columns"][row["part"]] if column in row}
+            job = {
+                column: listed(row.pop(column))
+                for column in about["columns"][row["part"]]
+                if column in row
+            }
             by = about["runs"][row.pop("run")]
-            done.setdefault(key(job), Finished(job, [], seconds[key(setting_of(job))], by)).rows.append(row)
+            done.setdefault(
+                key(job), Finished(job, [], seconds[key(setting_of(job))], by)
+            ).rows.append(row)
     journal = out / f"{name}.jsonl"
     for line in journal.read_text().splitlines() if journal.exists() else ():
         try:
@@ -132,7 +159,8 @@ def finished_jobs(name: str, out: Path) -> dict[str, Finished]:
 
 
 def expected_seconds(jobs: Sequence[Job], done: dict[str, Finished]) -> float:
-    """Of one core, by what jobs of the same setting took, or those of the same part; NaN if nobody knows."""
+    """Of one core, by what jobs of the same setting took, or those of the same part; NaN if nobody
+    knows."""
     taken: dict[str, list[float]] = {}
     for entry in done.values():
         if entry.seconds is not None:
@@ -145,7 +173,13 @@ def expected_seconds(jobs: Sequence[Job], done: dict[str, Finished]) -> float:
 def duration(seconds: float) -> str:
     if math.isnan(seconds):
         return "unknown"
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def _eta(left: Sequence[Job], done: dict[str, Finished], workers: int) -> str:
@@ -159,9 +193,13 @@ def _timed(run: Callable[..., list[Row]], data: Path | None, job: Job) -> tuple[
 
 
 def in_parallel(
-    function: Callable[..., Any], arguments: Sequence[Any], workers: int | None = None, until: float = math.inf
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    workers: int | None = None,
+    until: float = math.inf,
 ) -> Iterable[tuple[Any, Any]]:
-    """(argument, result) as they come, in processes of one thread each: two pools that share cores are slower than none.
+    """(argument, result) as they come, in processes of one thread each: two pools that share cores
+    are slower than none.
 
     Nothing new is begun once the monotonic clock is past `until`.
     """
@@ -214,7 +252,8 @@ def _write(study: Study, out: Path, entries: Sequence[Finished]) -> list[Row]:
         number = runs.index(entry.by)
         if any(listed(parsed(str(value))) != value for value in entry.job.values()):
             raise ValueError(
-                f"{study.NAME}: a setting is read back from its table as another; text must not be a number: {entry.job}"
+                f"{study.NAME}: a setting is read back from its table as another; text must not be "
+                f"a number: {entry.job}"
             )
         rows += [{**entry.job, "run": number, **row} for row in entry.rows]
         fresh = {"setting": setting_of(entry.job), "repetitions": 0, "seconds": [], "runs": []}
@@ -230,7 +269,10 @@ def _write(study: Study, out: Path, entries: Sequence[Finished]) -> list[Row]:
         "quick": any(entry.job.get("quick") for entry in entries),
         "repetitions": len({entry.job.get("repetition") for entry in entries}),
         "jobs": len(entries),
-        "columns": {part: _columns(entry.job for entry in entries if entry.job["part"] == part) for part in study.VERSIONS},
+        "columns": {
+            part: _columns(entry.job for entry in entries if entry.job["part"] == part)
+            for part in study.VERSIONS
+        },
         "settings": list(settings.values()),
         "runs": runs,
     }
@@ -240,7 +282,8 @@ def _write(study: Study, out: Path, entries: Sequence[Finished]) -> list[Row]:
 
 
 def _columns(jobs: Iterable[Job]) -> list[str]:
-    """Which columns of a part's rows are settings: in another part a column of that name may be a result."""
+    """Which columns of a part's rows are settings: in another part a column of that name may be a
+    result."""
     return list(dict.fromkeys(name for job in jobs for name in job))
 
 
@@ -256,7 +299,9 @@ def distinct(rows: Iterable[Row], name: str) -> list[Any]:
     return list(dict.fromkeys(row[name] for row in rows if name in row))
 
 
-def estimates(method: str, answer: Any, truth: np.ndarray, seconds: float, **more: Any) -> list[Row]:
+def estimates(
+    method: str, answer: Any, truth: np.ndarray, seconds: float, **more: Any
+) -> list[Row]:
     """Rows of one answer of `zv.estimate`."""
     return [
         {
@@ -272,7 +317,14 @@ def estimates(method: str, answer: Any, truth: np.ndarray, seconds: float, **mor
     ]
 
 
-def constants(method: str, names: Iterable[str], values: Iterable[float], truth: Any, seconds: float, **more: Any) -> list[Row]:
+def constants(
+    method: str,
+    names: Iterable[str],
+    values: Iterable[float],
+    truth: Any,
+    seconds: float,
+    **more: Any,
+) -> list[Row]:
     """Rows of a fit to all draws: its constants, which have no errors of their own."""
     common = {**more, "method": method, "std_error": None, "seconds": seconds}
     return [
@@ -282,7 +334,12 @@ def constants(method: str, names: Iterable[str], values: Iterable[float], truth:
 
 
 def compared(
-    methods: dict[str, dict[str, Any]], draws: np.ndarray, scores: np.ndarray, values: Any, truth: np.ndarray, **more: Any
+    methods: dict[str, dict[str, Any]],
+    draws: np.ndarray,
+    scores: np.ndarray,
+    values: Any,
+    truth: np.ndarray,
+    **more: Any,
 ) -> list[Row]:
     """Rows of the plain mean, and of `zv.estimate` with each method's options."""
     rows: list[Row] = []
@@ -304,12 +361,16 @@ def plain(answer: Any, truth: np.ndarray, **more: Any) -> list[Row]:
     """Rows of the plain mean, which every answer of `zv.estimate` carries."""
     rows = estimates("MC", answer, truth, 0.0, **more)
     numbers = zip(answer.plain_value, answer.plain_std_error, strict=True)
-    return [row | {"value": float(v), "std_error": float(e)} for row, (v, e) in zip(rows, numbers, strict=True)]
+    return [
+        row | {"value": float(v), "std_error": float(e)}
+        for row, (v, e) in zip(rows, numbers, strict=True)
+    ]
 
 
 class Error(NamedTuple):
-    """Mean absolute error over repetitions, its own standard error, how often ± 2 standard errors held the truth, the mean
-    time, and the number of repetitions that diverged and are not in the mean."""
+    """Mean absolute error over repetitions, its own standard error, how often ± 2 standard errors
+    held the truth, the mean time, and the number of repetitions that diverged and are not in the
+    mean."""
 
     mean: float
     error: float
@@ -330,9 +391,13 @@ def absolute_error(rows: Sequence[Row]) -> Error:
     if not ended:
         return Error(*4 * [float("nan")], diverged=len(rows))
     off = np.array([row["value"] - row["truth"] for row in ended])
-    errors = np.array([np.nan if row.get("std_error") is None else row["std_error"] for row in ended], dtype=float)
+    errors = np.array(
+        [np.nan if row.get("std_error") is None else row["std_error"] for row in ended], dtype=float
+    )
     inside = np.abs(off) <= 2 * errors + 1e-13 * np.abs([row["truth"] for row in ended])
-    within = float(np.mean(inside[np.isfinite(errors)])) if np.isfinite(errors).any() else float("nan")
+    within = (
+        float(np.mean(inside[np.isfinite(errors)])) if np.isfinite(errors).any() else float("nan")
+    )
     size = np.abs(off)
     spread = size.std(ddof=1) / np.sqrt(len(size)) if len(size) > 1 else float("nan")
     seconds = float(np.mean([row["seconds"] for row in ended]))
@@ -341,5 +406,7 @@ def absolute_error(rows: Sequence[Row]) -> Error:
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines += [
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows
+    ]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,5 @@
-"""Integrands whose means are known: Genz's six functions on the unit cube, and polynomials under a Gaussian."""
+"""Integrands whose means are known: Genz's six functions on the unit cube, and polynomials under a
+Gaussian."""
 
 from __future__ import annotations
 
@@ -27,11 +28,16 @@ class Genz(NamedTuple):
 
 
 def _corner_integral(a: Vector, u: Vector) -> float:
-    # (1 + s)^{-d-1} = ∫ t^d e^{-t(1+s)} dt / d!, so the integral over x factorises under that over t: the sum over all 2^d
-    # corners, which cancels to nothing beyond d = 10 or so, never appears
+    # (1 + s)^{-d-1} = ∫ t^d e^{-t(1+s)} dt / d!, so the integral over x factorises under that over
+    # t: the sum over all 2^d corners, which cancels to nothing beyond d = 10 or so, never appears
     log_scale = -gammaln(len(a) + 1) - np.log(a).sum()
     return quad(
-        lambda t: np.exp(log_scale - t + np.log(-np.expm1(-a * t)).sum()), 0, np.inf, epsabs=0, epsrel=1e-13, limit=200
+        lambda t: np.exp(log_scale - t + np.log(-np.expm1(-a * t)).sum()),
+        0,
+        np.inf,
+        epsabs=0,
+        epsrel=1e-13,
+        limit=200,
     )[0]
 
 

@@ -1,9 +1,11 @@
-"""LIDAR: the posterior of a Gaussian process' two hyper-parameters, φ = log (λ₁, λ₂), as in the text of the paper.
+"""LIDAR: the posterior of a Gaussian process' two hyper-parameters, φ = log (λ₁, λ₂), as in the
+text of the paper.
 
-r = g(l) + ε on 221 points, ε ~ N(0, 0.04), g a centred Gaussian process with covariance λ₁² exp(−λ₂² |l − l'|² / 2), standard
-Cauchy priors on φ. Truths are by quadrature on a grid. Every repetition has a chain of its own by adaptive Metropolis. More
-repetitions take stretches of the published chains of Chen et al., whose parameters are (2φ₁, 2φ₂ − log 2), with Cauchy priors
-on those, so that the posterior is another one; they come without scores, which are computed here.
+r = g(l) + ε on 221 points, ε ~ N(0, 0.04), g a centred Gaussian process with covariance λ₁²
+exp(−λ₂² |l − l'|² / 2), standard Cauchy priors on φ. Truths are by quadrature on a grid. Every
+repetition has a chain of its own by adaptive Metropolis. More repetitions take stretches of the
+published chains of Chen et al., whose parameters are (2φ₁, 2φ₂ − log 2), with Cauchy priors on
+those, so that the posterior is another one; they come without scores, which are computed here.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ VERSIONS = {"ours": 2, "paper": 3}
 
 NAMES = ("phi1", "phi2", "phi1²", "phi2²", "log p(y|phi)")
 _KEYS = ("E[phi1]", "E[phi2]", "E[phi1^2]", "E[phi2^2]", "E[log p(y|phi)]")
-CHAINS = {"own": "si2021_text", "stored": "chen2018_code"}  # and the keys of their posteriors in the reference
+# and the keys of their posteriors in the reference
+CHAINS = {"own": "si2021_text", "stored": "chen2018_code"}
 _NOISE = 0.04
 _THIN = 8
 # Mean and sd of the posterior, roughly: the chain moves in units of these
@@ -39,17 +42,26 @@ _CENTRE, _SPREAD = np.array([-0.73, -4.65]), np.array([0.45, 0.29])
 
 def jobs(size: Size) -> list[Job]:
     less = {"draws": 200 if size.quick else 1000, **size.marks}
-    ours = [{"part": "ours", "chain": chain, "repetition": r, **less} for chain in CHAINS for r in range(size.repetitions)]
+    ours = [
+        {"part": "ours", "chain": chain, "repetition": r, **less}
+        for chain in CHAINS
+        for r in range(size.repetitions)
+    ]
     sizes = [100] if size.quick else [100, 200, 500, 1000]
-    return ours + [{"part": "paper", "chain": "own", "repetition": r, "sizes": sizes, **less} for r in range(size.repetitions)]
+    return ours + [
+        {"part": "paper", "chain": "own", "repetition": r, "sizes": sizes, **less}
+        for r in range(size.repetitions)
+    ]
 
 
 def load(data: Path | None, chain: str = "own") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ranges and log ratios (221,), and the five truths of the posterior of a chain."""
     if data is None or not (data / "lidar.csv").exists():
         raise MissingData(
-            "lidar needs --data DIR with lidar.csv (columns range and logratio, 221 rows; the data set `lidar` of the R "
-            "package SemiPar), lidar_gp_reference.json (posterior moments by quadrature) and lidar_gp_chains.npz (two chains "
+            "lidar needs --data DIR with lidar.csv (columns range and logratio, 221 rows; the data "
+            "set `lidar` of the R "
+            "package SemiPar), lidar_gp_reference.json (posterior moments by quadrature) and "
+            "lidar_gp_chains.npz (two chains "
             "of 100 000 states, published with Chen et al., Stein points)"
         )
     table = np.genfromtxt(data / "lidar.csv", delimiter=",", skip_header=1)
@@ -61,10 +73,16 @@ def log_likelihood(ranges: np.ndarray, ratios: np.ndarray) -> Any:
     squares = (ranges[:, None] - ranges) ** 2
 
     def value(phi: jax.Array) -> jax.Array:
-        covariance = jnp.exp(2 * phi[0]) * jnp.exp(-0.5 * jnp.exp(2 * phi[1]) * squares) + _NOISE * jnp.eye(len(ranges))
+        covariance = jnp.exp(2 * phi[0]) * jnp.exp(
+            -0.5 * jnp.exp(2 * phi[1]) * squares
+        ) + _NOISE * jnp.eye(len(ranges))
         factor = jnp.linalg.cholesky(covariance)
         white = jax.scipy.linalg.solve_triangular(factor, ratios, lower=True)
-        return -0.5 * white @ white - jnp.log(jnp.diag(factor)).sum() - 0.5 * len(ranges) * jnp.log(2 * jnp.pi)
+        return (
+            -0.5 * white @ white
+            - jnp.log(jnp.diag(factor)).sum()
+            - 0.5 * len(ranges) * jnp.log(2 * jnp.pi)
+        )
 
     return value
 
@@ -79,7 +97,9 @@ def run(job: Job, data: Path | None) -> list[Row]:
     return compared(_methods(job.get("quick", False)), phi, scores, values, truth)
 
 
-def _paper(phi: np.ndarray, scores: np.ndarray, values: dict[str, np.ndarray], truth: np.ndarray, job: Job) -> list[Row]:
+def _paper(
+    phi: np.ndarray, scores: np.ndarray, values: dict[str, np.ndarray], truth: np.ndarray, job: Job
+) -> list[Row]:
     """The recipe of the paper on n states, equally spaced; it does not say how many fit: half."""
     epochs = {"kernel": (10,), "polynomial": (25,)}
     kinds = ("polynomial",) if job.get("quick") else ("polynomial", "kernel")
@@ -111,11 +131,15 @@ def _own(job: Job, likelihood: Any, data: Path | None) -> tuple[np.ndarray, np.n
         return phi, made.scores[0] / _SPREAD, np.asarray(jax.lax.map(likelihood, jnp.asarray(phi)))
 
 
-def _stored(job: Job, likelihood: Any, data: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _stored(
+    job: Job, likelihood: Any, data: Path | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The same from a stretch of 10 000 states of one of the published chains, thinned."""
     assert data is not None
     place, chain = divmod(job["repetition"], 2)
-    states = np.load(data / "lidar_gp_chains.npz")[f"chain{chain + 1}"][10_000 * place : 10_000 * (place + 1)]
+    states = np.load(data / "lidar_gp_chains.npz")[f"chain{chain + 1}"][
+        10_000 * place : 10_000 * (place + 1)
+    ]
     phi = states[:: 10_000 // job["draws"]]
 
     def parts(phi: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -132,27 +156,43 @@ def _methods(quick: bool) -> dict[str, dict[str, Any]]:
     penalty = zv.LeastSquares(zv.Ridge(1e-6))
     methods = {
         "polynomial, SGD": {"family": zv.Polynomial(2), "solver": zv.SGD(8, 25, progress=False)},
-        "kernel, SGD": {"family": kernel, "objective": penalty, "solver": zv.SGD(8, 10, progress=False)},
+        "kernel, SGD": {
+            "family": kernel,
+            "objective": penalty,
+            "solver": zv.SGD(8, 10, progress=False),
+        },
         "polynomial, exact": {"family": zv.Polynomial(2)},
         "kernel, exact": {"family": kernel, "objective": penalty},
         "polynomial + kernel, exact": {"family": zv.Polynomial(2) + kernel, "objective": penalty},
-        "network": {"family": zv.Network(), "solver": zv.SGD(8, 25, progress=False), "split": zv.holdout(0.5)},
+        "network": {
+            "family": zv.Network(),
+            "solver": zv.SGD(8, 25, progress=False),
+            "split": zv.holdout(0.5),
+        },
         "automatic": {"family": automatic(quick)},
     }
-    return {name: methods[name] for name in methods if not quick or ("SGD" not in name and name != "network")}
+    return {
+        name: methods[name]
+        for name in methods
+        if not quick or ("SGD" not in name and name != "network")
+    }
 
 
 def section(rows: list[Row]) -> str:
     paper, rows = select(rows, part="paper"), select(rows, part="ours")
     tail = _bias(select(rows, chain="own"))
     parts = [
-        "Mean absolute errors against quadrature over the repetitions. The gain is the ratio of mean squared errors to those "
+        "Mean absolute errors against quadrature over the repetitions. The gain is the ratio of "
+        "mean squared errors to those "
         "of the plain mean.\n",
-        "**The posterior of the text**, each repetition a thinned chain of its own, by adaptive Metropolis\n",
+        "**The posterior of the text**, each repetition a thinned chain of its own, by adaptive "
+        "Metropolis\n",
         error_table(select(rows, chain="own"), NAMES),
         f"The automatic answers are off by {tail}. "
-        "What no chain of this length has seen, φ₁ beyond 1.7 or so, has a mass of 6e-5 and a share of 1e-4 in E[φ₁] (by "
-        "quadrature), and no function fitted to the draws can know it: this is what limits control variates here.\n",
+        "What no chain of this length has seen, φ₁ beyond 1.7 or so, has a mass of 6e-5 and a "
+        "share of 1e-4 in E[φ₁] (by "
+        "quadrature), and no function fitted to the draws can know it: this is what limits control "
+        "variates here.\n",
         "**Published chains** (other parameters, stretches of 10 000 states thinned to 1000)\n",
         error_table(select(rows, chain="stored"), NAMES),
     ]
@@ -164,7 +204,10 @@ def _bias(rows: list[Row]) -> str:
     off = np.array([row["value"] - row["truth"] for row in here])
     errors = np.mean([row["std_error"] for row in here])
     same = max(int(np.sum(off > 0)), int(np.sum(off < 0)))
-    text = f"{off.mean():.1e} ± {off.std():.0e} for φ₁, on the same side in {same} of {len(off)} repetitions"
+    text = (
+        f"{off.mean():.1e} ± {off.std():.0e} for φ₁, on the same side in {same} of {len(off)} "
+        "repetitions"
+    )
     return f"{text}; standard errors of {errors:.0e} are reported"
 
 
@@ -172,7 +215,11 @@ def figure(rows: list[Row], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     rows = select(rows, chain="own")
-    drawn = {part: draw for part, draw in {"paper": _against_draws, "ours": _dots}.items() if select(rows, part=part)}
+    drawn = {
+        part: draw
+        for part, draw in {"paper": _against_draws, "ours": _dots}.items()
+        if select(rows, part=part)
+    }
     figure = plt.figure(figsize=(WIDTH, 2.9 * len(drawn) + 0.6), layout="constrained")
     for strip, (part, draw) in zip(strips(figure, len(drawn)), drawn.items(), strict=True):
         strip.suptitle(PARTS[part], fontweight="bold", fontsize=11)

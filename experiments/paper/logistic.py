@@ -1,8 +1,10 @@
-"""Bayesian logistic regression: predictive probabilities of held-out points, Sonar (d = 61) and Madelon (d = 500).
+"""Bayesian logistic regression: predictive probabilities of held-out points, Sonar (d = 61) and
+Madelon (d = 500).
 
-Draws are NumPyro's, by NUTS, and so are the scores: it keeps the gradient of its last step. As in the paper, all m = n draws
-fit and the answer is the fitted constant. Sonar: predictors scaled to sd ½, coefficients N(0, 5²), intercept N(0, 20²). The
-paper names no prior for Madelon: here standardised features and coefficients N(0, 1).
+Draws are NumPyro's, by NUTS, and so are the scores: it keeps the gradient of its last step. As in
+the paper, all m = n draws fit and the answer is the fitted constant. Sonar: predictors scaled to sd
+½, coefficients N(0, 5²), intercept N(0, 20²). The paper names no prior for Madelon: here
+standardised features and coefficients N(0, 1).
 """
 
 from __future__ import annotations
@@ -20,7 +22,18 @@ from zerovar.families import LinearFamily
 from zerovar.kernels import median_heuristic
 
 from .comparisons import error_table, gain_table, in_errors, ranking, recipe_section
-from .harness import Job, MissingData, Row, Size, automatic, compared, constants, distinct, in_parallel, select
+from .harness import (
+    Job,
+    MissingData,
+    Row,
+    Size,
+    automatic,
+    compared,
+    constants,
+    distinct,
+    in_parallel,
+    select,
+)
 from .pictures import Panel, rows_of_panels
 from .protocol import Problem, network_rows, rows_of
 from .references import truths
@@ -40,11 +53,23 @@ POINTS = tuple(f"point {k}" for k in range(_HELD_OUT))
 def jobs(size: Size) -> list[Job]:
     sets, sizes = (SETS[:1], [300]) if size.quick else (SETS, list(SIZES))
     common = {"sizes": sizes, **size.marks}
-    ours = [{"part": "ours", "set": name, "repetition": r, **common} for name in sets for r in range(size.repetitions)]
+    ours = [
+        {"part": "ours", "set": name, "repetition": r, **common}
+        for name in sets
+        for r in range(size.repetitions)
+    ]
     if not size.quick:  # first: they take longest
         large = {"sizes": [_LARGE]}
-        ours = [{"part": "ours", "set": name, "repetition": r, **large} for name in sets for r in range(size.at_most(4))] + ours
-    counts = {100: 1} if size.quick else {300: size.at_most(10), 1000: size.at_most(10), _LARGE: size.at_most(8)}
+        ours = [
+            {"part": "ours", "set": name, "repetition": r, **large}
+            for name in sets
+            for r in range(size.at_most(4))
+        ] + ours
+    counts = (
+        {100: 1}
+        if size.quick
+        else {300: size.at_most(10), 1000: size.at_most(10), _LARGE: size.at_most(8)}
+    )
     return ours + [
         {"part": "paper", "set": name, "repetition": r, "sizes": [m], **size.marks}
         for m, count in counts.items()
@@ -54,7 +79,8 @@ def jobs(size: Size) -> list[Job]:
 
 
 class Regression(NamedTuple):
-    """Features (rows, d), labels 0 or 1 (rows,), prior sds of the coefficients (d,), features of the held-out points."""
+    """Features (rows, d), labels 0 or 1 (rows,), prior sds of the coefficients (d,), features of
+    the held-out points."""
 
     features: np.ndarray
     labels: np.ndarray
@@ -68,15 +94,25 @@ class Regression(NamedTuple):
         from numpyro.infer import MCMC, NUTS
 
         def model():
-            coefficients = numpyro.sample("coefficients", Normal(np.zeros(len(self.scale)), self.scale).to_event(1))
-            numpyro.sample("labels", Bernoulli(logits=self.features @ coefficients), obs=self.labels)
+            coefficients = numpyro.sample(
+                "coefficients", Normal(np.zeros(len(self.scale)), self.scale).to_event(1)
+            )
+            numpyro.sample(
+                "labels", Bernoulli(logits=self.features @ coefficients), obs=self.labels
+            )
 
-        # A dense mass matrix from the Laplace approximation: trajectories of 7 or 15 steps where the default needs 127
-        kernel = NUTS(model, dense_mass=True, inverse_mass_matrix=self.laplace(), adapt_mass_matrix=False)
+        # A dense mass matrix from the Laplace approximation: trajectories of 7 or 15 steps where
+        # the default needs 127
+        kernel = NUTS(
+            model, dense_mass=True, inverse_mass_matrix=self.laplace(), adapt_mass_matrix=False
+        )
         with jax.enable_x64(True):
             run = MCMC(kernel, num_warmup=warm_up, num_samples=draws, progress_bar=False)
             run.run(jax.random.key(seed), extra_fields=("z_grad",))
-            x, gradient = run.get_samples()["coefficients"], run.get_extra_fields()["z_grad"]["coefficients"]
+            x, gradient = (
+                run.get_samples()["coefficients"],
+                run.get_extra_fields()["z_grad"]["coefficients"],
+            )
             return np.asarray(x), -np.asarray(gradient)
 
     def laplace(self) -> np.ndarray:
@@ -91,15 +127,21 @@ class Regression(NamedTuple):
 
     def probabilities(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Of label 1, for each held-out point: POINTS → (…,) at coefficients (…, d)."""
-        return dict(zip(POINTS, np.moveaxis(1 / (1 + np.exp(-x @ self.held_out.T)), -1, 0), strict=True))
+        return dict(
+            zip(POINTS, np.moveaxis(1 / (1 + np.exp(-x @ self.held_out.T)), -1, 0), strict=True)
+        )
 
 
 def load(name: str, data: Path | None) -> Regression:
-    files = {"sonar": ["sonar.csv"], "madelon": ["madelon_train.csv.gz", "madelon_valid.csv.gz"]}[name]
+    files = {"sonar": ["sonar.csv"], "madelon": ["madelon_train.csv.gz", "madelon_valid.csv.gz"]}[
+        name
+    ]
     if data is None or not all((data / file).exists() for file in files):
         raise MissingData(
-            f"logistic needs --data DIR with {' and '.join(files)}: comma-separated with a header, from the UCI repository "
-            "(Connectionist Bench: 60 features, then the label M or R; Madelon: the label ±1, then 500 features)"
+            f"logistic needs --data DIR with {' and '.join(files)}: comma-separated with a header, "
+            "from the UCI repository "
+            "(Connectionist Bench: 60 features, then the label M or R; Madelon: the label ±1, then "
+            "500 features)"
         )
     if name == "madelon":
         train, valid = (np.genfromtxt(data / file, delimiter=",", skip_header=1) for file in files)
@@ -123,16 +165,29 @@ def load(name: str, data: Path | None) -> Regression:
 _CHAINS, _LENGTH = 16, 2000
 
 
-def reference(data: Path | None, workers: int | None = None) -> dict[str, dict[str, tuple[float, float]]]:
-    """Means over 16 chains of 2000 draws, with the largest control variates that so many draws determine."""
+def reference(
+    data: Path | None, workers: int | None = None
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """Means over 16 chains of 2000 draws, with the largest control variates that so many draws
+    determine."""
     found = {}
     for name in SETS:
-        parts = [part for _, part in in_parallel(_long_chain, [(name, data, seed) for seed in range(_CHAINS)], workers)]
+        parts = [
+            part
+            for _, part in in_parallel(
+                _long_chain, [(name, data, seed) for seed in range(_CHAINS)], workers
+            )
+        ]
         x, scores = (np.stack(arrays) for arrays in zip(*parts, strict=True))
-        family = zv.Polynomial(2) if name == "sonar" else zv.Polynomial(1) + zv.RidgeFunctions(zv.Polynomial(4))
+        family = (
+            zv.Polynomial(2)
+            if name == "sonar"
+            else zv.Polynomial(1) + zv.RidgeFunctions(zv.Polynomial(4))
+        )
         answer = zv.estimate(x, scores, load(name, data).probabilities(x), family=family)
         found[f"{NAME}/{name}"] = {
-            p: (float(v), float(e)) for p, v, e in zip(POINTS, answer.value, answer.std_error, strict=True)
+            p: (float(v), float(e))
+            for p, v, e in zip(POINTS, answer.value, answer.std_error, strict=True)
         }
     return found
 
@@ -158,19 +213,33 @@ def run(job: Job, data: Path | None) -> list[Row]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zv.ZerovarWarning)
             rows += _fits(zv.Sample(x[:m], scores[:m]), values, truth, m, quick)
-        rows += compared({"automatic": {"family": automatic(quick)}}, x[:m], scores[:m], values, truth, m=m)
+        rows += compared(
+            {"automatic": {"family": automatic(quick)}}, x[:m], scores[:m], values, truth, m=m
+        )
     return rows
 
 
 def _paper(
-    x: np.ndarray, scores: np.ndarray, values: dict[str, np.ndarray], truth: np.ndarray, m: int, quick: bool
+    x: np.ndarray,
+    scores: np.ndarray,
+    values: dict[str, np.ndarray],
+    truth: np.ndarray,
+    m: int,
+    quick: bool,
 ) -> list[Row]:
-    """The recipe of the paper: all draws fit, 25 epochs; one set of hyper-parameters for all points."""
+    """The recipe of the paper: all draws fit, 25 epochs; one set of hyper-parameters for all
+    points."""
     array, wide = np.stack(list(values.values()), axis=1), x.shape[1] > 100
     problem = Problem.of(x, scores, array)
-    kinds = ("polynomial",) if quick else ("polynomial", "kernel", "polynomial + kernel", "polynomial + two kernels")
+    kinds = (
+        ("polynomial",)
+        if quick
+        else ("polynomial", "kernel", "polynomial + kernel", "polynomial + two kernels")
+    )
     rows = constants("MC", POINTS, array.mean(axis=0), truth, 0.0, m=m)
-    rows += rows_of(problem, POINTS, truth, kinds, lambda kind: (25,), shared=True, degree=1 if wide else 2, m=m)
+    rows += rows_of(
+        problem, POINTS, truth, kinds, lambda kind: (25,), shared=True, degree=1 if wide else 2, m=m
+    )
     if wide and not quick:  # 125 750 terms: the solve of the dual, its ridge by leave-one-out
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zv.ZerovarWarning)
@@ -178,23 +247,37 @@ def _paper(
             objective = zv.tune(quadratic, sample, array, ridges=RIDGES).objective
             started = time.perf_counter()
             found = zv.fit(quadratic, sample, array, objective, zv.Exact()).intercept
-        rows += constants("quadratic, exact by the dual", POINTS, found, truth, time.perf_counter() - started, m=m)
-    return rows if quick else rows + network_rows(problem, POINTS, truth, zv.MLP(20, 6, jax.nn.relu), m=m)
+        rows += constants(
+            "quadratic, exact by the dual", POINTS, found, truth, time.perf_counter() - started, m=m
+        )
+    return (
+        rows
+        if quick
+        else rows + network_rows(problem, POINTS, truth, zv.MLP(20, 6, jax.nn.relu), m=m)
+    )
 
 
-def _fits(sample: zv.Sample, values: dict[str, np.ndarray], truth: np.ndarray, m: int, quick: bool) -> list[Row]:
+def _fits(
+    sample: zv.Sample, values: dict[str, np.ndarray], truth: np.ndarray, m: int, quick: bool
+) -> list[Row]:
     array = np.stack(list(values.values()), axis=1)
     rows: list[Row] = []
     for label, family in _families(sample.draws).items():
         if quick and label not in ("polynomial", "kernel"):
             continue
         # Ridges by leave-one-out; not timed, as in the paper
-        objective = zv.tune(family, sample, array, ridges=RIDGES).objective if isinstance(family, LinearFamily) else None
+        objective = (
+            zv.tune(family, sample, array, ridges=RIDGES).objective
+            if isinstance(family, LinearFamily)
+            else None
+        )
         for solver in ("exact", "SGD") if objective is not None else ("SGD",):
             started = time.perf_counter()
             solver_ = zv.Exact() if solver == "exact" else zv.SGD(8, 25, progress=False)
             found = zv.fit(family, sample, array, objective, solver_).intercept
-            rows += constants(f"{label}, {solver}", values, found, truth, time.perf_counter() - started, m=m)
+            rows += constants(
+                f"{label}, {solver}", values, found, truth, time.perf_counter() - started, m=m
+            )
     return rows
 
 
@@ -203,7 +286,9 @@ def _families(x: np.ndarray) -> dict[str, Any]:
     # A degree of 2 in d = 500 has 125 750 terms: nothing for steps on batches of 8
     polynomial = zv.Polynomial(2 if d < 100 else 1)
     scale = median_heuristic(x / x.std(axis=0))
-    one, two = (zv.Kernel(zv.kernels.Decaying(0.1 / d, factor * scale)) for factor in (1.0, np.sqrt(2.0)))
+    one, two = (
+        zv.Kernel(zv.kernels.Decaying(0.1 / d, factor * scale)) for factor in (1.0, np.sqrt(2.0))
+    )
     return {
         "polynomial": polynomial,
         "kernel": one,
@@ -215,9 +300,12 @@ def _families(x: np.ndarray) -> dict[str, Any]:
 
 def section(rows: list[Row]) -> str:
     parts = [
-        "Mean absolute errors of the probability of label 1 at ten held-out points, over the repetitions, each a NUTS chain of "
-        f"its own, against {_CHAINS} chains of {_LENGTH} draws with control variates (`--reference`). The polynomial has "
-        "degree 2 on Sonar and 1 on Madelon. Ridges are chosen by leave-one-out. Times are those of the fit, "
+        "Mean absolute errors of the probability of label 1 at ten held-out points, over the "
+        "repetitions, each a NUTS chain of "
+        f"its own, against {_CHAINS} chains of {_LENGTH} draws with control variates "
+        "(`--reference`). The polynomial has "
+        "degree 2 on Sonar and 1 on Madelon. Ridges are chosen by leave-one-out. Times are those "
+        "of the fit, "
         "compilation included where it happens.\n"
     ]
     for name in distinct(rows, "set"):
@@ -234,17 +322,27 @@ def section(rows: list[Row]) -> str:
 
 
 def _biases(rows: list[Row]) -> str:
-    """How many points each method is off at on the same side, beyond what chance and the reference's own errors allow."""
+    """How many points each method is off at on the same side, beyond what chance and the
+    reference's own errors allow."""
     worst: dict[str, list[float]] = {}
     for method in distinct(rows, "method"):
         for point in POINTS:
-            worst.setdefault(method, []).append(abs(in_errors(select(rows, method=method, integrand=point))))
+            worst.setdefault(method, []).append(
+                abs(in_errors(select(rows, method=method, integrand=point)))
+            )
     counts = {method: sum(z > 4 for z in found) for method, found in worst.items()}
-    biased = ", ".join(f"{m} at {count} (|z| up to {max(worst[m]):.1f})" for m, count in counts.items() if count)
-    what = "Points of ten at which the mean over the repetitions is off by more than four of its standard errors"
+    biased = ", ".join(
+        f"{m} at {count} (|z| up to {max(worst[m]):.1f})" for m, count in counts.items() if count
+    )
+    what = (
+        "Points of ten at which the mean over the repetitions is off by more than four of its "
+        "standard errors"
+    )
     return f"{what}: {biased or 'none'}."
 
 
 def figure(rows: list[Row], path: Path) -> None:
     sets = [(name.capitalize(), {"set": name}) for name in distinct(rows, "set")]
-    rows_of_panels(rows, "m", [Panel(*one, seconds=seconds) for one in sets for seconds in (False, True)], path)
+    rows_of_panels(
+        rows, "m", [Panel(*one, seconds=seconds) for one in sets for seconds in (False, True)], path
+    )

@@ -1,9 +1,11 @@
-"""Lotka–Volterra: the four rates of a predator–prey model from 2400 noisy times, as in Riabiz et al.
+"""Lotka–Volterra: the four rates of a predator–prey model from 2400 noisy times, as in Riabiz et
+al.
 
-u₁' = αu₁ − βu₁u₂, u₂' = δu₁u₂ − γu₂ from u(0) = (1, 1), noise N(0, 0.2²), log rates N(0, I). The solution is one scan of
-Runge–Kutta steps with cubic interpolation between them, so that gradients are JAX's own: with a fixed step there is nothing for
-an adaptive solver or an adjoint to add, and the posterior of this scheme is the very one whose gradients are taken. Half of
-each thinned MALA chain fits and the other half estimates.
+u₁' = αu₁ − βu₁u₂, u₂' = δu₁u₂ − γu₂ from u(0) = (1, 1), noise N(0, 0.2²), log rates N(0, I). The
+solution is one scan of Runge–Kutta steps with cubic interpolation between them, so that gradients
+are JAX's own: with a fixed step there is nothing for an adaptive solver or an adjoint to add, and
+the posterior of this scheme is the very one whose gradients are taken. Half of each thinned MALA
+chain fits and the other half estimates.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ def solution(log_rates: Float[Array, " 4"], times: np.ndarray) -> Float[Array, "
 
 def log_posterior(times: np.ndarray, observed: np.ndarray) -> Callable[[Float[Array, " 4"]], Any]:
     def value(x):
-        return -0.5 * jnp.sum((observed - solution(x, times)) ** 2) / _NOISE**2 - 0.5 * jnp.sum(x**2)
+        return -0.5 * jnp.sum((observed - solution(x, times)) ** 2) / _NOISE**2 - 0.5 * jnp.sum(
+            x**2
+        )
 
     return value
 
@@ -84,8 +88,10 @@ def load(data: Path | None) -> tuple[np.ndarray, np.ndarray]:
     path = None if data is None else data / "lotka_volterra_synthetic.csv"
     if path is None or not path.exists():
         raise MissingData(
-            "lotka_volterra needs --data DIR with lotka_volterra_synthetic.csv (columns t, prey, predator: 2400 equal times on "
-            "[0, 25], rates 0.67, 1.33, 1, 1, noise 0.2, as in Riabiz et al., Optimal thinning of MCMC output)"
+            "lotka_volterra needs --data DIR with lotka_volterra_synthetic.csv (columns t, prey, "
+            "predator: 2400 equal times on "
+            "[0, 25], rates 0.67, 1.33, 1, 1, noise 0.2, as in Riabiz et al., Optimal thinning of "
+            "MCMC output)"
         )
     table = np.genfromtxt(path, delimiter=",", skip_header=1)
     return table[:, 0], table[:, 1:]
@@ -116,10 +122,13 @@ class Laplace(NamedTuple):
         return self.mode + z @ self.factor.T
 
 
-def reference(data: Path | None, workers: int | None = None) -> dict[str, dict[str, tuple[float, float]]]:
+def reference(
+    data: Path | None, workers: int | None = None
+) -> dict[str, dict[str, tuple[float, float]]]:
     """Posterior means by a Gauss–Hermite rule in the coordinates of the Laplace approximation.
 
-    The error is the change from the next smaller rule: a chain, however long, would be the less precise of the two sides.
+    The error is the change from the next smaller rule: a chain, however long, would be the less
+    precise of the two sides.
     """
     with jax.enable_x64(True):
         times, observed = load(data)
@@ -130,20 +139,37 @@ def reference(data: Path | None, workers: int | None = None) -> dict[str, dict[s
             node, weight = np.polynomial.hermite_e.hermegauss(count)
             z = np.stack(np.meshgrid(*4 * [node], indexing="ij"), axis=-1).reshape(-1, 4)
             weights = np.prod(np.stack(np.meshgrid(*4 * [weight], indexing="ij")), axis=0).ravel()
-            log_ratios = np.concatenate([log_densities(part) for part in np.split(z, count)]) + 0.5 * np.sum(z**2, axis=1)
+            log_ratios = np.concatenate(
+                [log_densities(part) for part in np.split(z, count)]
+            ) + 0.5 * np.sum(z**2, axis=1)
             weights = weights * np.exp(log_ratios - log_ratios[np.argmax(weights)])
             means.append(weights @ np.exp(laplace(z)) / weights.sum())
     changes = np.abs(means[1] - means[0])
-    return {NAME: {name: (float(m), float(e)) for name, m, e in zip(RATES, means[1], changes, strict=True)}}
+    return {
+        NAME: {
+            name: (float(m), float(e)) for name, m, e in zip(RATES, means[1], changes, strict=True)
+        }
+    }
 
 
-def chain(data: Path | None, draws: int, seed: int, quick: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def chain(
+    data: Path | None, draws: int, seed: int, quick: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Log rates and scores, (draws, 4), from one thinned MALA chain."""
     times, observed = load(data)
     with jax.enable_x64(True):
         laplace, target = Laplace.of(times, observed), log_posterior(times, observed)
     start = np.random.default_rng([seed, 11]).normal(size=(1, 4))
-    made = metropolis(lambda z: target(laplace(z)), start, draws, 1.0, True, seed, thin=3 if quick else _THIN, warm_up=200)
+    made = metropolis(
+        lambda z: target(laplace(z)),
+        start,
+        draws,
+        1.0,
+        True,
+        seed,
+        thin=3 if quick else _THIN,
+        warm_up=200,
+    )
     return laplace(made.draws[0]), np.linalg.solve(laplace.factor.T, made.scores[0].T).T
 
 
@@ -160,29 +186,57 @@ def run(job: Job, data: Path | None) -> list[Row]:
         if job["part"] == "paper":
             rows += _paper(x[part], scores[part], values, truth, n, job.get("quick", False))
         else:
-            rows += compared(_methods(x[part], job.get("quick", False)), x[part], scores[part], values, truth, n=n)
+            rows += compared(
+                _methods(x[part], job.get("quick", False)),
+                x[part],
+                scores[part],
+                values,
+                truth,
+                n=n,
+            )
     return rows
 
 
 def _paper(
-    x: np.ndarray, scores: np.ndarray, values: dict[str, np.ndarray], truth: np.ndarray, n: int, quick: bool
+    x: np.ndarray,
+    scores: np.ndarray,
+    values: dict[str, np.ndarray],
+    truth: np.ndarray,
+    n: int,
+    quick: bool,
 ) -> list[Row]:
     """The recipe of the paper: the first half fits, 25 epochs."""
     array = np.stack(list(values.values()), axis=1)
     problem = Problem.of(x, scores, array, n // 2)
-    kinds = ("polynomial",) if quick else ("polynomial", "kernel", "polynomial + kernel", "polynomial + two kernels")
+    kinds = (
+        ("polynomial",)
+        if quick
+        else ("polynomial", "kernel", "polynomial + kernel", "polynomial + two kernels")
+    )
     rows = constants("MC", RATES, array.mean(axis=0), truth, 0.0, n=n)
     rows += rows_of(problem, RATES, truth, kinds, lambda kind: (25,), shared=True, n=n)
-    return rows if quick else rows + network_rows(problem, RATES, truth, zv.MLP(20, 6, jax.nn.relu), n=n)
+    return (
+        rows
+        if quick
+        else rows + network_rows(problem, RATES, truth, zv.MLP(20, 6, jax.nn.relu), n=n)
+    )
 
 
 def _methods(x: np.ndarray, quick: bool) -> dict[str, dict[str, Any]]:
     # In the draws' own standardised coordinates, as the fit sees them
-    scale = median_heuristic(np.linalg.solve(np.linalg.cholesky(np.cov(x.T)), (x - x.mean(axis=0)).T).T)
-    one, two = (zv.Kernel(zv.kernels.Decaying(0.1, factor * scale)) for factor in (1.0, np.sqrt(2.0)))
+    scale = median_heuristic(
+        np.linalg.solve(np.linalg.cholesky(np.cov(x.T)), (x - x.mean(axis=0)).T).T
+    )
+    one, two = (
+        zv.Kernel(zv.kernels.Decaying(0.1, factor * scale)) for factor in (1.0, np.sqrt(2.0))
+    )
     common = {"split": zv.holdout(0.5), "objective": zv.LeastSquares(zv.Ridge(1e-8))}
     trained = common | {"solver": zv.SGD(8, 25, progress=False)}
-    network = {"family": zv.Network(zv.MLP(20, 6)), "split": zv.holdout(0.5), "solver": zv.SGD(8, 25, progress=False)}
+    network = {
+        "family": zv.Network(zv.MLP(20, 6)),
+        "split": zv.holdout(0.5),
+        "solver": zv.SGD(8, 25, progress=False),
+    }
     methods = {
         "polynomial, SGD": {"family": zv.Polynomial(2), **trained},
         "polynomial, exact": {"family": zv.Polynomial(2), **common},
@@ -193,20 +247,29 @@ def _methods(x: np.ndarray, quick: bool) -> dict[str, dict[str, Any]]:
         "network": network,
         "automatic": {"family": automatic(quick)},
     }
-    return {name: methods[name] for name in methods if not quick or ("kernel, SGD" not in name and name != "network")}
+    return {
+        name: methods[name]
+        for name in methods
+        if not quick or ("kernel, SGD" not in name and name != "network")
+    }
 
 
 def section(rows: list[Row]) -> str:
     ours, paper = select(rows, part="ours"), select(rows, part="paper")
     largest = max(distinct(ours, "n"))
     parts = [
-        "Mean absolute errors over the repetitions, each a thinned MALA chain of its own, against a Gauss–Hermite rule of "
-        "160 000 points (`--reference`), which is more precise than any chain. Half of the draws fit, in batches of 8 for 25 "
-        "epochs; kernels have α₁ = 0.1 and the ridge is 1e-8, neither tuned; the network is 6 × 20 with smooth activations, "
+        "Mean absolute errors over the repetitions, each a thinned MALA chain of its own, against "
+        "a Gauss–Hermite rule of "
+        "160 000 points (`--reference`), which is more precise than any chain. Half of the draws "
+        "fit, in batches of 8 for 25 "
+        "epochs; kernels have α₁ = 0.1 and the ridge is 1e-8, neither tuned; the network is 6 × 20 "
+        "with smooth activations, "
         f"trained by Adam. The automatic estimator uses all draws. n = {largest}:\n",
         error_table(select(ours, n=largest), RATES),
-        f"By gain: {ranking(select(ours, n=largest), RATES)}. What these posterior means need is smoothness: the automatic "
-        f"choice is exact to ten digits. At n = {min(distinct(ours, 'n'))} {_slow(ours)} look too slow to it for more than a "
+        f"By gain: {ranking(select(ours, n=largest), RATES)}. What these posterior means need is "
+        "smoothness: the automatic "
+        f"choice is exact to ten digits. At n = {min(distinct(ours, 'n'))} {_slow(ours)} look too "
+        "slow to it for more than a "
         "line, and their errors make its mean.\n",
         "Gains against the number of draws n:\n",
         gain_table(ours, "n", RATES),
@@ -215,7 +278,8 @@ def section(rows: list[Row]) -> str:
 
 
 def _slow(rows: list[Row]) -> str:
-    """Chains whose automatic answers are far from what they are on the others, with the fewest draws."""
+    """Chains whose automatic answers are far from what they are on the others, with the fewest
+    draws."""
     here = select(rows, n=min(distinct(rows, "n")), method="automatic", integrand=RATES[0])
     off = np.array([abs(row["value"] - row["truth"]) for row in here])
     return f"{int(np.sum(off > 100 * np.median(off)))} of {len(off)} chains"

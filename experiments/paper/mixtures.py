@@ -1,4 +1,5 @@
-"""Random Gaussian mixtures, and Gaussian processes drawn jointly with their integrals against them."""
+"""Random Gaussian mixtures, and Gaussian processes drawn jointly with their integrals against
+them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Mixture:
 
     @staticmethod
     def random(rng: np.random.Generator, d: int, components: int) -> Mixture:
-        """As in the paper: means N(0, 3 I), covariances AᵀA with A uniform, weights uniform before they are normalised."""
+        """As in the paper: means N(0, 3 I), covariances AᵀA with A uniform, weights uniform before
+        they are normalised."""
         means = rng.normal(scale=np.sqrt(3.0), size=(components, d))
         roots = rng.uniform(size=(components, d, d))
         weights = rng.uniform(size=components)
@@ -29,11 +31,15 @@ class Mixture:
     def sample(self, rng: np.random.Generator, n: int) -> Float64[np.ndarray, "n d"]:
         factors = np.linalg.cholesky(self.covariances)
         label = rng.choice(len(self.weights), size=n, p=self.weights)
-        return self.means[label] + np.einsum("nij,nj->ni", factors[label], rng.normal(size=(n, self.means.shape[1])))
+        return self.means[label] + np.einsum(
+            "nij,nj->ni", factors[label], rng.normal(size=(n, self.means.shape[1]))
+        )
 
     def scores(self, x: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "n d"]:
         log_parts, pulls = [], []
-        for weight, mean, covariance in zip(self.weights, self.means, self.covariances, strict=True):
+        for weight, mean, covariance in zip(
+            self.weights, self.means, self.covariances, strict=True
+        ):
             factor = cholesky(covariance, lower=True)
             log_parts.append(np.log(weight) + _log_normal(x - mean, factor))
             pulls.append(-cho_solve((factor, True), (x - mean).T).T)
@@ -58,7 +64,9 @@ class SquaredExponential:
         spread = self.scale**2 * np.eye(d)
         parts = [
             weight * np.exp(_log_normal(x - mean, cholesky(covariance + spread, lower=True)))
-            for weight, mean, covariance in zip(mixture.weights, mixture.means, mixture.covariances, strict=True)
+            for weight, mean, covariance in zip(
+                mixture.weights, mixture.means, mixture.covariances, strict=True
+            )
         ]
         return self._volume(d) * np.sum(parts, axis=0)
 
@@ -67,13 +75,21 @@ class SquaredExponential:
         d = mixture.means.shape[1]
         spread = self.scale**2 * np.eye(d)
         total = 0.0
-        for weight, mean, covariance in zip(mixture.weights, mixture.means, mixture.covariances, strict=True):
-            for other, place, width in zip(mixture.weights, mixture.means, mixture.covariances, strict=True):
+        for weight, mean, covariance in zip(
+            mixture.weights, mixture.means, mixture.covariances, strict=True
+        ):
+            for other, place, width in zip(
+                mixture.weights, mixture.means, mixture.covariances, strict=True
+            ):
                 factor = cholesky(covariance + width + spread, lower=True)
-                total += weight * other * float(np.exp(_log_normal((mean - place)[None], factor)[0]))
+                total += (
+                    weight * other * float(np.exp(_log_normal((mean - place)[None], factor)[0]))
+                )
         return self._volume(d) * total
 
-    def draw(self, rng: np.random.Generator, x: np.ndarray, mixture: Mixture) -> tuple[np.ndarray, float]:
+    def draw(
+        self, rng: np.random.Generator, x: np.ndarray, mixture: Mixture
+    ) -> tuple[np.ndarray, float]:
         """f at x (n,) and Π[f], jointly, through the square root of their covariance."""
         n = len(x)
         joint = np.empty((n + 1, n + 1))
@@ -92,4 +108,8 @@ def _log_normal(centred: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """log N(0, LLᵀ) at the rows of `centred`."""
     white = solve_triangular(factor, centred.T, lower=True)
     d = len(factor)
-    return -0.5 * np.sum(white**2, axis=0) - np.log(factor.diagonal()).sum() - 0.5 * d * np.log(2 * np.pi)
+    return (
+        -0.5 * np.sum(white**2, axis=0)
+        - np.log(factor.diagonal()).sum()
+        - 0.5 * d * np.log(2 * np.pi)
+    )

@@ -1,4 +1,5 @@
-"""What the figures share: a colour for each family, curves of errors and costs, a row of panels for each part of a study."""
+"""What the figures share: a colour for each family, curves of errors and costs, a row of panels for
+each part of a study."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def colour(method: str) -> str:
 
 
 def style(method: str) -> dict[str, Any]:
-    """Of a curve: colour and marker say the family; steps are solid, steps on J^V dotted, exact solves dashed and hollow."""
+    """Of a curve: colour and marker say the family; steps are solid, steps on J^V dotted, exact
+    solves dashed and hollow."""
     name, *_ = words = method.split(", ")
     exact, variance = "exact" in method, "J^V" in words
     labels = [name, *["exact" if exact else "SGD"][: name not in ("MC", "automatic", "network")]]
@@ -64,19 +66,31 @@ def style(method: str) -> dict[str, Any]:
 def ordered(methods: Iterable[str]) -> list[str]:
     """By family, in the order of the colours; then steps, steps on J^V, exact solves."""
     places = {name: k for k, name in enumerate(_STYLES)}
-    return sorted(methods, key=lambda method: (places.get(family(method), len(places)), "exact" in method, "J^V" in method))
+    return sorted(
+        methods,
+        key=lambda method: (
+            places.get(family(method), len(places)),
+            "exact" in method,
+            "J^V" in method,
+        ),
+    )
 
 
 def curve(axes: Any, rows: Sequence[Row], by: str, seconds: bool = False, **style: Any) -> None:
-    """Mean absolute errors, or mean seconds, against the column `by`; nothing where there is none."""
-    found = {place: absolute_error(select(rows, **{by: place})) for place in sorted(distinct(rows, by))}
+    """Mean absolute errors, or mean seconds, against the column `by`; nothing where there is
+    none."""
+    found = {
+        place: absolute_error(select(rows, **{by: place})) for place in sorted(distinct(rows, by))
+    }
     heights = {place: error.seconds if seconds else error.mean for place, error in found.items()}
     heights = {place: max(height, TINY) for place, height in heights.items() if np.isfinite(height)}
     if heights and not (seconds and max(heights.values()) <= TINY):  # a plain mean costs nothing
         axes.plot(list(heights), list(heights.values()), **style)
 
 
-def curves(axes: Any, rows: Sequence[Row], by: str, methods: Sequence[str], seconds: bool = False) -> None:
+def curves(
+    axes: Any, rows: Sequence[Row], by: str, methods: Sequence[str], seconds: bool = False
+) -> None:
     for method in methods:
         curve(axes, select(rows, method=method), by, seconds, **style(method))
     logarithmic(axes, by, sorted(distinct(rows, by)))
@@ -110,7 +124,8 @@ def costs(axes: Any) -> None:
 
 
 def rows_of_panels(rows: Sequence[Row], by: str, panels: Sequence[Panel], path: Path) -> None:
-    """Curves of all methods against `by`: a row of panels for the paper's recipe, and one for ours."""
+    """Curves of all methods against `by`: a row of panels for the paper's recipe, and one for
+    ours."""
     import matplotlib.pyplot as plt
 
     parts = [part for part in PARTS if select(rows, part=part)]
@@ -150,7 +165,9 @@ def finish(figure: Any, path: Path) -> None:
     for label in ordered(entries):
         columns.setdefault(_BESIDE.get(family(label), family(label)), []).append(label)
     deep, nothing = max(map(len, columns.values()), default=0), plt.Line2D([], [], ls="none")
-    labels = [label for column in columns.values() for label in (*column, *[""] * (deep - len(column)))]
+    labels = [
+        label for column in columns.values() for label in (*column, *[""] * (deep - len(column)))
+    ]
     handles = [entries.get(label, nothing) for label in labels]
     if labels:
         look = {"fontsize": 8.5, "frameon": False, "columnspacing": 1.5}

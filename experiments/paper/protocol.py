@@ -1,9 +1,10 @@
 """The paper's own recipe, as far as it is printed, and what it leaves open.
 
-Plain mini-batch stochastic gradients on the coefficients themselves: quadratics, the m translates of the decaying Gaussian
-kernel, their sums, and a ReLU network; ‖θ‖² or the mean of g² as penalty; hyper-parameters by 5-fold cross-validation. All of
-it is in standardised coordinates, and in units of the standard deviation of each integrand. `CHOICES` says what had to be
-chosen. Nothing here was tuned towards the printed numbers.
+Plain mini-batch stochastic gradients on the coefficients themselves: quadratics, the m translates
+of the decaying Gaussian kernel, their sums, and a ReLU network; ‖θ‖² or the mean of g² as penalty;
+hyper-parameters by 5-fold cross-validation. All of it is in standardised coordinates, and in units
+of the standard deviation of each integrand. `CHOICES` says what had to be chosen. Nothing here was
+tuned towards the printed numbers.
 """
 
 from __future__ import annotations
@@ -30,20 +31,40 @@ from zerovar.solvers.algebra.tiles import feature_matrix, gram_matrix
 from .harness import Row, markdown
 
 CHOICES = (
-    ("coordinates", "not said", "draws are standardised by the mean and covariance of those that fit; scores follow"),
-    ("units and start", "not said", "integrands in units of their standard deviation; c starts at their mean, θ at 0"),
+    (
+        "coordinates",
+        "not said",
+        "draws are standardised by the mean and covariance of those that fit; scores follow",
+    ),
+    (
+        "units and start",
+        "not said",
+        "integrands in units of their standard deviation; c starts at their mean, θ at 0",
+    ),
     (
         "learning rate",
-        "α_t = β/(γ + t), β and γ not given; those of Proposition 3 need the smallest eigenvalue, which kernels do not have",
-        "β/γ is the largest step that is safe for batches of 8 (from the largest row and eigenvalue of the features), "
+        "α_t = β/(γ + t), β and γ not given; those of Proposition 3 need the smallest eigenvalue, "
+        "which kernels do not have",
+        "β/γ is the largest step that is safe for batches of 8 (from the largest row and "
+        "eigenvalue of the features), "
         "γ the number of steps: the rate falls to half",
     ),
-    ("batches", "re-sampled at each step", "drawn independently, uniformly, with replacement; no averaging of iterates"),
-    ("the constant", "c is trained", "and then replaced by the mean of f − g over the fitting draws, which is never worse"),
+    (
+        "batches",
+        "re-sampled at each step",
+        "drawn independently, uniformly, with replacement; no averaging of iterates",
+    ),
+    (
+        "the constant",
+        "c is trained",
+        "and then replaced by the mean of f − g over the fitting draws, which is never worse",
+    ),
     (
         "kernel",
-        "α₁ and α₂ by 5-fold cross-validation; the grid of α₁ is printed for two kernels, that of α₂ never",
-        "α₁ over the printed nine values; α₂ over ½, 1, 2 and 4 times the median heuristic; with two kernels once and √2 times",
+        "α₁ and α₂ by 5-fold cross-validation; the grid of α₁ is printed for two kernels, that of "
+        "α₂ never",
+        "α₁ over the printed nine values; α₂ over ½, 1, 2 and 4 times the median heuristic; with "
+        "two kernels once and √2 times",
     ),
     (
         "λ",
@@ -53,14 +74,17 @@ CHOICES = (
     (
         "folds",
         "5; by which solver is not said",
-        "5 contiguous ones of at most 250 draws, each integrand by itself; for plain steps by as many steps of descent without "
+        "5 contiguous ones of at most 250 draws, each integrand by itself; for plain steps by as "
+        "many steps of descent without "
         "the noise of batches, for the exact solve by itself",
     ),
     (
         "networks",
         "ReLU, L_SL; optimiser, learning rate and initial parameters not given",
-        "ReLU is no potential (its Laplacian is zero), so u = (v, …, v) under the first-order operator, as in the authors' "
-        "program; plain steps, output layer of zeros; rate (of 0.3, 0.1, 0.03, 0.01) and λ (of 10⁻⁴, 10⁻², 1) by one of five "
+        "ReLU is no potential (its Laplacian is zero), so u = (v, …, v) under the first-order "
+        "operator, as in the authors' "
+        "program; plain steps, output layer of zeros; rate (of 0.3, 0.1, 0.03, 0.01) and λ (of "
+        "10⁻⁴, 10⁻², 1) by one of five "
         "folds",
     ),
     (
@@ -110,15 +134,21 @@ class Problem(NamedTuple):
     def fitting(self) -> zv.Sample:
         return zv.Sample(self.x[: self.m], self.s[: self.m])
 
-    def estimates(self, fitted: zv.Fitted | None, columns: Sequence[int]) -> list[tuple[float, float | None]]:
-        """The mean of f − g over the draws that did not fit, with its error; over all, without one, where all fit."""
+    def estimates(
+        self, fitted: zv.Fitted | None, columns: Sequence[int]
+    ) -> list[tuple[float, float | None]]:
+        """The mean of f − g over the draws that did not fit, with its error; over all, without one,
+        where all fit."""
         if fitted is None:
             return [(float("nan"), None) for _ in columns]
         held = self.m < len(self.x)
         rest = slice(self.m, None) if held else slice(None)
         off = self.values[rest][:, list(columns)] - fitted.at(self.x[rest], self.s[rest])
         errors = off.std(axis=0, ddof=1) / np.sqrt(len(off))
-        return [(float(value), float(error) if held else None) for value, error in zip(off.mean(axis=0), errors, strict=True)]
+        return [
+            (float(value), float(error) if held else None)
+            for value, error in zip(off.mean(axis=0), errors, strict=True)
+        ]
 
 
 class Recipe(NamedTuple):
@@ -132,8 +162,8 @@ class Recipe(NamedTuple):
 def recipes(
     kind: str, problem: Problem, epochs: int, groups: Sequence[Sequence[int]], degree: int = 2
 ) -> list[tuple[Recipe, Recipe]]:
-    """For each group of integrands what 5-fold cross-validation chooses, kernels and strength: for so many epochs of plain
-    steps, and for the exact solve."""
+    """For each group of integrands what 5-fold cross-validation chooses, kernels and strength: for
+    so many epochs of plain steps, and for the exact solve."""
     with_polynomial, kernels = _KINDS[kind]
     few = np.linspace(0, problem.m - 1, min(problem.m, TUNING_DRAWS)).round().astype(int)
     x, s, f = problem.x[few], problem.s[few], problem.values[few]
@@ -147,18 +177,30 @@ def recipes(
         grid = [((alpha, scale), (alpha, np.sqrt(2) * scale)) for alpha in ALPHAS]
     steps = epochs * -(-problem.m // BATCH)
     losses = np.stack(  # (grid, way of fitting, λ, q)
-        [_losses(fixed, [gram_matrix(_kernel(*k), x, s) for k in point], f, steps) for point in grid]
+        [
+            _losses(fixed, [gram_matrix(_kernel(*k), x, s) for k in point], f, steps)
+            for point in grid
+        ]
     )
 
     def best(way: int, group: Sequence[int]) -> Recipe:
         loss = losses[:, way][:, :, list(group)].sum(axis=-1)
         place, strength = np.unravel_index(np.argmin(loss), loss.shape)
-        translates = [Translates(_kernel(*k), problem.x[: problem.m], problem.s[: problem.m]) for k in grid[place]]
+        translates = [
+            Translates(_kernel(*k), problem.x[: problem.m], problem.s[: problem.m])
+            for k in grid[place]
+        ]
         family = joined((polynomial, *translates))
         assert family is not None
         about: dict[str, Any] = {"strength": float(STRENGTHS[strength])}
-        about |= {"alpha": float(grid[place][0][0]), "length": float(grid[place][0][1])} if kernels else {}
-        return Recipe(family, float(STRENGTHS[strength] * _largest(_features(family, problem)) ** 2), about)
+        about |= (
+            {"alpha": float(grid[place][0][0]), "length": float(grid[place][0][1])}
+            if kernels
+            else {}
+        )
+        return Recipe(
+            family, float(STRENGTHS[strength] * _largest(_features(family, problem)) ** 2), about
+        )
 
     return [(best(0, group), best(1, group)) for group in groups]
 
@@ -168,14 +210,20 @@ def _kernel(alpha: float, length: float) -> zv.Kernel:
 
 
 def _losses(fixed: np.ndarray, grams: list[np.ndarray], f: np.ndarray, steps: int) -> np.ndarray:
-    """Squared errors (2, λ, q) over the folds, for features `fixed` (n, p) and translates at the draws that fit: of descent by
-    so many steps, without the noise of batches, and of the exact solve."""
+    """Squared errors (2, λ, q) over the folds, for features `fixed` (n, p) and translates at the
+    draws that fit: of descent by so many steps, without the noise of batches, and of the exact
+    solve."""
     total = np.zeros((2, len(STRENGTHS), f.shape[1]))
     for held in np.array_split(np.arange(len(f)), FOLDS):
         fit = np.setdiff1d(np.arange(len(f)), held)
-        design, there = (np.hstack([fixed[rows], *(gram[np.ix_(rows, fit)] for gram in grams)]) for rows in (fit, held))
+        design, there = (
+            np.hstack([fixed[rows], *(gram[np.ix_(rows, fit)] for gram in grams)])
+            for rows in (fit, held)
+        )
         centre, mean = design.mean(axis=0), f[fit].mean(axis=0)
-        left, size, right = np.linalg.svd((design - centre) / np.sqrt(len(fit)), full_matrices=False)
+        left, size, right = np.linalg.svd(
+            (design - centre) / np.sqrt(len(fit)), full_matrices=False
+        )
         weights, turned = left.T @ (f[fit] - mean) / np.sqrt(len(fit)), (there - centre) @ right.T
         gone = (
             2 * np.log(2) * steps * _first_step(design, 1 + centre @ centre + size[0] ** 2)
@@ -189,7 +237,8 @@ def _losses(fixed: np.ndarray, grams: list[np.ndarray], f: np.ndarray, steps: in
 
 
 def _first_step(features: np.ndarray, largest: float | None = None) -> float:
-    """The largest rate at which the expected error of steps at that rate contracts, for the constant and features (m, p).
+    """The largest rate at which the expected error of steps at that rate contracts, for the
+    constant and features (m, p).
 
     `largest` is the largest eigenvalue of their second moment, or a bound of it.
     """
@@ -214,11 +263,22 @@ def _norm(matrix: np.ndarray) -> float:
     return float(svds(matrix, 1, v0=np.ones(min(matrix.shape)), return_singular_vectors=False)[0])
 
 
-def plain(family: LinearFamily, problem: Problem, epochs: int, planned: int | None = None) -> zv.SGD:
-    """Steps on plain coefficients, the last of which is taken; the rate falls to half over the epochs that were `planned`."""
+def plain(
+    family: LinearFamily, problem: Problem, epochs: int, planned: int | None = None
+) -> zv.SGD:
+    """Steps on plain coefficients, the last of which is taken; the rate falls to half over the
+    epochs that were `planned`."""
     steps = (planned or epochs) * -(-problem.m // BATCH)
     rate = zv.schedules.InverseTime(_first_step(_features(family, problem)) * steps, float(steps))
-    return zv.SGD(BATCH, epochs, learning_rate=rate, average=0.0, resample=True, precondition=False, progress=False)
+    return zv.SGD(
+        BATCH,
+        epochs,
+        learning_rate=rate,
+        average=0.0,
+        resample=True,
+        precondition=False,
+        progress=False,
+    )
 
 
 LEAST_SQUARES = {"": zv.LeastSquares}
@@ -237,16 +297,19 @@ def rows_of(
     degree: int = 2,
     **more: Any,
 ) -> list[Row]:
-    """Rows of linear families by plain steps, after each number of epochs, and by the exact solve of the same family.
+    """Rows of linear families by plain steps, after each number of epochs, and by the exact solve
+    of the same family.
 
-    `shared`: one set of hyper-parameters serves all integrands. `one_run`: fewer epochs are the beginning of the longest run,
-    instead of a run of their own whose rate falls sooner.
+    `shared`: one set of hyper-parameters serves all integrands. `one_run`: fewer epochs are the
+    beginning of the longest run, instead of a run of their own whose rate falls sooner.
     """
     groups = [list(range(len(names)))] if shared else [[j] for j in range(len(names))]
     rows: list[Row] = []
     for kind in kinds:
         longest = max(epochs(kind))
-        for group, (stepped, solved) in zip(groups, recipes(kind, problem, longest, groups, degree), strict=True):
+        for group, (stepped, solved) in zip(
+            groups, recipes(kind, problem, longest, groups, degree), strict=True
+        ):
             ways: list[tuple[str, Recipe, Any, Any]] = []
             for count in epochs(kind):
                 solver = plain(stepped.family, problem, count, longest if one_run else count)
@@ -254,17 +317,38 @@ def rows_of(
             ways.append((f"{kind}, same family exact", solved, zv.Exact(), {}))
             for label, objective in objectives.items():
                 for method, recipe, solver, about in ways:
-                    penalised, f = objective(zv.L2(recipe.strength)), problem.values[: problem.m, group]
-                    work = functools.partial(fit, recipe.family, problem.fitting, f, penalised, solver)
-                    fitted, seconds, compiled = timed((method, label, problem.x.shape, problem.m), work)
-                    common = {**more, "method": method + label, "seconds": seconds, "compilation": compiled}
-                    for j, (value, error) in zip(group, problem.estimates(fitted, group), strict=True):
-                        found = {"integrand": names[j], "truth": float(truth[j]), "value": value, "std_error": error}
+                    penalised, f = (
+                        objective(zv.L2(recipe.strength)),
+                        problem.values[: problem.m, group],
+                    )
+                    work = functools.partial(
+                        fit, recipe.family, problem.fitting, f, penalised, solver
+                    )
+                    fitted, seconds, compiled = timed(
+                        (method, label, problem.x.shape, problem.m), work
+                    )
+                    common = {
+                        **more,
+                        "method": method + label,
+                        "seconds": seconds,
+                        "compilation": compiled,
+                    }
+                    for j, (value, error) in zip(
+                        group, problem.estimates(fitted, group), strict=True
+                    ):
+                        found = {
+                            "integrand": names[j],
+                            "truth": float(truth[j]),
+                            "value": value,
+                            "std_error": error,
+                        }
                         rows.append({**common, **found, **about, **recipe.about})
     return rows
 
 
-def fit(family: Any, sample: zv.Sample, f: np.ndarray, objective: Any, solver: Any) -> zv.Fitted | None:
+def fit(
+    family: Any, sample: zv.Sample, f: np.ndarray, objective: Any, solver: Any
+) -> zv.Fitted | None:
     """None if it diverged."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
@@ -276,7 +360,8 @@ _WARM: set[Any] = set()
 
 
 def timed(program: Any, work: Callable[[], Any]) -> tuple[Any, float, float | None]:
-    """What `work` gives, its time without compilation, and the time of compilation where it was the first of its program.
+    """What `work` gives, its time without compilation, and the time of compilation where it was the
+    first of its program.
 
     Seconds are the processor's, so that what else the machine does is not in them.
     """
@@ -297,7 +382,8 @@ def processor_time(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 class SharedField(NonlinearFamily):
-    """g = ∇·u + u·s for u = (v, …, v) with v a network of one output an integrand: Σ_i ∂_i v + v Σ_i s_i."""
+    """g = ∇·u + u·s for u = (v, …, v) with v a network of one output an integrand: Σ_i ∂_i v + v
+    Σ_i s_i."""
 
     module: Any
     probes: int = eqx.field(static=True)
@@ -316,7 +402,9 @@ class SharedField(NonlinearFamily):
         def moved(leaf: Any) -> Any:
             if not eqx.is_inexact_array(leaf):
                 return leaf
-            return leaf + rng.normal(size=leaf.shape) * (1 / np.sqrt(leaf.shape[0]) if leaf.ndim > 1 else 0.3)
+            return leaf + rng.normal(size=leaf.shape) * (
+                1 / np.sqrt(leaf.shape[0]) if leaf.ndim > 1 else 0.3
+            )
 
         return jax.tree.map(moved, self)
 
@@ -340,7 +428,8 @@ class SharedField(NonlinearFamily):
 
 @functools.cache
 def _steps(rate: float, steps: int) -> Any:
-    """Plain descent with β/(γ + t), falling from `rate` to half of it; one object for each, as another is another program."""
+    """Plain descent with β/(γ + t), falling from `rate` to half of it; one object for each, as
+    another is another program."""
     import optax
 
     return optax.sgd(lambda t: rate * steps / (steps + t))
@@ -355,14 +444,30 @@ def network_rows(
     objectives: dict[str, Any] = LEAST_SQUARES,
     **more: Any,
 ) -> list[Row]:
-    """Rows of a ReLU network for all integrands together, its rate and penalty chosen by one fold of the draws that fit."""
+    """Rows of a ReLU network for all integrands together, its rate and penalty chosen by one fold
+    of the draws that fit."""
     m, f = problem.m, problem.values[: problem.m]
-    steps, inside, held = epochs * -(-m // BATCH), np.arange(m - m // FOLDS), np.arange(m - m // FOLDS, m)
+    steps, inside, held = (
+        epochs * -(-m // BATCH),
+        np.arange(m - m // FOLDS),
+        np.arange(m - m // FOLDS, m),
+    )
 
-    def trained(rows: np.ndarray, rate: float, strength: float, objective: Any = zv.LeastSquares) -> zv.Fitted | None:
-        solver = zv.SGD(BATCH, epochs, optimiser=_steps(rate, steps), validation=0.0, resample=True, progress=False)
+    def trained(
+        rows: np.ndarray, rate: float, strength: float, objective: Any = zv.LeastSquares
+    ) -> zv.Fitted | None:
+        solver = zv.SGD(
+            BATCH,
+            epochs,
+            optimiser=_steps(rate, steps),
+            validation=0.0,
+            resample=True,
+            progress=False,
+        )
         sample = zv.Sample(problem.x[rows], problem.s[rows])
-        return fit(SharedField(architecture), sample, f[rows], objective(zv.Magnitude(strength)), solver)
+        return fit(
+            SharedField(architecture), sample, f[rows], objective(zv.Magnitude(strength)), solver
+        )
 
     def loss(rate: float, strength: float) -> float:
         fitted = trained(inside, rate, strength)
@@ -376,9 +481,24 @@ def network_rows(
     rows: list[Row] = []
     for label, objective in objectives.items():
         work = functools.partial(trained, np.arange(m), rate, strength, objective)
-        fitted, seconds, compiled = timed(("network", label, rate, problem.x.shape, m, len(names)), work)
-        common = {**more, "method": f"network, as in the paper{label}", "seconds": seconds, "compilation": compiled}
+        fitted, seconds, compiled = timed(
+            ("network", label, rate, problem.x.shape, m, len(names)), work
+        )
+        common = {
+            **more,
+            "method": f"network, as in the paper{label}",
+            "seconds": seconds,
+            "compilation": compiled,
+        }
         common |= {"epochs": epochs, "rate": rate, "strength": strength}
         for j, (value, error) in enumerate(problem.estimates(fitted, range(len(names)))):
-            rows.append({**common, "integrand": names[j], "truth": float(truth[j]), "value": value, "std_error": error})
+            rows.append(
+                {
+                    **common,
+                    "integrand": names[j],
+                    "truth": float(truth[j]),
+                    "value": value,
+                    "std_error": error,
+                }
+            )
     return rows

@@ -1,4 +1,5 @@
-"""Posterior means from long runs, with their standard errors: `python -m experiments.paper NAME --reference` makes them."""
+"""Posterior means from long runs, with their standard errors: `python -m experiments.paper NAME
+--reference` makes them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Control variates by Stein's method: draws and scores in, means with far smaller standard errors out."""
+"""Control variates by Stein's method: draws and scores in, means with far smaller standard errors
+out."""
 
 import gc
 
-# All that is imported stays, with JAX a hundred thousand objects, and looking for garbage among them would be a seventh of the
-# time: so none is looked for, and the collector gets them as old ones (frozen and unfrozen, unless the user has some frozen).
+# All that is imported stays, with JAX a hundred thousand objects, and looking for garbage among
+# them would be a seventh of the time: so none is looked for, and the collector gets them as old
+# ones (frozen and unfrozen, unless the user has some frozen).
 _collecting = gc.isenabled()
 gc.disable()
 try:
@@ -21,7 +23,13 @@ try:
     from .coordinates import Coordinates, Coupling
     from .diagnostics import Check, check
     from .environment import __version__ as __version__
-    from .errors import NumericalError, NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning
+    from .errors import (
+        NumericalError,
+        NumericalWarning,
+        SampleWarning,
+        ScoreWarning,
+        ZerovarWarning,
+    )
     from .estimation import estimate
     from .families import (
         MLP,

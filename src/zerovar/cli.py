@@ -1,4 +1,5 @@
-"""The command line: zerovar demo | estimate FILE | integrate MODULE:FUNCTION | check FILE | info."""
+"""The command line: zerovar demo | estimate FILE | integrate MODULE:FUNCTION | check FILE |
+info."""
 
 import argparse
 import csv
@@ -44,17 +45,23 @@ FAMILIES: dict[str, Family] = {
 SOLVERS: dict[str, Solver] = {"exact": Exact(), "sgd": SGD()}
 _INTERRUPTED = 130  # as shells have it
 _FORMULA = tuple("=+-@\t\r\n")  # spreadsheets take text that begins so for a formula
-SPLITS: dict[str, Split] = {"in-sample": in_sample(), "holdout": holdout(), "cross-fit": cross_fit()}
+SPLITS: dict[str, Split] = {
+    "in-sample": in_sample(),
+    "holdout": holdout(),
+    "cross-fit": cross_fit(),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0 if all is well, 1 if a check failed, 2 for bad input, as argparse has it."""
+    """Run one command; 0 if all is well, 1 if a check failed, 2 for bad input, as argparse has
+    it."""
     options = _parser().parse_args(arguments)
     in_charge = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, _stopped) if in_charge else None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZerovarWarning)  # they stand under the table, or go to standard error
+            # they stand under the table, or go to standard error
+            warnings.simplefilter("ignore", ZerovarWarning)
             return options.run(options)
     except (ValueError, NumericalError, OSError) as error:
         print(f"zerovar: {error}", file=sys.stderr)
@@ -68,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def program() -> NoReturn:
-    """The console script. An interrupted run ends at once: JAX' threads may be at work still, and crash on the way out."""
+    """The console script. An interrupted run ends at once: JAX' threads may be at work still, and
+    crash on the way out."""
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -90,38 +98,80 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"zerovar {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    demo = commands.add_parser("demo", help="the eight schools posterior that ships with zerovar: a table and a picture")
+    demo = commands.add_parser(
+        "demo", help="the eight schools posterior that ships with zerovar: a table and a picture"
+    )
     where = "where to save the picture (default: %(default)s)"
     demo.add_argument("--figure", type=Path, default=Path("zerovar-demo.png"), help=where)
     demo.set_defaults(run=_demo)
 
     run = _of_files(commands, "estimate", _estimate, "estimate from a file", _EXAMPLES)
-    run.add_argument("--var-names", nargs="+", metavar="NAME", help="which values: names, or ~NAME for those to leave out")
-    run.add_argument("--family", choices=FAMILIES, help="control variates to use (default: chosen for each integrand)")
-    run.add_argument("--solver", choices=SOLVERS, help="how to fit one family (default: exact, and sgd for networks)")
-    run.add_argument("--split", choices=SPLITS, help="which draws fit and which estimate, for one family (default: in-sample)")
-    run.add_argument("--seed", type=int, default=0, help="for solvers that are random (default: %(default)s)")
+    run.add_argument(
+        "--var-names",
+        nargs="+",
+        metavar="NAME",
+        help="which values: names, or ~NAME for those to leave out",
+    )
+    run.add_argument(
+        "--family",
+        choices=FAMILIES,
+        help="control variates to use (default: chosen for each integrand)",
+    )
+    run.add_argument(
+        "--solver",
+        choices=SOLVERS,
+        help="how to fit one family (default: exact, and sgd for networks)",
+    )
+    run.add_argument(
+        "--split",
+        choices=SPLITS,
+        help="which draws fit and which estimate, for one family (default: in-sample)",
+    )
+    run.add_argument(
+        "--seed", type=int, default=0, help="for solvers that are random (default: %(default)s)"
+    )
     _add_outputs(run)
 
     chainless = commands.add_parser(
         "integrate",
         help="means under a log density, without a chain",
-        description="FUNCTION is a log density in JAX, of one unconstrained draw; MODULE is looked for in this folder too.",
-        epilog="example: zerovar integrate posterior:log_density --dimensions 5 --values posterior:natural --json answer.json",
+        description="FUNCTION is a log density in JAX, of one unconstrained draw; MODULE is looked "
+        "for in this folder too.",
+        epilog="example: zerovar integrate posterior:log_density --dimensions 5 --values "
+        "posterior:natural --json answer.json",
     )
     chainless.set_defaults(run=_integrate)
     chainless.add_argument("function", metavar="MODULE:FUNCTION")
-    chainless.add_argument("--dimensions", type=int, required=True, metavar="D", help="numbers in a draw")
-    chainless.add_argument("--values", metavar="MODULE:FUNCTION", help="the integrands, of one draw (default: the draw)")
-    chainless.add_argument("--gradients", type=int, default=5000, help="how many may be computed (default: %(default)s)")
-    chainless.add_argument("--family", choices=FAMILIES, help="control variates to use (default: chosen for each integrand)")
-    chainless.add_argument("--seed", type=int, default=0, help="of the points (default: %(default)s)")
+    chainless.add_argument(
+        "--dimensions", type=int, required=True, metavar="D", help="numbers in a draw"
+    )
+    chainless.add_argument(
+        "--values",
+        metavar="MODULE:FUNCTION",
+        help="the integrands, of one draw (default: the draw)",
+    )
+    chainless.add_argument(
+        "--gradients",
+        type=int,
+        default=5000,
+        help="how many may be computed (default: %(default)s)",
+    )
+    chainless.add_argument(
+        "--family",
+        choices=FAMILIES,
+        help="control variates to use (default: chosen for each integrand)",
+    )
+    chainless.add_argument(
+        "--seed", type=int, default=0, help="of the points (default: %(default)s)"
+    )
     _add_outputs(chainless)
 
     tested = "test whether the scores in a file belong to its draws; exit status 1 if not"
     _of_files(commands, "check", _check, tested, "example: zerovar check posterior.npz")
 
-    info = commands.add_parser("info", help="what a bug report needs: versions, platform, devices, threads, settings")
+    info = commands.add_parser(
+        "info", help="what a bug report needs: versions, platform, devices, threads, settings"
+    )
     info.set_defaults(run=_info)
     return parser
 
@@ -137,16 +187,19 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
 
 
 def _output(text: str) -> Path:
-    return Path("-" if text == "/dev/stdout" else text)  # that device may be a file, which what is printed goes to as well
+    # that device may be a file, which what is printed goes to as well
+    return Path("-" if text == "/dev/stdout" else text)
 
 
 _FILES = """FILE is one of
-  .npz          arrays draws and scores, (n, d) or (chain, draw, d); optionally values, (n, q) or (chain, draw, q),
-                names, q strings, and log_weights, (n,)
-  .nc, .zarr    ArviZ's InferenceData or DataTree with unconstrained draws and gradients, as nutpie stores them
-  .csv          a table of draws with a line of names (a column chain, if there are several), and --scores, one with the
-                same columns; --values for other quantities
-  .csv ...      CmdStan's diagnostic files, one a chain, and its output files for the natural parameters
+  .npz          arrays draws and scores, (n, d) or (chain, draw, d); optionally values, (n, q) or
+                (chain, draw, q), names, q strings, and log_weights, (n,)
+  .nc, .zarr    ArviZ's InferenceData or DataTree with unconstrained draws and gradients, as nutpie
+                stores them
+  .csv          a table of draws with a line of names (a column chain, if there are several), and
+                --scores, one with the same columns; --values for other quantities
+  .csv ...      CmdStan's diagnostic files, one a chain, and its output files for the natural
+                parameters
 Without values, the means of the draws are estimated."""
 _EXAMPLES = """examples:
   zerovar estimate posterior.npz --json answer.json
@@ -155,14 +208,25 @@ _EXAMPLES = """examples:
   zerovar estimate output_*.csv diagnostic_*.csv --seed 1"""
 
 
-def _of_files(commands: Any, name: str, run: Callable[..., int], text: str, epilog: str) -> argparse.ArgumentParser:
+def _of_files(
+    commands: Any, name: str, run: Callable[..., int], text: str, epilog: str
+) -> argparse.ArgumentParser:
     """A command on files with draws."""
     as_it_is = argparse.RawDescriptionHelpFormatter
-    parser = commands.add_parser(name, help=text, description=_FILES, epilog=epilog, formatter_class=as_it_is)
+    parser = commands.add_parser(
+        name, help=text, description=_FILES, epilog=epilog, formatter_class=as_it_is
+    )
     parser.set_defaults(run=run)
     parser.add_argument("file", type=Path, nargs="+", metavar="FILE")
-    parser.add_argument("--scores", type=Path, metavar="FILE.csv", help="the scores of a .csv table of draws")
-    parser.add_argument("--values", type=Path, metavar="FILE.csv", help="the integrands at the draws of a .csv table")
+    parser.add_argument(
+        "--scores", type=Path, metavar="FILE.csv", help="the scores of a .csv table of draws"
+    )
+    parser.add_argument(
+        "--values",
+        type=Path,
+        metavar="FILE.csv",
+        help="the integrands at the draws of a .csv table",
+    )
     return parser
 
 
@@ -170,11 +234,17 @@ def _demo(options: argparse.Namespace) -> int:
     destination(options.figure)  # what cannot be written is said before the work
     with as_file(files("zerovar") / "data" / "eight_schools.npz") as path:
         given = read([path])
-    print("Eight schools: effects of coaching, 4 chains of 1000 NUTS draws. Posterior means of mu, tau and the school effects:")
+    print(
+        "Eight schools: effects of coaching, 4 chains of 1000 NUTS draws. Posterior means of mu, "
+        "tau and the school effects:"
+    )
     print()
     result = estimate(given, family=Automatic())
     _show(result)
-    print(f"\nThe same draws, with errors as if there were {np.median(result.gain):.0f} times as many of them (median gain).")
+    print(
+        f"\nThe same draws, with errors as if there were {np.median(result.gain):.0f} times as "
+        "many of them (median gain)."
+    )
     try:
         result.plot(options.figure)
         print(f"Picture: {options.figure}")
@@ -192,10 +262,17 @@ def _estimate(options: argparse.Namespace) -> int:
             named = {f"x{j}": given.draws[..., j] for j in range(np.shape(given.draws)[-1])}
         given = dataclasses.replace(given, values=selected(named, options.var_names, None))
     choices: dict[str, dict[str, Any]] = {"family": FAMILIES, "solver": SOLVERS, "split": SPLITS}
-    wanted = {name: table[getattr(options, name)] for name, table in choices.items() if getattr(options, name)}
+    wanted = {
+        name: table[getattr(options, name)]
+        for name, table in choices.items()
+        if getattr(options, name)
+    }
     result = estimate(given, seed=options.seed, **wanted)
     return _put_out(
-        options, dataclasses.replace(result, settings=result.settings | {"files": ", ".join(map(str, options.file))})
+        options,
+        dataclasses.replace(
+            result, settings=result.settings | {"files": ", ".join(map(str, options.file))}
+        ),
     )
 
 
@@ -204,15 +281,28 @@ def _integrate(options: argparse.Namespace) -> int:
     density = _imported(options.function)
     values = None if options.values is None else _imported(options.values)
     family = FAMILIES[options.family] if options.family else None
-    result = integrate(density, options.dimensions, values, gradients=options.gradients, family=family, seed=options.seed)
-    return _put_out(options, dataclasses.replace(result, settings=result.settings | {"log density": options.function}))
+    result = integrate(
+        density,
+        options.dimensions,
+        values,
+        gradients=options.gradients,
+        family=family,
+        seed=options.seed,
+    )
+    return _put_out(
+        options,
+        dataclasses.replace(result, settings=result.settings | {"log density": options.function}),
+    )
 
 
 def _imported(name: str) -> Callable[..., Any]:
     """The function that MODULE:FUNCTION names."""
     module, colon, function = name.partition(":")
     if not (module and colon and function):
-        raise ValueError(f"{name!r} must be MODULE:FUNCTION, such as posterior:log_density for that function in posterior.py")
+        raise ValueError(
+            f"{name!r} must be MODULE:FUNCTION, such as posterior:log_density for that function in "
+            "posterior.py"
+        )
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -238,7 +328,11 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
 
 def _outputs(options: argparse.Namespace) -> list[Path]:
-    return [path for path in (options.json, options.csv, options.figure, options.report) if path is not None]
+    return [
+        path
+        for path in (options.json, options.csv, options.figure, options.report)
+        if path is not None
+    ]
 
 
 def _put_out(options: argparse.Namespace, result: Estimate) -> int:
@@ -286,7 +380,11 @@ def _csv(result: Estimate) -> str:
     writer = csv.DictWriter(out, fieldnames=list(records[0]), lineterminator="\n")
     writer.writeheader()
     for record in records:
-        formulas = {key: f"'{cell}" for key, cell in record.items() if isinstance(cell, str) and cell.startswith(_FORMULA)}
+        formulas = {
+            key: f"'{cell}"
+            for key, cell in record.items()
+            if isinstance(cell, str) and cell.startswith(_FORMULA)
+        }
         writer.writerow(record | formulas)
     return out.getvalue()
 

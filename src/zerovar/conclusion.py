@@ -25,7 +25,9 @@ from .task import Task
 
 _WRONG = 4.5  # joint errors from the plain mean, of which one right answer in 150 000 is
 CONSTANT = "a constant: there is nothing to estimate"
-GIVEN_UP = "the plain mean: no control variate has less error, and the variance is probably infinite"
+GIVEN_UP = (
+    "the plain mean: no control variate has less error, and the variance is probably infinite"
+)
 
 
 class Evidence(NamedTuple):
@@ -48,21 +50,33 @@ class Evidence(NamedTuple):
     verified: str = ""  # how precisely the scores were
 
     @staticmethod
-    def of(task: Task, names: tuple[str, ...], events: Bool[np.ndarray, " q"], verified: str = "") -> Evidence:
+    def of(
+        task: Task, names: tuple[str, ...], events: Bool[np.ndarray, " q"], verified: str = ""
+    ) -> Evidence:
         """Of draws in memory."""
-        sample, values, plain, points = task.sample, task.values, plain_answer(task), task.sample.points()
+        sample, values, plain, points = (
+            task.sample,
+            task.values,
+            plain_answer(task),
+            task.sample.points(),
+        )
         return Evidence(
             names=names,
             plain=plain,
             low=values.min(axis=0),
             high=values.max(axis=0),
             events=events,
-            tail=heaviness(plain.influences, points, task.effective, weighted=sample.weights is not None),
+            tail=heaviness(
+                plain.influences, points, task.effective, weighted=sample.weights is not None
+            ),
             chains=sample.num_chains,
             length=len(sample) // sample.num_chains,
             autocorrelation=task.autocorrelation,
             kish=float(1 / np.sum(sample.probabilities**2)),
-            r_hat=(r_hat(sample.by_chain(values)), r_hat(sample.by_chain(some_columns(sample.draws)))),
+            r_hat=(
+                r_hat(sample.by_chain(values)),
+                r_hat(sample.by_chain(some_columns(sample.draws))),
+            ),
             points=points if sample.weights is None else None,
             digits=rounded_input(sample, values, len(sample)),
             verified=verified,
@@ -76,7 +90,8 @@ class Evidence(NamedTuple):
 
     @property
     def constant(self) -> Bool[np.ndarray, " q"]:
-        """Integrands that are known and not estimated. An event that no draw shows is not known to be impossible."""
+        """Integrands that are known and not estimated. An event that no draw shows is not known to
+        be impossible."""
         return (self.low == self.high) & ~self.events
 
     @property
@@ -106,26 +121,51 @@ def concluded(
         cautions.numerics(family, answer.results)
     plain_error, _ = plain.std_error(evidence.scale)
     if evidence.unit == "draw":  # batches of draws on disk have averaged their tails away
-        answer = answer.with_tails(plain, plain_error, evidence.autocorrelation, evidence.scale, evidence.points)
+        answer = answer.with_tails(
+            plain, plain_error, evidence.autocorrelation, evidence.scale, evidence.points
+        )
     given_up = np.zeros(len(names), dtype=bool)
-    if selection is not None and evidence.points is not None:  # x² under t₃ has 1.3 times the plain mean's squared error
-        given_up = (evidence.tail >= NO_VARIANCE) & (answer.std_error(evidence.scale)[0] >= plain_error) & ~constant
+    # x² under t₃ has 1.3 times the plain mean's squared error
+    if selection is not None and evidence.points is not None:
+        given_up = (
+            (evidence.tail >= NO_VARIANCE)
+            & (answer.std_error(evidence.scale)[0] >= plain_error)
+            & ~constant
+        )
         given_up &= given_up.any() and falls_as_a_power(evidence.points)
-        answer, selection = answer.with_columns(plain, given_up), selection.without(given_up, GIVEN_UP)
-    apart = np.abs(answer.value - plain.value) / np.hypot(plain_error, answer.std_error(evidence.scale)[0])
+        answer, selection = (
+            answer.with_columns(plain, given_up),
+            selection.without(given_up, GIVEN_UP),
+        )
+    apart = np.abs(answer.value - plain.value) / np.hypot(
+        plain_error, answer.std_error(evidence.scale)[0]
+    )
     answer = answer.with_distance(plain, apart, _WRONG)
     error, reasons = answer.std_error(evidence.scale)
     plain_error, error = (np.where(constant, 0.0, each) for each in (plain_error, error))
-    exact = EXACT_IF + (f", which the draws verify {evidence.verified} in every coordinate" if evidence.verified else "")
+    exact = EXACT_IF + (
+        f", which the draws verify {evidence.verified} in every coordinate"
+        if evidence.verified
+        else ""
+    )
     only_rounding = gain_of(plain_error, error) > EXACT
-    reasons = tuple(exact if so else reason for so, reason in zip(only_rounding, reasons, strict=True))
-    reasons = tuple(GIVEN_UP if so else reason for so, reason in zip(given_up, reasons, strict=True))
-    reasons = tuple(CONSTANT if known else reason for known, reason in zip(constant, reasons, strict=True))
+    reasons = tuple(
+        exact if so else reason for so, reason in zip(only_rounding, reasons, strict=True)
+    )
+    reasons = tuple(
+        GIVEN_UP if so else reason for so, reason in zip(given_up, reasons, strict=True)
+    )
+    reasons = tuple(
+        CONSTANT if known else reason for known, reason in zip(constant, reasons, strict=True)
+    )
     cautions.events(names, evidence.one_sided)
     cautions.size(draws, evidence.autocorrelation, evidence.kish, answer.stats)
     cautions.integrands(names, evidence.tail)
-    known = np.array([reason != SCATTER for reason in reasons])  # a few draws may rule the scatter: the error counts it
-    heavy = cautions.tails(names, np.where(known, 0.0, answer.influences), answer.left_out, evidence.unit)
+    # a few draws may rule the scatter: the error counts it
+    known = np.array([reason != SCATTER for reason in reasons])
+    heavy = cautions.tails(
+        names, np.where(known, 0.0, answer.influences), answer.left_out, evidence.unit
+    )
     cautions.segments(names, np.where(known | heavy, 0.0, segments_apart(answer.influences)))
     moving = np.flatnonzero(~constant)
     some = [names[k] for k in moving]
@@ -152,10 +192,12 @@ def concluded(
 
 
 def _where_constant(answer: Answer, evidence: Evidence) -> Answer:
-    """With what needs no fit: a constant is its value; one over the draws' number, thrice, is how rare an event may be that
-    was not seen, at 95 % (the rule of three)."""
+    """With what needs no fit: a constant is its value; one over the draws' number, thrice, is how
+    rare an event may be that was not seen, at 95 % (the rule of three)."""
     same = evidence.low == evidence.high
-    unseen = np.where(evidence.one_sided, 3 * max(evidence.autocorrelation, 1.0) / evidence.kish, 0.0)
+    unseen = np.where(
+        evidence.one_sided, 3 * max(evidence.autocorrelation, 1.0) / evidence.kish, 0.0
+    )
     return dataclasses.replace(
         answer,
         value=np.where(same, evidence.low, answer.value),
@@ -171,13 +213,17 @@ def traces_of(values: np.ndarray, answer: Answer) -> Traces:
 
 
 def settings(sample: Sample, values: np.ndarray, *choices: Any) -> dict[str, Any]:
-    """What was asked for, in words, and a fingerprint of the data: what it takes to make the answer again."""
+    """What was asked for, in words, and a fingerprint of the data: what it takes to make the answer
+    again."""
     named = zip(("family", "objective", "solver", "split"), choices, strict=True)
     digest = hashlib.sha256()
     for array in (sample.draws, sample.scores, values, sample.probabilities):
         digest.update(np.ascontiguousarray(array).data)
     return {
-        **{name: "default" if choice is None else eqx.tree_pformat(choice, short_arrays=False) for name, choice in named},
+        **{
+            name: "default" if choice is None else eqx.tree_pformat(choice, short_arrays=False)
+            for name, choice in named
+        },
         "chains": sample.num_chains,
         "draws": len(sample) // sample.num_chains,
         "dimensions": sample.dim,

@@ -1,9 +1,10 @@
 """The same draws in other coordinates y = T(x), with the scores that belong to them.
 
-If x has the log density log π, then y has log π(T⁻¹(y)) − log|det J|, J the Jacobian of T at x, and the score
-J⁻ᵀ(s − ∇ log|det J|). Stein's identity then holds in the coordinates y, whatever T is, as long as it is smooth, invertible
-and onto all of Rᵈ. This is a map of the sample, and not a family around families: standardisation, checks of scores and every
-family work on y unchanged, the integrands at the draws stay what they are, and files of fits hold no function of a user's.
+If x has the log density log π, then y has log π(T⁻¹(y)) − log|det J|, J the Jacobian of T at x, and
+the score J⁻ᵀ(s − ∇ log|det J|). Stein's identity then holds in the coordinates y, whatever T is, as
+long as it is smooth, invertible and onto all of Rᵈ. This is a map of the sample, and not a family
+around families: standardisation, checks of scores and every family work on y unchanged, the
+integrands at the draws stay what they are, and files of fits hold no function of a user's.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ _OfDraw = Callable[[Any], Any]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Coordinates:
-    """A smooth invertible map T of one draw (d,) onto all of Rᵈ, written in JAX: `Coordinates(T)(sample)` is the sample in the
-    coordinates y = T(x), and `Coordinates(T)(posterior)` the posterior, with the same values.
+    """A smooth invertible map T of one draw (d,) onto all of Rᵈ, written in JAX:
+    `Coordinates(T)(sample)` is the sample in the coordinates y = T(x), and
+    `Coordinates(T)(posterior)` the posterior, with the same values.
 
-    inverse: T⁻¹; log_det: log|det| of the Jacobian of T, a function of x. With both, a draw costs one vector–Jacobian product
-        of the inverse; without, its Jacobian is formed, which up to 200 coordinates is affordable.
+    inverse: T⁻¹; log_det: log|det| of the Jacobian of T, a function of x. With both, a draw costs
+        one vector–Jacobian product of the inverse; without, its Jacobian is formed, which up to 200
+        coordinates is affordable.
     names: of the coordinates y; by default those of x.
     """
 
@@ -47,22 +50,31 @@ class Coordinates:
         if isinstance(data, Posterior):
             return self._posterior(data)
         if not isinstance(data, Sample):
-            raise ValueError(f"coordinates are of a zv.Sample or a Posterior; got {type(data).__name__}")
+            raise ValueError(
+                f"coordinates are of a zv.Sample or a Posterior; got {type(data).__name__}"
+            )
         weights = None if data.weights is None else np.log(data.by_chain(data.weights))
         draws, scores = self.mapped(data.draws, data.scores)
         return Sample(data.by_chain(draws), data.by_chain(scores), weights, self._names(data.names))
 
     def _posterior(self, data: Posterior) -> Posterior:
         if not isinstance(data.draws, np.ndarray):
-            raise ValueError("coordinates are of draws in memory; these are chunked. Map them before they are written")
+            raise ValueError(
+                "coordinates are of draws in memory; these are chunked. Map them before they are "
+                "written"
+            )
         shape, values = data.draws.shape, data.values
-        draws, scores = self.mapped(data.draws.reshape(-1, shape[-1]), data.scores.reshape(-1, shape[-1]))
+        draws, scores = self.mapped(
+            data.draws.reshape(-1, shape[-1]), data.scores.reshape(-1, shape[-1])
+        )
         if values is None:  # the means of x are wanted, whatever coordinates they are estimated in
             old = [f"x{j}" for j in range(shape[-1])] if data.names is None else data.names
             values = {name: data.draws[..., j] for j, name in enumerate(old)}
         names = self._names(data.names)
         named = None if names is None else tuple(names)
-        return Posterior(draws.reshape(shape), scores.reshape(shape), values, named, data.log_weights)
+        return Posterior(
+            draws.reshape(shape), scores.reshape(shape), values, named, data.log_weights
+        )
 
     def _names(self, names: Sequence[str] | None) -> Sequence[str] | None:
         return names if self.names is None else self.names
@@ -73,26 +85,36 @@ class Coordinates:
         direct = self.inverse is not None and self.log_det is not None
         if not direct and d > _MOST:
             raise ValueError(
-                f"coordinates of d = {d} need an inverse and a log_det: without them a {d} × {d} Jacobian is formed at every "
+                f"coordinates of d = {d} need an inverse and a log_det: without them a {d} × {d} "
+                "Jacobian is formed at every "
                 "draw. zv.Coupling has both"
             )
         one = self._by_inverse if direct else self._by_jacobian
         shape = f" of shape ({d},)"
         instead = "mapped draws and scores to zv.Sample"
         draws, scores = draws.astype(np.float64), scores.astype(np.float64)
-        y, t, back = evaluated("coordinates", lambda: at_draws(one, (draws, scores)), shape, instead)
+        y, t, back = evaluated(
+            "coordinates", lambda: at_draws(one, (draws, scores)), shape, instead
+        )
         if y.shape != draws.shape:
-            raise ValueError(f"coordinates must map a draw of shape ({d},) to as many numbers; got shape {y.shape[1:]}")
+            raise ValueError(
+                f"coordinates must map a draw of shape ({d},) to as many numbers; got shape "
+                f"{y.shape[1:]}"
+            )
         bad = ~(np.isfinite(y) & np.isfinite(t)).all(axis=1)
         if bad.any():
             raise ValueError(
-                f"coordinates: {bad.sum()} draws have infinite or undefined new coordinates or scores, the first at row "
+                f"coordinates: {bad.sum()} draws have infinite or undefined new coordinates or "
+                "scores, the first at row "
                 f"{int(np.argmax(bad))}. The map must be smooth and invertible at every draw"
             )
-        away = np.abs(back - draws).max(axis=0) / np.maximum(draws.std(axis=0), np.finfo(float).tiny)
+        away = np.abs(back - draws).max(axis=0) / np.maximum(
+            draws.std(axis=0), np.finfo(float).tiny
+        )
         if away.max() > _BACK:
             raise ValueError(
-                f"coordinates: the inverse of the map does not lead back to the draws; coordinate {int(away.argmax())} is up "
+                "coordinates: the inverse of the map does not lead back to the draws; coordinate "
+                f"{int(away.argmax())} is up "
                 f"to {away.max():.2g} standard deviations away"
             )
         if direct and d <= _MOST and not isinstance(self, Coupling):  # which knows its own
@@ -125,32 +147,44 @@ class Coordinates:
         told, found = evaluated("coordinates", lambda: both(draw), "", "mapped draws")
         if not np.isclose(told, found, rtol=1e-3, atol=1e-3):
             raise ValueError(
-                f"coordinates: log_det must be log|det| of the map's Jacobian as a function of x; at the first draw it is "
+                "coordinates: log_det must be log|det| of the map's Jacobian as a function of x; "
+                "at the first draw it is "
                 f"{float(told):.6g}, and the Jacobian has {float(found):.6g}"
             )
 
 
 class Coupling(Coordinates):
-    """Some coordinates become an affine function of themselves, given the others: y_B = location + scale · x_B.
+    """Some coordinates become an affine function of themselves, given the others: y_B = location +
+    scale · x_B.
 
-    blocks: (numbers of the coordinates B, function) pairs. The function takes a draw in which x_B is zero, and gives location
-        and scale, each a number or one for each of B; or as scale a matrix. It may depend on blocks before it.
+    blocks: (numbers of the coordinates B, function) pairs. The function takes a draw in which x_B
+        is zero, and gives location and scale, each a number or one for each of B; or as scale a
+        matrix. It may depend on blocks before it.
     backwards: the other way round, y_B = scale⁻¹ (x_B − location).
 
     That is how non-centred and centred forms of a hierarchy differ. For eight groups
-    `Coupling([(range(2, 10), lambda x: (x[0], jnp.exp(x[1])))])` takes (μ, log τ, z) to (μ, log τ, θ), and `backwards=True`
-    back. The inverse and the determinant are known, so that a draw costs little in any dimension.
+    `Coupling([(range(2, 10), lambda x: (x[0], jnp.exp(x[1])))])` takes (μ, log τ, z) to (μ, log τ,
+    θ), and `backwards=True` back. The inverse and the determinant are known, so that a draw costs
+    little in any dimension.
     """
 
     def __init__(
-        self, blocks: Sequence[tuple[Sequence[int], _OfDraw]], backwards: bool = False, names: Sequence[str] | None = None
+        self,
+        blocks: Sequence[tuple[Sequence[int], _OfDraw]],
+        backwards: bool = False,
+        names: Sequence[str] | None = None,
     ):
         checked = [(_checked_block(block), function) for block, function in blocks]
         if not checked or not all(callable(function) for _, function in checked):
-            raise ValueError(f"Coupling: blocks must be pairs of coordinate numbers and a function of one draw; got {blocks!r}")
+            raise ValueError(
+                "Coupling: blocks must be pairs of coordinate numbers and a function of one draw; "
+                f"got {blocks!r}"
+            )
         every = np.concatenate([block for block, _ in checked])
         if len(np.unique(every)) < len(every):
-            raise ValueError(f"Coupling: blocks must not overlap; got {[block.tolist() for block, _ in checked]}")
+            raise ValueError(
+                f"Coupling: blocks must not overlap; got {[block.tolist() for block, _ in checked]}"
+            )
 
         def apart(x: Any, block: np.ndarray, function: _OfDraw) -> tuple[Any, Any]:
             location, scale = function(x.at[block].set(0.0))
@@ -160,7 +194,9 @@ class Coupling(Coordinates):
             y = x
             for block, function in checked:
                 location, scale = apart(x, block, function)
-                y = y.at[block].set(location + (scale @ x[block] if scale.ndim == 2 else scale * x[block]))
+                y = y.at[block].set(
+                    location + (scale @ x[block] if scale.ndim == 2 else scale * x[block])
+                )
             return y
 
         def inwards(y: Any) -> Any:
@@ -168,7 +204,9 @@ class Coupling(Coordinates):
             for block, function in checked:
                 location, scale = apart(x, block, function)
                 rest = x[block] - location
-                x = x.at[block].set(jnp.linalg.solve(scale, rest) if scale.ndim == 2 else rest / scale)
+                x = x.at[block].set(
+                    jnp.linalg.solve(scale, rest) if scale.ndim == 2 else rest / scale
+                )
             return x
 
         def log_det(x: Any) -> Any:
@@ -190,5 +228,7 @@ class Coupling(Coordinates):
 def _checked_block(block: Any) -> np.ndarray:
     numbers = np.asarray(list(block) if isinstance(block, range) else block)
     if numbers.ndim != 1 or not len(numbers) or numbers.dtype.kind not in "iu" or numbers.min() < 0:
-        raise ValueError(f"Coupling: a block must be coordinate numbers, integers ≥ 0; got {block!r}")
+        raise ValueError(
+            f"Coupling: a block must be coordinate numbers, integers ≥ 0; got {block!r}"
+        )
     return numbers

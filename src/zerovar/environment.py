@@ -1,4 +1,5 @@
-"""The version of zerovar, its one place, and the machine that it runs on: what a report and a bug report say of both."""
+"""The version of zerovar, its one place, and the machine that it runs on: what a report and a bug
+report say of both."""
 
 import importlib.metadata
 import os
@@ -7,10 +8,34 @@ from collections.abc import Iterator
 
 __version__ = "0.1.0"
 
-_REQUIRED = ("jax", "jaxlib", "equinox", "folx", "jaxtyping", "optax", "numpy", "scipy", "arviz-stats", "rich", "threadpoolctl")
-_OPTIONAL = ("arviz", "blackjax", "dask", "matplotlib", "numpyro", "nutpie", "pandas", "pymc", "xarray", "zarr")
+_REQUIRED = (
+    "jax",
+    "jaxlib",
+    "equinox",
+    "folx",
+    "jaxtyping",
+    "optax",
+    "numpy",
+    "scipy",
+    "arviz-stats",
+    "rich",
+    "threadpoolctl",
+)
+_OPTIONAL = (
+    "arviz",
+    "blackjax",
+    "dask",
+    "matplotlib",
+    "numpyro",
+    "nutpie",
+    "pandas",
+    "pymc",
+    "xarray",
+    "zarr",
+)
 _IN_REPORTS = ("jax", "equinox", "optax", "numpy", "scipy", "arviz-stats")
-# Variables of the shell that change what is computed, or how fast; no others are shown, as they may be private
+# Variables of the shell that change what is computed, or how fast; no others are shown, as they may
+# be private
 _SETTINGS = (
     "JAX_ENABLE_X64",
     "JAX_PLATFORMS",
@@ -27,13 +52,20 @@ _SETTINGS = (
 
 
 def versions() -> dict[str, str]:
-    """What a page that others read says of the software: zerovar, the packages it computes with, Python, the machine."""
-    told = {"zerovar version": __version__} | {f"{name} version": _version(name) for name in _IN_REPORTS}
-    return told | {"Python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    """What a page that others read says of the software: zerovar, the packages it computes with,
+    Python, the machine."""
+    told = {"zerovar version": __version__} | {
+        f"{name} version": _version(name) for name in _IN_REPORTS
+    }
+    return told | {
+        "Python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def described() -> str:
-    """What a bug report needs, a line each: versions, platform, devices of JAX, threads of BLAS, settings of the shell."""
+    """What a bug report needs, a line each: versions, platform, devices of JAX, threads of BLAS,
+    settings of the shell."""
     lines = list(_lines())
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
@@ -50,15 +82,26 @@ def _lines() -> Iterator[tuple[str, str]]:
     yield "processors", f"{usable} of {os.cpu_count()}"
     for name in (*_REQUIRED, *_OPTIONAL):
         yield name, _version(name)
-    yield "devices", ", ".join(f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices())
+    yield (
+        "devices",
+        ", ".join(
+            f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices()
+        ),
+    )
     yield (
         "precision",
-        "double by default" if jax.config.read("jax_enable_x64") else "single by default (zerovar computes in double)",
+        "double by default"
+        if jax.config.read("jax_enable_x64")
+        else "single by default (zerovar computes in double)",
     )
     import scipy.linalg  # noqa: F401  its BLAS is loaded with it, and only then listed
 
     for pool in threadpool_info():
-        yield pool["user_api"], f"{pool['internal_api']} {pool['version'] or '(no version)'}, threads: {pool['num_threads']}"
+        yield (
+            pool["user_api"],
+            f"{pool['internal_api']} {pool['version'] or '(no version)'}, threads: "
+            f"{pool['num_threads']}",
+        )
     for name in _SETTINGS:
         if name in os.environ:
             yield name, os.environ[name]

@@ -18,7 +18,8 @@ _forked_late = False
 
 def _note_fork() -> None:
     global _forked_late
-    bridge = sys.modules.get("jax._src.xla_bridge")  # JAX has no public word on whether its threads have started
+    # JAX has no public word on whether its threads have started
+    bridge = sys.modules.get("jax._src.xla_bridge")
     _forked_late = _forked_late or bool(getattr(bridge, "backends_are_initialized", bool)())
 
 
@@ -27,10 +28,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def refuse_fork() -> None:
-    """JAX' threads do not come along into a forked process: whatever waits for them hangs, so it is refused."""
+    """JAX' threads do not come along into a forked process: whatever waits for them hangs, so it is
+    refused."""
     if _forked_late:
         raise RuntimeError(
-            "this process was forked after JAX had started, and would hang: its threads are not copied. Start workers by "
+            "this process was forked after JAX had started, and would hang: its threads are not "
+            "copied. Start workers by "
             'multiprocessing.get_context("spawn"), or fork them before anything is computed'
         )
 
@@ -44,7 +47,8 @@ class NumericalError(ArithmeticError):
 
 
 class ZerovarWarning(UserWarning):
-    """Base of every warning that zerovar gives. `names` are those of the integrands that it is about, if it is about some."""
+    """Base of every warning that zerovar gives. `names` are those of the integrands that it is
+    about, if it is about some."""
 
     def __init__(self, text: str, names: Sequence[str] = ()):
         super().__init__(text.replace("{names}", listed(list(names))))
@@ -63,7 +67,8 @@ def said_once(given: Iterable[ZerovarWarning]) -> list[ZerovarWarning]:
 
 
 class NumericalWarning(ZerovarWarning):
-    """The answer was obtained, but not by the plain route (a ridge was raised, a rank was short)."""
+    """The answer was obtained, but not by the plain route (a ridge was raised, a rank was
+    short)."""
 
 
 class ScoreWarning(ZerovarWarning):

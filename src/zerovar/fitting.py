@@ -34,12 +34,19 @@ class Method(NamedTuple):
         """With the default objective, or a ValueError for what is of another kind."""
         family, objective, solver = self
         if not isinstance(family, Family):
-            raise ValueError(f"family must be a family such as Polynomial(2) or Kernel(); got {family!r}")
+            raise ValueError(
+                f"family must be a family such as Polynomial(2) or Kernel(); got {family!r}"
+            )
         objective = LeastSquares() if objective is None else objective
         if not isinstance(objective, Objective):
-            raise ValueError(f"objective must be LeastSquares(...), Variance(...) or SpectralVariance(...); got {objective!r}")
+            raise ValueError(
+                "objective must be LeastSquares(...), Variance(...) or SpectralVariance(...); got "
+                f"{objective!r}"
+            )
         if not (solver is None or isinstance(solver, Solver)):
-            raise ValueError(f"solver must be a solver such as Exact(), CG() or SGD(); got {solver!r}")
+            raise ValueError(
+                f"solver must be a solver such as Exact(), CG() or SGD(); got {solver!r}"
+            )
         return family, objective, solver
 
 
@@ -48,8 +55,8 @@ class Method(NamedTuple):
 class Fitted:
     """Control variates g for q integrands, with f ≈ intercept + g.
 
-    `fitted(sample)` gives g at any draws, (n, q). `refit` serves new integrands from the same factorisation. `stats` says what
-    was solved and how; `result` how it ended.
+    `fitted(sample)` gives g at any draws, (n, q). `refit` serves new integrands from the same
+    factorisation. `stats` says what was solved and how; `result` how it ended.
     """
 
     family: Family
@@ -63,39 +70,58 @@ class Fitted:
     _work: _Work | None = dataclasses.field(default=None, repr=False, metadata={"stored": False})
 
     def __repr__(self) -> str:
-        return f"Fitted({self.family.describe()}, {len(self.intercept)} integrand(s), {self.stats.form}, {self.result.name})"
+        return (
+            f"Fitted({self.family.describe()}, {len(self.intercept)} integrand(s), "
+            f"{self.stats.form}, {self.result.name})"
+        )
 
     def __call__(self, sample: Sample) -> Float64[np.ndarray, "n q"]:
         if not isinstance(sample, Sample):
             kind = type(sample).__name__
-            raise ValueError(f"sample must be a zv.Sample(draws, scores); got {kind}. For arrays use fitted.at(draws, scores)")
+            raise ValueError(
+                f"sample must be a zv.Sample(draws, scores); got {kind}. For arrays use "
+                "fitted.at(draws, scores)"
+            )
         return self.at(sample.draws, sample.scores)
 
     def at(self, draws: np.ndarray, scores: np.ndarray) -> Float64[np.ndarray, "n q"]:
         """g at draws and scores (n, d)."""
         refuse_fork()
         self._must_have_solved()
-        draws, scores, d = as_float("draws", draws), as_float("scores", scores), len(self.standardisation.mean)
+        draws, scores, d = (
+            as_float("draws", draws),
+            as_float("scores", scores),
+            len(self.standardisation.mean),
+        )
         if draws.shape != scores.shape or draws.shape != (len(draws) or 1, d):
             raise ValueError(
-                f"draws and scores must be (n, d) with d = {d}, as fitted, and at least one row; got {draws.shape} and "
+                f"draws and scores must be (n, d) with d = {d}, as fitted, and at least one row; "
+                f"got {draws.shape} and "
                 f"{scores.shape}. One point is draws[None], chains are draws.reshape(-1, d)"
             )
         x, s = self.standardisation(draws, scores)
         return summed(self.terms, x, s, len(self.intercept))
 
     def chosen_terms(self) -> list[tuple[str, ...]]:
-        """For each integrand the terms that the fit chose for it, in the names of the sample's coordinates, such as mu·tau:
-        those with the largest coefficients first. They are terms in the standardised coordinates."""
+        """For each integrand the terms that the fit chose for it, in the names of the sample's
+        coordinates, such as mu·tau: those with the largest coefficients first. They are terms in
+        the standardised coordinates."""
         for term in self.terms:
             if (found := term.named(self.names)) is not None:
                 return found
-        raise ValueError(f"{self.family.describe()} has all of its terms: a SparsePolynomial chooses some")
+        raise ValueError(
+            f"{self.family.describe()} has all of its terms: a SparsePolynomial chooses some"
+        )
 
     def refit(self, values: Any = None, ridge: float | None = None) -> Fitted:
-        """New integrands at the fitting draws, or (after `Spectral()`) another ridge, without a new factorisation."""
+        """New integrands at the fitting draws, or (after `Spectral()`) another ridge, without a new
+        factorisation."""
         work = self._still_there("refit")
-        array = work.values if values is None else work.draws.merge(as_values(values, work.sample).values)
+        array = (
+            work.values
+            if values is None
+            else work.draws.merge(as_values(values, work.sample).values)
+        )
         if ridge is not None:
             if not ridge >= 0:
                 raise ValueError(f"ridge must be a number ≥ 0; got {ridge!r}")
@@ -112,31 +138,45 @@ class Fitted:
         )
 
     def leave_out(self, groups: Groups | None = None) -> Float64[np.ndarray, "n q"]:
-        """f − intercept − g at each fitting draw from the fit without that draw's group (None: without that draw), (n, q).
+        """f − intercept − g at each fitting draw from the fit without that draw's group (None:
+        without that draw), (n, q).
 
         `groups` partitions the rows of the sample; equal draws always leave together.
         """
         work = self._still_there("leave_out")
-        return work.prepared.leave_out(work.values, work.merged_groups(groups), work.ridge)[work.draws.group]
+        return work.prepared.leave_out(work.values, work.merged_groups(groups), work.ridge)[
+            work.draws.group
+        ]
 
     def without(self, rows: RowNumbers) -> Float64[np.ndarray, "k q"]:
         """f − intercept − g at some fitting draws from the fit without all of them, (k, q)."""
         work = self._still_there("without")
         n, some = len(work.draws.group), np.asarray(rows)
-        if some.ndim != 1 or some.dtype.kind not in "iu" or not 0 < len(some) < n or some.min() < 0 or some.max() >= n:
-            raise ValueError(f"rows must be numbers of some of the {n} fitting draws, from 0 on, and not of all; got {rows!r}")
+        if (
+            some.ndim != 1
+            or some.dtype.kind not in "iu"
+            or not 0 < len(some) < n
+            or some.min() < 0
+            or some.max() >= n
+        ):
+            raise ValueError(
+                f"rows must be numbers of some of the {n} fitting draws, from 0 on, and not of "
+                f"all; got {rows!r}"
+            )
         states = work.draws.group[some]
         return work.prepared.leave_out(work.values, [np.unique(states)], work.ridge)[states]
 
     def intercept_weights(self) -> Float64[np.ndarray, " n"]:
-        """w (n,) with intercept = Σ w f over the fitting draws; equal draws share the weight of their state."""
+        """w (n,) with intercept = Σ w f over the fitting draws; equal draws share the weight of
+        their state."""
         work = self._still_there("intercept_weights")
         group = work.draws.group
         share = work.draws.points.probabilities / work.draws.distinct.probabilities[group]
         return work.prepared.intercept_weights(work.ridge)[group] * share
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write to one file without pickle; `zv.load` reads it. A loaded fit evaluates, but has no factorisation to refit."""
+        """Write to one file without pickle; `zv.load` reads it. A loaded fit evaluates, but has no
+        factorisation to refit."""
         self._must_have_solved()
         archive.write(path, self)
 
@@ -146,7 +186,10 @@ class Fitted:
     def _still_there(self, what: str) -> _Work:
         self._must_have_solved()
         if self._work is None:
-            raise ValueError(f"{what} needs the factorisation, which a loaded fit does not have; call zv.fit again")
+            raise ValueError(
+                f"{what} needs the factorisation, which a loaded fit does not have; call zv.fit "
+                "again"
+            )
         return self._work
 
 
@@ -164,13 +207,20 @@ class _Work:
         if groups is None:
             return None
         group = self.draws.group
-        if not np.array_equal(np.sort(np.concatenate([np.empty(0, dtype=int), *groups])), np.arange(len(group))):
-            raise ValueError(f"groups must partition the {len(group)} rows of the sample: every row in exactly one group")
+        if not np.array_equal(
+            np.sort(np.concatenate([np.empty(0, dtype=int), *groups])), np.arange(len(group))
+        ):
+            raise ValueError(
+                f"groups must partition the {len(group)} rows of the sample: every row in exactly "
+                "one group"
+            )
         # A repeated draw that straddles a boundary goes whole to the group that it begins in
         label = np.full(len(self.values), len(groups))
         for k, rows in enumerate(groups):
             np.minimum.at(label, group[rows], k)
-        return [rows for rows in (np.flatnonzero(label == k) for k in range(len(groups))) if len(rows)]
+        return [
+            rows for rows in (np.flatnonzero(label == k) for k in range(len(groups))) if len(rows)
+        ]
 
 
 def fit(
@@ -185,10 +235,12 @@ def fit(
 ) -> Fitted:
     """Choose g in `family` so that f − g is nearly constant on `sample`.
 
-    `values` as in `zv.estimate`. Equal draws are merged into one with their counts. `standardise=False` keeps raw coordinates.
-    solver: default `Exact()`; `CG()` or `SGD()` where that would take too long or too much memory, and `SGD()` for families
+    `values` as in `zv.estimate`. Equal draws are merged into one with their counts.
+    `standardise=False` keeps raw coordinates. solver: default `Exact()`; `CG()` or `SGD()` where
+    that would take too long or too much memory, and `SGD()` for families
         with a network. `seed` is for those that are random.
-    A numerical failure raises `NumericalError`, or with `throw=False` comes back as `fitted.result`.
+    A numerical failure raises `NumericalError`, or with `throw=False` comes back as
+    `fitted.result`.
     """
     if not isinstance(sample, Sample):
         raise ValueError(f"sample must be a zv.Sample(draws, scores); got {type(sample).__name__}")
@@ -209,12 +261,17 @@ def fitted_to(
     sample: Sample | None = None,
     throw: bool = True,
 ) -> Fitted:
-    """`fit` to checked draws, without warnings; `sample` is kept for refits where the draws are all of it."""
+    """`fit` to checked draws, without warnings; `sample` is kept for refits where the draws are all
+    of it."""
     family, objective, solver = method.checked()
     started = time.perf_counter()
     distinct, merged = draws.distinct, draws.merge(values)
     family.check(distinct.dim)
-    solver = default_solver(family, len(distinct), distinct.dim, merged.shape[1], objective) if solver is None else solver
+    solver = (
+        default_solver(family, len(distinct), distinct.dim, merged.shape[1], objective)
+        if solver is None
+        else solver
+    )
     standardisation = draws.standardisation(mixing=not family.keeps_axes)
     points = draws.standardised(mixing=not family.keeps_axes)
     family = family.resolve(points.x, merged)
@@ -242,7 +299,8 @@ def interrupted(fold: int, folds: int) -> KeyboardInterrupt:
     """What Ctrl-C ends a cross-fitted training with."""
     return KeyboardInterrupt(
         f"interrupted in fold {fold} of {folds}: without all of them there is no estimate. With "
-        "SGD(checkpoint=folder) the same call goes on from where it was; holdout() trains once, and keeps what it has"
+        "SGD(checkpoint=folder) the same call goes on from where it was; holdout() trains once, "
+        "and keeps what it has"
     )
 
 

@@ -4,8 +4,9 @@ A field that may be tuned is declared with its kind,
 
     length_scale: Any = eqx.field(metadata=LENGTH_SCALE)
 
-and nothing else is ever moved. Families made of families need to declare nothing for their parts: fields are found wherever
-they lie in the tree of modules. All hyper-parameters are positive, so they are moved on the scale of their logarithms.
+and nothing else is ever moved. Families made of families need to declare nothing for their parts:
+fields are found wherever they lie in the tree of modules. All hyper-parameters are positive, so
+they are moved on the scale of their logarithms.
 """
 
 import dataclasses
@@ -23,7 +24,10 @@ _KEY = "hyper-parameter"
 class Kind(enum.Enum):
     """What a hyper-parameter is, which decides how far tuning may move it."""
 
-    WEIGHT = "a prior variance of coefficients: 0 and inf mean absent and unpenalised and stay; only ratios matter"
+    WEIGHT = (
+        "a prior variance of coefficients: 0 and inf mean absent and unpenalised and stay; "
+        "only ratios matter"
+    )
     LENGTH_SCALE = "the length over which functions vary"
     SHAPE = "any other positive number"
 
@@ -37,7 +41,8 @@ class Declared(NamedTuple):
 
     number: int  # among all leaves
     kind: Kind
-    modules: tuple[tuple[tuple[Any, ...], eqx.Module], ...]  # that hold it, with the paths to them, outermost first
+    # that hold it, with the paths to them, outermost first
+    modules: tuple[tuple[tuple[Any, ...], eqx.Module], ...]
 
 
 def declared(tree: Any) -> list[Declared]:
@@ -81,4 +86,8 @@ def may_move(leaf: Any) -> Any:
 
 def _kinds(cls: type) -> dict[str, Kind]:
     """The kinds of its declared fields, by name."""
-    return {field.name: field.metadata[_KEY] for field in dataclasses.fields(cls) if _KEY in field.metadata}
+    return {
+        field.name: field.metadata[_KEY]
+        for field in dataclasses.fields(cls)
+        if _KEY in field.metadata
+    }

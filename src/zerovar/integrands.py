@@ -24,13 +24,16 @@ class Integrands(NamedTuple):
 
 
 def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -> Integrands:
-    """`values` is (n,), (n, q), (chain, draw), (chain, draw, q), a dict of name → such arrays, a data frame, or a callable on
-    one draw (d,).
+    """`values` is (n,), (n, q), (chain, draw), (chain, draw, q), a dict of name → such arrays, a
+    data frame, or a callable on one draw (d,).
 
-    A callable is vmapped over the draws and may return a number, an array, or a dict of these, with names a, b[0], c[0, 1].
+    A callable is vmapped over the draws and may return a number, an array, or a dict of these, with
+    names a, b[0], c[0, 1].
     """
     if values is None:
-        raise ValueError("values is None: give the integrands at the draws, or a function of one draw")
+        raise ValueError(
+            "values is None: give the integrands at the draws, or a function of one draw"
+        )
     if callable(values):
         values = _named_results(values, sample)
     if isinstance(values, Mapping):
@@ -38,21 +41,34 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
             raise ValueError("values is an empty dict: give at least one integrand")
         columns = {key: _flat(f"values[{key!r}]", entry, sample) for key, entry in values.items()}
         array = np.concatenate(list(columns.values()), axis=1)
-        events = np.repeat([_is_event(values[key]) for key in columns], [column.shape[1] for column in columns.values()])
+        events = np.repeat(
+            [_is_event(values[key]) for key in columns],
+            [column.shape[1] for column in columns.values()],
+        )
         found = []
         for key, column in columns.items():
-            found += [str(key)] if column.shape[1] == 1 else [f"{key}[{k}]" for k in range(column.shape[1])]
+            found += (
+                [str(key)]
+                if column.shape[1] == 1
+                else [f"{key}[{k}]" for k in range(column.shape[1])]
+            )
     else:
         array = _flat("values", values, sample)
         events = np.broadcast_to(_is_event(values), array.shape[1])
         labels = getattr(values, "columns", None)  # a data frame has names of its own
-        found = [f"f{k}" for k in range(array.shape[1])] if labels is None else [str(label) for label in labels]
+        found = (
+            [f"f{k}" for k in range(array.shape[1])]
+            if labels is None
+            else [str(label) for label in labels]
+        )
     if array.shape[1] == 0:
         raise ValueError(f"values has no integrands: its shape is {np.shape(values)}")
     if names is not None:
         names = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else names
         if not isinstance(names, list) or len(names) != array.shape[1]:
-            raise ValueError(f"names must be {array.shape[1]} strings, one an integrand; got {names!r}")
+            raise ValueError(
+                f"names must be {array.shape[1]} strings, one an integrand; got {names!r}"
+            )
         found = [str(name) for name in names]
     if len(set(found)) < len(found):
         twice = sorted(name for name in set(found) if found.count(name) > 1)
@@ -61,7 +77,8 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
 
 
 def _named_results(function: Callable[[Any], Any], sample: Sample) -> dict[str, np.ndarray]:
-    """Every number that a function of one draw returns, (n,), dicts in the order of their sorted keys."""
+    """Every number that a function of one draw returns, (n,), dicts in the order of their sorted
+    keys."""
     at = partial(at_draws, function, sample.draws)
     found = evaluated("values", at, f" of shape ({sample.dim},)", "an array of values at the draws")
     columns = {}
@@ -87,7 +104,11 @@ def entry_name(name: str, index: tuple[int, ...]) -> str:
 def _is_event(entry: Any) -> Any:
     """Whether an array holds booleans; of a data frame, which columns do."""
     kinds = getattr(entry, "dtypes", None)
-    return np.asarray(entry).dtype == bool if kinds is None else np.array([np.dtype(bool) == kind for kind in kinds])
+    return (
+        np.asarray(entry).dtype == bool
+        if kinds is None
+        else np.array([np.dtype(bool) == kind for kind in kinds])
+    )
 
 
 def _flat(name: str, entry: Any, sample: Sample) -> np.ndarray:
@@ -97,7 +118,8 @@ def _flat(name: str, entry: Any, sample: Sample) -> np.ndarray:
 
 
 def has_chains(name: str, shape: tuple[int, ...], chains: int, length: int) -> bool:
-    """Whether values of this shape are (chain, draw, …), not (n, …); an error if these chains of draws could have neither."""
+    """Whether values of this shape are (chain, draw, …), not (n, …); an error if these chains of
+    draws could have neither."""
     n = chains * length
     if len(shape) in (1, 2) and shape[0] == n:
         return False
@@ -111,7 +133,8 @@ def has_chains(name: str, shape: tuple[int, ...], chains: int, length: int) -> b
 
 
 def evaluated(name: str, evaluate: Callable[[], Any], draw: str, instead: str) -> Any:
-    """`evaluate()`, which calls a user's function of one draw, or a sentence on why not, how draws look and what would do."""
+    """`evaluate()`, which calls a user's function of one draw, or a sentence on why not, how draws
+    look and what would do."""
     try:
         return in_double(name, evaluate)
     except Exception as error:
@@ -122,9 +145,11 @@ def evaluated(name: str, evaluate: Callable[[], Any], draw: str, instead: str) -
 
 
 def at_draws(function: Callable[[Any], Any], draws: Any) -> Any:
-    """`function` of one draw at all of them, an array or tree of arrays (n, …): compiled, some at a time to bound memory.
+    """`function` of one draw at all of them, an array or tree of arrays (n, …): compiled, some at a
+    time to bound memory.
 
-    A compiled function may differ in the last digit between two places of a batch; evaluated once, equal draws have the same.
+    A compiled function may differ in the last digit between two places of a batch; evaluated once,
+    equal draws have the same.
     """
     columns = [np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(draws)]
     first, back = distinct(np.concatenate(columns, axis=1))
@@ -134,9 +159,11 @@ def at_draws(function: Callable[[Any], Any], draws: Any) -> Any:
 
 
 def _check_indices(function: Callable[[Any], Any], draw: Any) -> None:
-    """An IndexError if the function asks this draw for an entry that it has not: compiled, JAX takes the nearest in silence.
+    """An IndexError if the function asks this draw for an entry that it has not: compiled, JAX
+    takes the nearest in silence.
 
-    Fixed indices in range compile to plain slices, so that few functions need more than the look at what was traced.
+    Fixed indices in range compile to plain slices, so that few functions need more than the look at
+    what was traced.
     """
     try:
         if "dynamic_slice" not in str(jax.make_jaxpr(function)(draw)):
@@ -144,21 +171,29 @@ def _check_indices(function: Callable[[Any], Any], draw: Any) -> None:
         from jax.experimental import checkify
 
         checked = checkify.checkify(function, errors=checkify.index_checks)
-        found = jax.jit(lambda draw: checked(draw)[0])(draw).get_exception()  # all that is no index is left out of the program
+        # all that is no index is left out of the program
+        found = jax.jit(lambda draw: checked(draw)[0])(draw).get_exception()
     except Exception:
         return  # what cannot be traced is explained where it is evaluated
-    if getattr(found, "prim", None) == "dynamic_slice":  # others say themselves what is to be done out of range
+    # others say themselves what is to be done out of range
+    if getattr(found, "prim", None) == "dynamic_slice":
         raise IndexError(str(found).strip(" ."))
 
 
 def tile_by_tile(function: Callable[[Any], Any], draws: Any) -> Any:
-    """A compiled function of many draws at an array or tree of arrays (n, …), in tiles of one shape: one program serves all."""
+    """A compiled function of many draws at an array or tree of arrays (n, …), in tiles of one
+    shape: one program serves all."""
     n = len(jax.tree.leaves(draws)[0])
     size, tiles = min(n, _AT_A_TIME), []
     for first in range(0, n, size):
-        rows = np.minimum(np.arange(first, first + size), n - 1)  # the last one again and again to the tile's end
-        tiles.append(function(jax.tree.map(lambda leaf, rows=rows: jax.device_put(leaf[rows]), draws)))
-    return jax.tree.map(lambda *parts: np.concatenate([np.asarray(part) for part in parts])[:n], *tiles)
+        # the last one again and again to the tile's end
+        rows = np.minimum(np.arange(first, first + size), n - 1)
+        tiles.append(
+            function(jax.tree.map(lambda leaf, rows=rows: jax.device_put(leaf[rows]), draws))
+        )
+    return jax.tree.map(
+        lambda *parts: np.concatenate([np.asarray(part) for part in parts])[:n], *tiles
+    )
 
 
 def _of_mixed_precision(error: Exception) -> bool:
@@ -170,8 +205,9 @@ def _of_mixed_precision(error: Exception) -> bool:
 def in_double(name: str, evaluate: Callable[[], Any]) -> Any:
     """`evaluate()`, which calls a user's function, in double precision if it can be had.
 
-    JAX remembers the NumPy arrays inside a function that it has compiled in single precision as single, and fails on the
-    mixture until it forgets them. A loop that starts from a single-precision state works only as the user runs it.
+    JAX remembers the NumPy arrays inside a function that it has compiled in single precision as
+    single, and fails on the mixture until it forgets them. A loop that starts from a
+    single-precision state works only as the user runs it.
     """
     refuse_fork()
     for _ in range(2):
@@ -189,8 +225,10 @@ def in_double(name: str, evaluate: Callable[[], Any]) -> Any:
             return evaluate()  # fails once more, and says why
     if not jax.config.read("jax_enable_x64"):
         warn(
-            f"{name} could not be evaluated in double precision, and was in single: about seven digits. The usual cause is an "
-            "array that was made in single precision, such as a loop's first state: make it inside the function",
+            f"{name} could not be evaluated in double precision, and was in single: about seven "
+            "digits. The usual cause is an "
+            "array that was made in single precision, such as a loop's first state: make it inside "
+            "the function",
             NumericalWarning,
         )
     return out

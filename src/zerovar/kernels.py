@@ -1,9 +1,10 @@
 """Base kernels k(x, y) and their algebra.
 
-Every kernel here depends on its points through three numbers: p = ‖x‖², q = ‖y‖² and z = ‖x − y‖². A Stein kernel needs
-derivatives of k in x and y up to fourth order, and by the chain rule these are derivatives of k(p, q, z) times inner products.
-So a kernel is defined by one method, `derivative`, elementwise on arrays of p, q, z: sums and products follow by linearity and
-Leibniz' rule, and whole Gram matrices are built from matrix products without an n × n × d array (see `families/kernel.py`).
+Every kernel here depends on its points through three numbers: p = ‖x‖², q = ‖y‖² and z = ‖x − y‖².
+A Stein kernel needs derivatives of k in x and y up to fourth order, and by the chain rule these are
+derivatives of k(p, q, z) times inner products. So a kernel is defined by one method, `derivative`,
+elementwise on arrays of p, q, z: sums and products follow by linearity and Leibniz' rule, and whole
+Gram matrices are built from matrix products without an n × n × d array (see `families/kernel.py`).
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ class AbstractKernel(Storable, eqx.Module):
     """A positive definite function of two points."""
 
     @abstractmethod
-    def derivative(self, order: DerivativeOrder, p: Numbers, q: Numbers, z: Numbers) -> Numbers | int:
-        """∂ᵖ∂ᵠ∂ᶻ k elementwise; the integer 0 where it vanishes identically, so that no work is spent on it."""
+    def derivative(
+        self, order: DerivativeOrder, p: Numbers, q: Numbers, z: Numbers
+    ) -> Numbers | int:
+        """∂ᵖ∂ᵠ∂ᶻ k elementwise; the integer 0 where it vanishes identically, so that no work is
+        spent on it."""
 
     @property
     def smoothness(self) -> float:
-        """How many derivatives in each of its arguments the kernel has (exclusive bound; inf if all)."""
+        """How many derivatives in each of its arguments the kernel has (exclusive bound; inf if
+        all)."""
         return math.inf
 
     def resolve(self, length_scale: float) -> AbstractKernel:
@@ -100,12 +105,16 @@ class KernelProduct(_Pair):
         return leibniz(self.left, self.right, order, p, q, z)
 
     def describe(self):
-        factors = (f"({k.describe()})" if isinstance(k, KernelSum) else k.describe() for k in (self.left, self.right))
+        factors = (
+            f"({k.describe()})" if isinstance(k, KernelSum) else k.describe()
+            for k in (self.left, self.right)
+        )
         return " * ".join(factors)
 
 
 class ConstantKernel(AbstractKernel):
-    """k = value. A factor: `2.0 * Gaussian()` is `KernelProduct(Gaussian(), ConstantKernel(2.0))`."""
+    """k = value. A factor: `2.0 * Gaussian()` is `KernelProduct(Gaussian(),
+    ConstantKernel(2.0))`."""
 
     value: np.ndarray = eqx.field(metadata=SHAPE)
 
@@ -130,14 +139,21 @@ class _Scaled(AbstractKernel):
     def resolve(self, length_scale):
         if self.length_scale is not None:
             return self
-        return eqx.tree_at(lambda k: k.length_scale, self, np.float64(length_scale), is_leaf=lambda leaf: leaf is None)
+        return eqx.tree_at(
+            lambda k: k.length_scale,
+            self,
+            np.float64(length_scale),
+            is_leaf=lambda leaf: leaf is None,
+        )
 
     @property
     def needs_length_scale(self):
         return self.length_scale is None
 
     def describe(self):
-        inside = self._shape() + ([] if self.length_scale is None else [f"ℓ={float(self.length_scale):.3g}"])
+        inside = self._shape() + (
+            [] if self.length_scale is None else [f"ℓ={float(self.length_scale):.3g}"]
+        )
         return type(self).__name__ + (f"({', '.join(inside)})" if inside else "")
 
     def _shape(self) -> list[str]:
@@ -172,14 +188,20 @@ class RationalQuadratic(_Scaled):
 class Matern(_Scaled):
     """Matérn with half-integer ν ≥ 3/2, such as 5/2, 7/2, 9/2.
 
-    With u = √(2ν) r/ℓ the kernel is e⁻ᵘ θ_m(u) / θ_m(0), ν = m + 1/2, where θ_m are the reverse Bessel polynomials, and
-    d/dz (e⁻ᵘ θ_m) = −(ν/ℓ²) e⁻ᵘ θ_{m−1}. Automatic differentiation through the square root is wrong at r = 0; this is not.
+    With u = √(2ν) r/ℓ the kernel is e⁻ᵘ θ_m(u) / θ_m(0), ν = m + 1/2, where θ_m are the reverse
+    Bessel polynomials, and d/dz (e⁻ᵘ θ_m) = −(ν/ℓ²) e⁻ᵘ θ_{m−1}. Automatic differentiation through
+    the square root is wrong at r = 0; this is not.
     """
 
     nu: float = eqx.field(static=True, default=2.5)
 
     def __init__(self, nu: float = 2.5, length_scale: float | None = None):
-        if not (np.isscalar(nu) and not isinstance(nu, str) and 1.5 <= nu < math.inf and (float(nu) - 0.5).is_integer()):
+        if not (
+            np.isscalar(nu)
+            and not isinstance(nu, str)
+            and 1.5 <= nu < math.inf
+            and (float(nu) - 0.5).is_integer()
+        ):
             raise ValueError(f"Matern: nu must be a half-integer, 1.5, 2.5, 3.5, …; got {nu!r}")
         self.nu = float(nu)
         super().__init__(length_scale)
@@ -196,10 +218,15 @@ class Matern(_Scaled):
             return 0
         m = int(self.nu - 0.5)
         rate = self.nu / self.length_scale**2
-        # Derivatives beyond the kernel's smoothness grow like a power of 1/r, but only ever meet higher powers of z:
-        # a floor far below any distance keeps their product at its limit, zero.
+        # Derivatives beyond the kernel's smoothness grow like a power of 1/r, but only ever meet
+        # higher powers of z: a floor far below any distance keeps their product at its limit, zero.
         u = jnp.sqrt(2 * rate * jnp.maximum(z, jnp.finfo(z.dtype).tiny ** 0.2))
-        return (-rate) ** order[2] * jnp.exp(-u) * _reverse_bessel(m - order[2], u) / math.prod(range(1, 2 * m, 2))
+        return (
+            (-rate) ** order[2]
+            * jnp.exp(-u)
+            * _reverse_bessel(m - order[2], u)
+            / math.prod(range(1, 2 * m, 2))
+        )
 
 
 class Decaying(_Scaled):
@@ -211,7 +238,9 @@ class Decaying(_Scaled):
     alpha: Any = eqx.field(metadata=SHAPE, default=0.1)
     product: bool = eqx.field(static=True, default=False)
 
-    def __init__(self, alpha: float = 0.1, length_scale: float | None = None, product: bool = False):
+    def __init__(
+        self, alpha: float = 0.1, length_scale: float | None = None, product: bool = False
+    ):
         self.alpha = positive("alpha", alpha)
         super().__init__(length_scale)
         self.product = bool(product)
@@ -235,24 +264,41 @@ class _ProductDecay(AbstractKernel):
     alpha: np.ndarray
 
     def derivative(self, order, p, q, z):
-        return 0 if order[2] else _power(1.0, order[0], self.alpha, p) * _power(1.0, order[1], self.alpha, q)
+        return (
+            0
+            if order[2]
+            else _power(1.0, order[0], self.alpha, p) * _power(1.0, order[1], self.alpha, q)
+        )
 
 
 def leibniz(
-    left: AbstractKernel, right: AbstractKernel, order: DerivativeOrder, p: Numbers, q: Numbers, z: Numbers
+    left: AbstractKernel,
+    right: AbstractKernel,
+    order: DerivativeOrder,
+    p: Numbers,
+    q: Numbers,
+    z: Numbers,
 ) -> Numbers | int:
     """The derivative of a product, as a sum over all ways to share `order` between the factors."""
     total: Any = 0
     for split in np.ndindex(*(k + 1 for k in order)):
         share = left.derivative(split, p, q, z)
-        rest = right.derivative((order[0] - split[0], order[1] - split[1], order[2] - split[2]), p, q, z)
+        rest = right.derivative(
+            (order[0] - split[0], order[1] - split[1], order[2] - split[2]), p, q, z
+        )
         if not (_is_zero(share) or _is_zero(rest)):
-            total = total + math.prod(math.comb(n, k) for n, k in zip(order, split, strict=True)) * share * rest
+            total = (
+                total
+                + math.prod(math.comb(n, k) for n, k in zip(order, split, strict=True))
+                * share
+                * rest
+            )
     return total
 
 
 def median_heuristic(x: Float[np.ndarray, "n d"], limit: int = 1000) -> float:
-    """ℓ = √(½ median ‖x_i − x_j‖²) over distinct pairs; of at most `limit` draws, equally spaced, when n is larger."""
+    """ℓ = √(½ median ‖x_i − x_j‖²) over distinct pairs; of at most `limit` draws, equally spaced,
+    when n is larger."""
     from scipy.spatial.distance import pdist
 
     rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), limit)).astype(int))
@@ -260,7 +306,8 @@ def median_heuristic(x: Float[np.ndarray, "n d"], limit: int = 1000) -> float:
 
 
 def positive(name: str, value: Any) -> Any:
-    """A positive float64 leaf (NumPy, so that it stays double whatever JAX's global setting); tracers pass."""
+    """A positive float64 leaf (NumPy, so that it stays double whatever JAX's global setting);
+    tracers pass."""
     if isinstance(value, jax.core.Tracer):
         return value
     try:
@@ -285,7 +332,8 @@ def _power(exponent: float, order: int, rate: Any, z: Numbers) -> Numbers:
 
 
 def _reverse_bessel(m: int, u: Numbers) -> Numbers:
-    """θ_m(u), by θ_k = (2k − 1) θ_{k−1} + u² θ_{k−2} upwards from θ_{−1} = 1/u, θ_0 = 1, or downwards from them."""
+    """θ_m(u), by θ_k = (2k − 1) θ_{k−1} + u² θ_{k−2} upwards from θ_{−1} = 1/u, θ_0 = 1, or
+    downwards from them."""
     low, high = 1 / u, jnp.ones_like(u)
     for k in range(1, m + 1):
         low, high = high, (2 * k - 1) * high + u**2 * low

@@ -3,10 +3,12 @@
     LeastSquares   (1/m) Σ (f − g_θ − c)² + Σ strength · Ω(θ)
     Variance       (1/(m−1)) Σ (f − g_θ − mean)² + Σ strength · Ω(θ)
 
-    SpectralVariance   the same with the asymptotic variance of the chain's mean in place of the variance
+    SpectralVariance   the same with the asymptotic variance of the chain's mean in place of the
+    variance
 
-With probabilities p_i in place of 1/m (importance weights, merged duplicates) the second divides by 1 − Σp². So for a linear
-family `Variance` with strength λ has the minimiser of `LeastSquares` with strength λ(1 − Σp²) = λ(m−1)/m.
+With probabilities p_i in place of 1/m (importance weights, merged duplicates) the second divides by
+1 − Σp². So for a linear family `Variance` with strength λ has the minimiser of `LeastSquares` with
+strength λ(1 − Σp²) = λ(m−1)/m.
 """
 
 import math
@@ -25,25 +27,36 @@ class Penalty(Storable, eqx.Module):
     strength: Any  # float64 leaf
 
     def __init__(self, strength: float):
-        if isinstance(strength, str) or strength is None or np.ndim(strength) != 0 or not 0 <= float(strength) < math.inf:
-            raise ValueError(f"{type(self).__name__}: strength must be a finite number ≥ 0; got {strength!r}")
+        if (
+            isinstance(strength, str)
+            or strength is None
+            or np.ndim(strength) != 0
+            or not 0 <= float(strength) < math.inf
+        ):
+            raise ValueError(
+                f"{type(self).__name__}: strength must be a finite number ≥ 0; got {strength!r}"
+            )
         self.strength = np.asarray(strength, dtype=np.float64)
 
 
 class Ridge(Penalty):
-    """The squared norm of g in the family's space: Σ θ²/weight on features, θᵀKθ on kernel translates."""
+    """The squared norm of g in the family's space: Σ θ²/weight on features, θᵀKθ on kernel
+    translates."""
 
 
 class L2(Penalty):
-    """‖θ‖² on the coefficients themselves (the paper's Ω): of the features, or of the m translates of a kernel."""
+    """‖θ‖² on the coefficients themselves (the paper's Ω): of the features, or of the m translates
+    of a kernel."""
 
 
 class L1(Penalty):
-    """Σ |θ_j| · sd(feature j): sparse, on features brought to unit variance. Needs a family with features."""
+    """Σ |θ_j| · sd(feature j): sparse, on features brought to unit variance. Needs a family with
+    features."""
 
 
 class Magnitude(Penalty):
-    """The mean of g² over the draws: a penalty on the function itself, for families without a norm of their own (networks)."""
+    """The mean of g² over the draws: a penalty on the function itself, for families without a norm
+    of their own (networks)."""
 
 
 class Objective(Storable, eqx.Module):
@@ -57,7 +70,8 @@ class Objective(Storable, eqx.Module):
         """What turns a strength into that of the equivalent least-squares problem."""
 
     def strength(self, kind: type[Penalty], probabilities: np.ndarray) -> float:
-        """Total strength of one kind of penalty, for least squares with these probabilities (m,)."""
+        """Total strength of one kind of penalty, for least squares with these probabilities
+        (m,)."""
         return self.scale(probabilities) * self.total(kind)
 
     def total(self, kind: type[Penalty]) -> float:
@@ -68,8 +82,8 @@ class Objective(Storable, eqx.Module):
 class LeastSquares(Objective):
     """Least squares with a free intercept; `penalties` is one penalty or several.
 
-    A finite `intercept_variance` σ² penalises c²/σ² along with the `Ridge` (control functionals with finite σ); the
-    default, infinite, leaves c free.
+    A finite `intercept_variance` σ² penalises c²/σ² along with the `Ridge` (control functionals
+    with finite σ); the default, infinite, leaves c free.
     """
 
     penalties: tuple[Penalty, ...]
@@ -79,7 +93,8 @@ class LeastSquares(Objective):
         self.penalties = _penalties(penalties)
         if not intercept_variance > 0:
             raise ValueError(
-                f"LeastSquares: intercept_variance must be positive, inf for a free intercept; got {intercept_variance!r}"
+                "LeastSquares: intercept_variance must be positive, inf for a free intercept; got "
+                f"{intercept_variance!r}"
             )
         self.intercept_variance = float(intercept_variance)
 
@@ -88,7 +103,8 @@ class LeastSquares(Objective):
 
 
 class Variance(Objective):
-    """The sample variance of f − g, which needs no intercept; c is then the mean of f − g over the fitting draws."""
+    """The sample variance of f − g, which needs no intercept; c is then the mean of f − g over the
+    fitting draws."""
 
     penalties: tuple[Penalty, ...]
     intercept_variance: float = eqx.field(static=True)
@@ -102,12 +118,14 @@ class Variance(Objective):
 
 
 class SpectralVariance(Objective):
-    """The asymptotic variance of the mean of f − g over the chain, estimated with Bartlett's lag window.
+    """The asymptotic variance of the mean of f − g over the chain, estimated with Bartlett's lag
+    window.
 
-    For a slow chain the best g for independent draws is not the best for its mean: this weighs a residual by what follows it.
-    Up to a factor the criterion is the mean square of moving sums of `window` consecutive residuals. By default the window is
-    the square root of the chain's length, at most a tenth of it. For linear families with features, by `Exact`; there is no
-    closed-form leave-out, so `estimate` cross-fits.
+    For a slow chain the best g for independent draws is not the best for its mean: this weighs a
+    residual by what follows it. Up to a factor the criterion is the mean square of moving sums of
+    `window` consecutive residuals. By default the window is the square root of the chain's length,
+    at most a tenth of it. For linear families with features, by `Exact`; there is no closed-form
+    leave-out, so `estimate` cross-fits.
     """
 
     penalties: tuple[Penalty, ...]
@@ -115,8 +133,13 @@ class SpectralVariance(Objective):
     intercept_variance: float = eqx.field(static=True)
 
     def __init__(self, window: int | None = None, penalties: Any = ()):
-        if window is not None and (isinstance(window, bool) or not isinstance(window, (int, np.integer)) or window < 1):
-            raise ValueError(f"SpectralVariance: window must be a number of draws, an integer ≥ 1; got {window!r}")
+        if window is not None and (
+            isinstance(window, bool) or not isinstance(window, (int, np.integer)) or window < 1
+        ):
+            raise ValueError(
+                "SpectralVariance: window must be a number of draws, an integer ≥ 1; got "
+                f"{window!r}"
+            )
         self.window = None if window is None else int(window)
         self.penalties = _penalties(penalties)
         self.intercept_variance = math.inf
@@ -131,5 +154,8 @@ def _penalties(penalties: Any) -> tuple[Penalty, ...]:
     except TypeError:
         found = (penalties,)
     if not all(isinstance(p, Penalty) for p in found):
-        raise ValueError(f"penalties must be Ridge(λ), L2(λ), L1(λ), Magnitude(λ) or a tuple of these; got {penalties!r}")
+        raise ValueError(
+            "penalties must be Ridge(λ), L2(λ), L1(λ), Magnitude(λ) or a tuple of these; got "
+            f"{penalties!r}"
+        )
     return found

@@ -1,4 +1,5 @@
-"""Points with scores: the record that families and solvers work on, merged and standardised once for every fit to them."""
+"""Points with scores: the record that families and solvers work on, merged and standardised once
+for every fit to them."""
 
 from __future__ import annotations
 
@@ -24,12 +25,14 @@ class ChainOrder(NamedTuple):
     """How points follow each other in chains."""
 
     group: Int[np.ndarray, " n"]  # the point that each draw of the chains is
-    segment: Int[np.ndarray, " n"]  # draws of one number follow each other in one chain without a gap
+    # draws of one number follow each other in one chain without a gap
+    segment: Int[np.ndarray, " n"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Points:
-    """Points x (n, d) with scores s (n, d), and what each counts: probabilities (n,), which sum to one unless it is said.
+    """Points x (n, d) with scores s (n, d), and what each counts: probabilities (n,), which sum to
+    one unless it is said.
 
     `chain` is the order in which they were drawn, where that is known.
     """
@@ -52,7 +55,8 @@ class Points:
 
 
 class FittingDraws:
-    """Draws that are fitted, and what every fit to them needs, computed once: which of them are equal, and good coordinates."""
+    """Draws that are fitted, and what every fit to them needs, computed once: which of them are
+    equal, and good coordinates."""
 
     def __init__(self, points: Points, standardise: bool = True):
         self.points, self._standardise = points, standardise
@@ -66,14 +70,16 @@ class FittingDraws:
     def distinct(self) -> Points:
         """Equal draws made one, with their probabilities added; in the order of the chain.
 
-        Metropolis rejections repeat states. For least squares with an RKHS penalty a repeated row is the same as one row
-        that counts twice, and a kernel matrix with equal rows is singular, so merging loses nothing and mends that.
+        Metropolis rejections repeat states. For least squares with an RKHS penalty a repeated row
+        is the same as one row that counts twice, and a kernel matrix with equal rows is singular,
+        so merging loses nothing and mends that.
         """
         everything = self.points
         first, inverse = distinct(everything.x)
         if len(first) == len(everything):
             return everything
-        order = np.argsort(first)  # unique rows in the order of the chain, so that blocks of them are blocks of time
+        # unique rows in the order of the chain, so that blocks of them are blocks of time
+        order = np.argsort(first)
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         first, group = first[order], rank[inverse]
@@ -97,7 +103,8 @@ class FittingDraws:
         return values[self._first]
 
     def standardisation(self, mixing: bool) -> Standardisation:
-        """By the mean and covariance of all draws; `mixing=False` scales each coordinate by itself."""
+        """By the mean and covariance of all draws; `mixing=False` scales each coordinate by
+        itself."""
         if not self._standardise:
             return Standardisation.identity(self.points.dim)
         if mixing not in self._known:
@@ -115,7 +122,8 @@ def _agree(what: str, array: np.ndarray, first: np.ndarray, group: np.ndarray) -
     if len(clash := np.flatnonzero((array != array[first][group]).any(axis=1))):
         i, j = int(first[group[clash[0]]]), int(clash[0])
         raise ValueError(
-            f"{what} differ between equal draws (rows {i} and {j}): {what} must be functions of the draw alone. "
+            f"{what} differ between equal draws (rows {i} and {j}): {what} must be functions of "
+            "the draw alone. "
             "Are the rows of the arrays in the same order?"
         )
 
@@ -123,7 +131,8 @@ def _agree(what: str, array: np.ndarray, first: np.ndarray, group: np.ndarray) -
 @storable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Standardisation:
-    """x = μ + L z: draws become z = L⁻¹(x − μ) and scores Lᵀs, which are the scores of z, so Stein's identity stays.
+    """x = μ + L z: draws become z = L⁻¹(x − μ) and scores Lᵀs, which are the scores of z, so
+    Stein's identity stays.
 
     `factor` is lower triangular; `kind` says in a word how its covariance was estimated.
     """
@@ -138,10 +147,12 @@ class Standardisation:
 
     @staticmethod
     def of(points: Points, mixing: bool = True) -> Standardisation:
-        """Mean and covariance of `points`. `mixing=False` scales each coordinate by itself, so that it keeps its meaning.
+        """Mean and covariance of `points`. `mixing=False` scales each coordinate by itself, so that
+        it keeps its meaning.
 
-        The covariance is full where there are ten draws or more a dimension, else shrunk towards its diagonal by the
-        Ledoit–Wolf formula. Any invertible map is right; a good one only makes families better conditioned.
+        The covariance is full where there are ten draws or more a dimension, else shrunk towards
+        its diagonal by the Ledoit–Wolf formula. Any invertible map is right; a good one only makes
+        families better conditioned.
         """
         d, p = points.dim, points.probabilities
         mean = p @ points.x
@@ -150,7 +161,8 @@ class Standardisation:
         stuck = np.flatnonzero(scale <= 1e3 * np.finfo(float).eps * np.abs(mean))
         if stuck.size:
             raise ValueError(
-                f"draws: coordinate {stuck[0]} does not move, to rounding, in the draws that fit. Is the chain stuck? "
+                f"draws: coordinate {stuck[0]} does not move, to rounding, in the draws that fit. "
+                "Is the chain stuck? "
                 "Leave the coordinate out, or give more draws to the fit"
             )
         effective = 1 / np.sum(p**2)
@@ -167,13 +179,17 @@ class Standardisation:
         if info or np.diagonal(factor).min() ** 2 < 100 * d * np.finfo(float).eps:
             if (few := len(distinct(points.x)[0])) <= d:
                 raise ValueError(
-                    f"draws: too few for d = {d} dimensions. Parts of them are standardised by their own covariance, and that "
-                    f"of {few} distinct draws is singular. Give more draws, at least {DRAWS_PER_DIMENSION * d}"
+                    f"draws: too few for d = {d} dimensions. Parts of them are standardised by "
+                    "their own covariance, and that "
+                    f"of {few} distinct draws is singular. Give more draws, at least "
+                    f"{DRAWS_PER_DIMENSION * d}"
                 )
             j = (info or int(np.argmin(np.diagonal(factor))) + 1) - 1
             raise ValueError(
-                f"draws: coordinate {j} is a linear function of the coordinates before it, to rounding, so the draws have no "
-                f"density in d = {d} dimensions. Leave redundant parameters out (the last entry of a simplex, a sum of others)"
+                f"draws: coordinate {j} is a linear function of the coordinates before it, to "
+                "rounding, so the draws have no "
+                f"density in d = {d} dimensions. Leave redundant parameters out (the last entry of "
+                "a simplex, a sum of others)"
             )
         return Standardisation(mean, scale[:, None] * factor, kind)
 
@@ -188,7 +204,8 @@ class Standardisation:
 
 def distinct(rows: np.ndarray) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
     """The numbers of the first of all equal rows of (n, k), and where each row is among them."""
-    if np.all(np.diff(np.sort(rows[:, 0]))):  # so most often, and sorting numbers is ten times faster than sorting rows
+    # so most often, and sorting numbers is ten times faster than sorting rows
+    if np.all(np.diff(np.sort(rows[:, 0]))):
         return np.arange(len(rows)), np.arange(len(rows))
     # + 0.0 turns -0.0 into 0.0, which compares equal but has other bytes
     bits = np.ascontiguousarray(rows + 0.0)

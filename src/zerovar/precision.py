@@ -1,7 +1,9 @@
-"""With how many digits numbers came in, and what error that leaves in a mean, whatever the control variate.
+"""With how many digits numbers came in, and what error that leaves in a mean, whatever the control
+variate.
 
-Numbers in single precision, and text with few digits, are exact doubles, and look precise. They give themselves away: a double
-is a single-precision number with probability 2⁻²⁹, and a short decimal with one even smaller.
+Numbers in single precision, and text with few digits, are exact doubles, and look precise. They
+give themselves away: a double is a single-precision number with probability 2⁻²⁹, and a short
+decimal with one even smaller.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ PerColumn = Float64[np.ndarray, " k"]
 
 
 class Rounding(NamedTuple):
-    """For each column: how far its entries may be from what they stand for; zero where they seem to be full doubles, or
-    integers. `single` are those in single precision, whose errors may come from arithmetic and then do not average out; those
-    of text do."""
+    """For each column: how far its entries may be from what they stand for; zero where they seem to
+    be full doubles, or integers. `single` are those in single precision, whose errors may come from
+    arithmetic and then do not average out; those of text do."""
 
     size: PerColumn
     single: Bool[np.ndarray, " k"]
@@ -37,7 +39,9 @@ class Rounding(NamedTuple):
         largest = np.abs(columns).max(axis=0)
         top = np.floor(np.log10(np.where(largest > 0, largest, 1.0)))
         for decimals in range(_DIGITS):
-            short = _where(columns, ~known & (top + decimals < _DIGITS), partial(np.round, decimals=decimals))
+            short = _where(
+                columns, ~known & (top + decimals < _DIGITS), partial(np.round, decimals=decimals)
+            )
             size[short] = 0.5 * 10.0**-decimals if decimals else 0.0
             known |= short
         single = _where(columns, ~known, lambda part: part.astype(np.float32))
@@ -54,8 +58,11 @@ class Rounding(NamedTuple):
         return np.where(self.single, self.size, self.size / np.sqrt(3 * draws))
 
 
-def _where(columns: Matrix, asked: Bool[np.ndarray, " k"], rounded: Callable[[Any], Any]) -> Bool[np.ndarray, " k"]:
-    """Which of the columns that are asked for stay as they are when they are rounded so. A few rows rule most of them out."""
+def _where(
+    columns: Matrix, asked: Bool[np.ndarray, " k"], rounded: Callable[[Any], Any]
+) -> Bool[np.ndarray, " k"]:
+    """Which of the columns that are asked for stay as they are when they are rounded so. A few rows
+    rule most of them out."""
     found = asked.copy()
     with np.errstate(over="ignore", under="ignore"):
         for part in (slice(_FIRST), slice(None)):
@@ -66,9 +73,12 @@ def _where(columns: Matrix, asked: Bool[np.ndarray, " k"], rounded: Callable[[An
 
 
 def _shortened(column: np.ndarray, digits: int) -> np.ndarray:
-    """Rounded to so many significant digits, as text has them; itself where that is so but for the last bits."""
+    """Rounded to so many significant digits, as text has them; itself where that is so but for the
+    last bits."""
     exponent = np.floor(np.log10(np.where(column == 0, 1.0, np.abs(column))))
     power = digits - 1 - exponent
     up, down = 10.0 ** np.clip(power, 0, 300), 10.0 ** np.clip(-power, 0, 300)
     short = np.rint(column / down * up) * down / up
-    return np.where(np.abs(short - column) <= 4 * np.finfo(float).eps * np.abs(column), column, short)
+    return np.where(
+        np.abs(short - column) <= 4 * np.finfo(float).eps * np.abs(column), column, short
+    )

@@ -11,7 +11,13 @@ def progress_bar(name: str, total: int, wanted: bool) -> Iterator[Callable[[int,
     """A bar; it is shown once told how much is done, with a remark, unless that is all."""
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-    bar = _progress(wanted, TextColumn(name), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    bar = _progress(
+        wanted,
+        TextColumn(name),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeRemainingColumn(),
+    )
     task = bar.add_task("", total=total)
 
     def show(done: int, remark: str) -> None:
@@ -30,7 +36,9 @@ def spinner(name: str, wanted: bool) -> Iterator[Callable[[str], None]]:
     """Where it is not known how much there is to do: something to tell what is being done."""
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with _progress(wanted, SpinnerColumn(), TextColumn(name + ": {task.description}"), TimeElapsedColumn()) as bar:
+    with _progress(
+        wanted, SpinnerColumn(), TextColumn(name + ": {task.description}"), TimeElapsedColumn()
+    ) as bar:
         task = bar.add_task("", total=None)
         yield lambda text: bar.update(task, description=text)
 
@@ -39,4 +47,9 @@ def _progress(wanted: bool, *columns: Any) -> Any:
     from rich.console import Console
     from rich.progress import Progress
 
-    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not (wanted and sys.stderr.isatty()))
+    return Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        disable=not (wanted and sys.stderr.isatty()),
+    )

@@ -5,8 +5,10 @@ from jaxtyping import Float64
 
 
 def normal_scores(values: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "n q"]:
-    """The quantile of a normal for the rank of each entry in its column; equal entries share the mean of their ranks."""
-    from scipy.special import ndtri  # imported when used: a fifth of the time that importing zerovar takes
+    """The quantile of a normal for the rank of each entry in its column; equal entries share the
+    mean of their ranks."""
+    # imported when used: a fifth of the time that importing zerovar takes
+    from scipy.special import ndtri
 
     ranks = np.empty_like(values)
     for j, column in enumerate(values.T):

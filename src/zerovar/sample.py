@@ -13,35 +13,45 @@ from .points import ChainOrder, Matrix, Points, Vector, renormalised
 
 
 def as_float(name: str, array: Any, finite: bool = True) -> np.ndarray:
-    """`array` as float64, finite and small enough to be squared, or a ValueError that names the argument and the first bad
-    entry; `finite=False` lets any float pass."""
+    """`array` as float64, finite and small enough to be squared, or a ValueError that names the
+    argument and the first bad entry; `finite=False` lets any float pass."""
     if isinstance(array, np.ma.MaskedArray) and array.mask.any():
         raise ValueError(
-            f"{name} is a masked array with {array.mask.sum()} masked entries; leave those draws out of all arrays"
+            f"{name} is a masked array with {array.mask.sum()} masked entries; leave those draws "
+            "out of all arrays"
         )
     try:
         out = np.asarray(array)
         if out.dtype.kind == "O":
-            out = out.astype(np.float64)  # a table of numbers kept as objects; anything else fails here
+            # a table of numbers kept as objects; anything else fails here
+            out = out.astype(np.float64)
     except Exception as error:
         raise ValueError(
-            f"{name} cannot be read as a rectangular array of numbers (ragged, or non-numeric?): {error}"
+            f"{name} cannot be read as a rectangular array of numbers (ragged, or non-numeric?): "
+            f"{error}"
         ) from error
     if out.dtype.kind not in "fiub":
         kind = "ragged or non-numeric" if out.dtype.kind in "OSU" else f"of dtype {out.dtype}"
-        raise ValueError(f"{name} must be a rectangular array of real numbers; got an array that is {kind}")
-    out = np.array(out, dtype=np.float64, order="C")  # a copy: a Sample does not change under its owner's feet
+        raise ValueError(
+            f"{name} must be a rectangular array of real numbers; got an array that is {kind}"
+        )
+    # a copy: a Sample does not change under its owner's feet
+    out = np.array(out, dtype=np.float64, order="C")
     if not finite:
         return out
     bad = ~np.isfinite(out)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise ValueError(
-            f"{name} must be finite; got {bad.sum()} NaN or infinite entries, the first at index {where}. "
+            f"{name} must be finite; got {bad.sum()} NaN or infinite entries, the first at index "
+            f"{where}. "
             "Remove those draws or mend the log density there: zerovar does not drop them for you"
         )
     if out.size and (largest := np.abs(out).max()) > 1e150:
-        raise ValueError(f"{name} must be at most 1e150 in size, or squares overflow; got {largest:.3g}. Use other units")
+        raise ValueError(
+            f"{name} must be at most 1e150 in size, or squares overflow; got {largest:.3g}. Use "
+            "other units"
+        )
     return out
 
 
@@ -49,8 +59,9 @@ def as_float(name: str, array: Any, finite: bool = True) -> np.ndarray:
 class Sample:
     """Draws x_i of a distribution and the scores s_i = ∇log π(x_i) there.
 
-    `draws` and `scores` are (n, d), one chain in order, or (chain, draw, d); both are kept flat, (n, d), chain after chain.
-    `log_weights`, (n,) or (chain, draw), are unnormalised log importance weights; without them every draw counts alike.
+    `draws` and `scores` are (n, d), one chain in order, or (chain, draw, d); both are kept flat,
+    (n, d), chain after chain. `log_weights`, (n,) or (chain, draw), are unnormalised log importance
+    weights; without them every draw counts alike.
     """
 
     draws: Matrix
@@ -69,13 +80,17 @@ class Sample:
             )
         if draws.ndim not in (2, 3):
             hint = " For one parameter use draws[:, None]" if draws.ndim == 1 else ""
-            raise ValueError(f"draws must be (n, d) or (chain, draw, d); got shape {draws.shape}.{hint}")
+            raise ValueError(
+                f"draws must be (n, d) or (chain, draw, d); got shape {draws.shape}.{hint}"
+            )
         chains = draws.shape[0] if draws.ndim == 3 else 1
         d = draws.shape[-1]
         if d == 0 or chains == 0 or draws.shape[-2] < 4:
             raise ValueError(
-                f"draws must hold at least 4 draws a chain of at least one parameter; got {chains} chain(s) of "
-                f"{draws.shape[-2]} draws in {d} dimensions. If the axes are (parameter, draw), transpose"
+                f"draws must hold at least 4 draws a chain of at least one parameter; got {chains} "
+                "chain(s) of "
+                f"{draws.shape[-2]} draws in {d} dimensions. If the axes are (parameter, draw), "
+                "transpose"
             )
         draws, scores = draws.reshape(-1, d), scores.reshape(-1, d)
         n, labels = len(draws), _coordinate_names(names, d)
@@ -83,8 +98,10 @@ class Sample:
             constant = np.flatnonzero(np.ptp(array, axis=0) == 0)
             if constant.size:
                 raise ValueError(
-                    f"{name}: {coordinate(labels, constant[0])} is the same number, {array[0, constant[0]]:g}, at every draw "
-                    f"({constant.size} such of {d}). A fixed parameter is not sampled: leave it out of draws and scores"
+                    f"{name}: {coordinate(labels, constant[0])} is the same number, "
+                    f"{array[0, constant[0]]:g}, at every draw "
+                    f"({constant.size} such of {d}). A fixed parameter is not sampled: leave it "
+                    "out of draws and scores"
                 )
         object.__setattr__(self, "draws", draws)
         object.__setattr__(self, "scores", scores)
@@ -97,7 +114,10 @@ class Sample:
 
     def __repr__(self) -> str:
         weighted = ", weighted" if self.weights is not None else ""
-        return f"Sample({self.num_chains} × {len(self) // self.num_chains} draws, d = {self.dim}{weighted})"
+        return (
+            f"Sample({self.num_chains} × {len(self) // self.num_chains} draws, d = "
+            f"{self.dim}{weighted})"
+        )
 
     @property
     def dim(self) -> int:
@@ -112,14 +132,22 @@ class Sample:
         """All draws, or those with these row numbers, in increasing order."""
         if rows is None:
             segment = np.repeat(np.arange(self.num_chains), len(self) // self.num_chains)
-            return Points(self.draws, self.scores, self.probabilities, ChainOrder(np.arange(len(self)), segment))
+            return Points(
+                self.draws,
+                self.scores,
+                self.probabilities,
+                ChainOrder(np.arange(len(self)), segment),
+            )
         chain = rows // (len(self) // self.num_chains)
         breaks = (np.diff(rows, prepend=-2) != 1) | (np.diff(chain, prepend=-1) != 0)
         order = ChainOrder(np.arange(len(rows)), np.cumsum(breaks) - 1)
-        return Points(self.draws[rows], self.scores[rows], renormalised(self.probabilities[rows]), order)
+        return Points(
+            self.draws[rows], self.scores[rows], renormalised(self.probabilities[rows]), order
+        )
 
     def thinned(self, most: int) -> tuple[Sample, Int[np.ndarray, " m"]]:
-        """About `most` draws, equally spaced within every chain, and their row numbers; all of them if they are fewer."""
+        """About `most` draws, equally spaced within every chain, and their row numbers; all of them
+        if they are fewer."""
         draws = len(self) // self.num_chains
         kept = min(draws, max(round(most / self.num_chains), 4))
         every = np.linspace(0, draws - 1, kept).round().astype(int)
@@ -128,14 +156,21 @@ class Sample:
             return self, rows
         shape = (self.num_chains, kept)
         weights = None if self.weights is None else np.log(self.weights[rows].reshape(shape))
-        draws, scores = (array[rows].reshape(*shape, self.dim) for array in (self.draws, self.scores))
+        draws, scores = (
+            array[rows].reshape(*shape, self.dim) for array in (self.draws, self.scores)
+        )
         return Sample(draws, scores, weights, self.names), rows
 
     def along(self, coordinates: Bool[np.ndarray, " d"]) -> Sample:
-        """With some of the coordinates: by Stein's identity along these, and none along the others."""
-        draws, scores = (self.by_chain(array[:, coordinates]) for array in (self.draws, self.scores))
+        """With some of the coordinates: by Stein's identity along these, and none along the
+        others."""
+        draws, scores = (
+            self.by_chain(array[:, coordinates]) for array in (self.draws, self.scores)
+        )
         weights = None if self.weights is None else np.log(self.by_chain(self.weights))
-        return Sample(draws, scores, weights, [coordinate(self.names, j) for j in np.flatnonzero(coordinates)])
+        return Sample(
+            draws, scores, weights, [coordinate(self.names, j) for j in np.flatnonzero(coordinates)]
+        )
 
     def chains(self, some: Bool[np.ndarray, " chain"]) -> Sample:
         """Some of the chains."""
@@ -146,7 +181,12 @@ class Sample:
     def with_scores(self, scores: Matrix) -> Sample:
         """The same draws with other scores."""
         draws, scores = self.by_chain(self.draws), self.by_chain(scores)
-        return Sample(draws, scores, None if self.weights is None else np.log(self.by_chain(self.weights)), self.names)
+        return Sample(
+            draws,
+            scores,
+            None if self.weights is None else np.log(self.by_chain(self.weights)),
+            self.names,
+        )
 
     def by_chain(self, array: np.ndarray) -> np.ndarray:
         """(n, ...) as (chain, draw, ...)."""
@@ -155,12 +195,14 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
-    """A sampler's output as `zv.estimate`, `zv.summary` and `zv.check` take it: what every adapter returns.
+    """A sampler's output as `zv.estimate`, `zv.summary` and `zv.check` take it: what every adapter
+    returns.
 
-    draws, scores: (chain, draw, d), both on the unconstrained scale, the Jacobian of the transformation in the log density.
-    values: name → (chain, draw), the quantities of interest on their natural scale; None for the draws themselves.
-    names: of the d coordinates of the draws, for messages. log_weights: unnormalised log importance weights, (chain, draw).
-    coordinates: name → `Coordinates` in which the same draws may do better: `posterior.coordinates[name](posterior)`.
+    draws, scores: (chain, draw, d), both on the unconstrained scale, the Jacobian of the
+    transformation in the log density. values: name → (chain, draw), the quantities of interest on
+    their natural scale; None for the draws themselves. names: of the d coordinates of the draws,
+    for messages. log_weights: unnormalised log importance weights, (chain, draw). coordinates: name
+    → `Coordinates` in which the same draws may do better: `posterior.coordinates[name](posterior)`.
     Arrays are NumPy's, or Dask's where they stay on disk.
     """
 
@@ -175,12 +217,17 @@ class Posterior:
         weighted = "" if self.log_weights is None else ", weighted"
         *chains, draws, d = self.draws.shape
         count = d if self.values is None else len(self.values)
-        return f"Posterior({chains[0] if chains else 1} × {draws} draws, d = {d}, {count} values{weighted})"
+        return (
+            f"Posterior({chains[0] if chains else 1} × {draws} draws, d = {d}, {count} "
+            f"values{weighted})"
+        )
 
     def __iter__(self) -> Iterator[Any]:
         """Draws, scores and values, as `zv.estimate(*posterior)` takes them by place."""
         if self.log_weights is not None:
-            raise ValueError("this posterior has weights, which are lost when it is unpacked: give it whole")
+            raise ValueError(
+                "this posterior has weights, which are lost when it is unpacked: give it whole"
+            )
         return iter((self.draws, self.scores, self.values))
 
     @property
@@ -193,17 +240,25 @@ def _normalised(log_weights: Any, chains: int, n: int) -> Vector | None:
         return None
     raw = as_float("log_weights", log_weights, finite=False)
     if raw.shape not in ((n,), (chains, n // chains)):
-        raise ValueError(f"log_weights must be (n,) = ({n},) or (chain, draw) = ({chains}, {n // chains}); got {raw.shape}")
+        raise ValueError(
+            f"log_weights must be (n,) = ({n},) or (chain, draw) = ({chains}, {n // chains}); got "
+            f"{raw.shape}"
+        )
     if np.isnan(raw).any() or (raw == np.inf).any() or not np.isfinite(raw).any():
         raise ValueError(
-            "log_weights must be logarithms of weights: finite, or -inf for a weight of zero; got NaN, +inf or only -inf"
+            "log_weights must be logarithms of weights: finite, or -inf for a weight of zero; got "
+            "NaN, +inf or only -inf"
         )
     if (raw == -np.inf).any():
-        raise ValueError(f"log_weights: {np.sum(raw == -np.inf)} draws have weight zero; leave those draws out of all arrays")
+        raise ValueError(
+            f"log_weights: {np.sum(raw == -np.inf)} draws have weight zero; leave those draws out "
+            "of all arrays"
+        )
     weights = renormalised(np.exp(raw.ravel() - raw.max()))
     if not weights.all():
         raise ValueError(
-            f"log_weights: {np.sum(weights == 0)} draws have a weight that is zero to rounding next to the largest; "
+            f"log_weights: {np.sum(weights == 0)} draws have a weight that is zero to rounding "
+            "next to the largest; "
             "leave those draws out of all arrays"
         )
     return weights

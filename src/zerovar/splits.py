@@ -1,6 +1,7 @@
 """Which draws fit the control variate and which estimate with it.
 
-Blocks are contiguous within chains: neighbours are alike, and a draw must not be predicted by a fit to its neighbour.
+Blocks are contiguous within chains: neighbours are alike, and a draw must not be predicted by a fit
+to its neighbour.
 """
 
 import dataclasses
@@ -32,7 +33,8 @@ class OutOfFold(Split):
 
 @dataclasses.dataclass(frozen=True)
 class InSample(Split):
-    """All draws do both; the value is the fitted intercept, the error comes from leave-out residuals."""
+    """All draws do both; the value is the fitted intercept, the error comes from leave-out
+    residuals."""
 
     def describe(self):
         return "in sample"
@@ -43,13 +45,17 @@ class Contiguous(OutOfFold):
 
     @abstractmethod
     def parts(self, length: int) -> tuple[Int[np.ndarray, " edges"], dict[int, list[int]]]:
-        """Edges of the parts of a chain of this length; and for each part that estimates, those that fit."""
+        """Edges of the parts of a chain of this length; and for each part that estimates, those
+        that fit."""
 
     def folds(self, sample):
         rows = sample.by_chain(np.arange(len(sample)))
         edges, fitting = self.parts(rows.shape[1])
         cut = [rows[:, first:last].ravel() for first, last in pairwise(edges)]
-        return [(np.sort(np.concatenate([cut[other] for other in others])), cut[part]) for part, others in fitting.items()]
+        return [
+            (np.sort(np.concatenate([cut[other] for other in others])), cut[part])
+            for part, others in fitting.items()
+        ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +68,8 @@ class Holdout(Contiguous):
         held = round(self.fraction * length)
         if not 4 <= held <= length - 4:
             raise ValueError(
-                f"holdout({self.fraction}) leaves {length - held} draws a chain to fit and {held} to estimate; "
+                f"holdout({self.fraction}) leaves {length - held} draws a chain to fit and {held} "
+                "to estimate; "
                 "both need at least 4. Use more draws or another fraction"
             )
         return np.array([0, length - held, length]), {1: [0]}
@@ -73,16 +80,22 @@ class Holdout(Contiguous):
 
 @dataclasses.dataclass(frozen=True)
 class CrossFit(Contiguous):
-    """Every chain is cut into k contiguous blocks; each block is estimated by the fit to all the others."""
+    """Every chain is cut into k contiguous blocks; each block is estimated by the fit to all the
+    others."""
 
     k: int
 
     def parts(self, length):
         if length < 2 * self.k:
-            raise ValueError(f"cross_fit({self.k}) needs at least {2 * self.k} draws a chain; got {length}. Use fewer folds")
+            raise ValueError(
+                f"cross_fit({self.k}) needs at least {2 * self.k} draws a chain; got {length}. Use "
+                "fewer folds"
+            )
         sizes = [len(part) for part in np.array_split(np.empty(length, dtype=bool), self.k)]
         every = range(self.k)
-        return np.cumsum([0, *sizes]), {part: [other for other in every if other != part] for part in every}
+        return np.cumsum([0, *sizes]), {
+            part: [other for other in every if other != part] for part in every
+        }
 
     def describe(self):
         return f"cross-fitting in {self.k} folds"
@@ -108,7 +121,8 @@ def cross_fit(k: int = 5) -> CrossFit:
 
 
 def blocks(sample: Sample, length: int) -> list[RowNumbers]:
-    """Contiguous groups of about `length` draws within chains, a partition of the rows; at least ten of them in all."""
+    """Contiguous groups of about `length` draws within chains, a partition of the rows; at least
+    ten of them in all."""
     rows = sample.by_chain(np.arange(len(sample)))
     count = min(max(rows.shape[1] // length, -(-10 // sample.num_chains)), rows.shape[1])
     return [part.ravel() for chain in rows for part in np.array_split(chain, count)]

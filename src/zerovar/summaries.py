@@ -1,4 +1,5 @@
-"""summary(): the table that users of ArviZ read, with control-variate means and deviations beside the plain ones."""
+"""summary(): the table that users of ArviZ read, with control-variate means and deviations beside
+the plain ones."""
 
 import dataclasses
 import importlib
@@ -24,9 +25,15 @@ from .sample import Posterior, as_float
 _STATS = ("mean", "sd", "lb", "ub", "cv_mean", "cv_sd")
 _ARVIZ = ("mean", "sd", "lb", "ub", "ess_bulk", "ess_tail", "r_hat", "mcse_mean", "mcse_sd")
 _ORDER = (*_ARVIZ, "cv_mean", "cv_mcse_mean", "gain", "cv_sd", "cv_mcse_sd", "gain_sd")
-_KINDS = {"all": _ORDER, "stats": _STATS, "diagnostics": [name for name in _ORDER if name not in _STATS]}
+_KINDS = {
+    "all": _ORDER,
+    "stats": _STATS,
+    "diagnostics": [name for name in _ORDER if name not in _STATS],
+}
 _Named = dict[str, np.ndarray]
-QUANTILES = "Intervals are plain quantiles of the draws: control variates help means, not quantiles."
+QUANTILES = (
+    "Intervals are plain quantiles of the draws: control variates help means, not quantiles."
+)
 
 
 def summary(
@@ -43,24 +50,27 @@ def summary(
     family: Family | Automatic | None = None,
     seed: int = 0,
 ) -> Any:
-    """A table with one row a quantity: ArviZ's columns, and beside them the same means and deviations by control variates.
+    """A table with one row a quantity: ArviZ's columns, and beside them the same means and
+    deviations by control variates.
 
-    data: what an adapter returns (`zv.from_numpyro(mcmc)`), NumPyro's MCMC itself, an InferenceData or DataTree that has
-        gradients, or an array of draws (chain, draw) or (chain, draw, d) with their scores. An array without scores gets the
-        plain columns only.
-    var_names, filter_vars: which variables, as in ArviZ: names, or with "~" in front those to leave out; `filter_vars="like"`
-        for parts of names, "regex" for regular expressions.
-    prob: of the equal-tailed interval. Its ends are plain quantiles, which control variates do not help.
-    above: name → c, or several, for rows with the probabilities P(name > c).
-    kind: "all", "stats" (means, deviations, intervals) or "diagnostics" (errors, effective sizes, r_hat, gains).
-    round_to: "auto" for a table to read, of texts with two digits of each error; None for plain numbers; a number of decimals.
-    fmt: "wide" for a pandas DataFrame, "xarray" for a Dataset over the dimension `quantity`.
-    family, seed: as in `estimate`; by default control variates are chosen for each quantity.
+    data: what an adapter returns (`zv.from_numpyro(mcmc)`), NumPyro's MCMC itself, an InferenceData
+        or DataTree that has gradients, or an array of draws (chain, draw) or (chain, draw, d) with
+        their scores. An array without scores gets the plain columns only.
+    var_names, filter_vars: which variables, as in ArviZ: names, or with "~" in front those to leave
+        out; `filter_vars="like"` for parts of names, "regex" for regular expressions.
+    prob: of the equal-tailed interval. Its ends are plain quantiles, which control variates do not
+    help. above: name → c, or several, for rows with the probabilities P(name > c). kind: "all",
+    "stats" (means, deviations, intervals) or "diagnostics" (errors, effective sizes, r_hat, gains).
+    round_to: "auto" for a table to read, of texts with two digits of each error; None for plain
+    numbers; a number of decimals. fmt: "wide" for a pandas DataFrame, "xarray" for a Dataset over
+    the dimension `quantity`. family, seed: as in `estimate`; by default control variates are chosen
+    for each quantity.
 
-    Columns: mean, sd, eti89_lb, eti89_ub, ess_bulk, ess_tail, r_hat, mcse_mean, mcse_sd are plain, as ArviZ has them.
-    cv_mean ± cv_mcse_mean is the mean by control variates, gain = (mcse_mean / cv_mcse_mean)² how many times more draws plain
-    averaging would need; cv_sd ± cv_mcse_sd and gain_sd likewise, from a control variate for (f − cv_mean)² and the delta
-    method. The variance is cv_sd², with the error 2 cv_sd cv_mcse_sd.
+    Columns: mean, sd, eti89_lb, eti89_ub, ess_bulk, ess_tail, r_hat, mcse_mean, mcse_sd are plain,
+    as ArviZ has them. cv_mean ± cv_mcse_mean is the mean by control variates, gain = (mcse_mean /
+    cv_mcse_mean)² how many times more draws plain averaging would need; cv_sd ± cv_mcse_sd and
+    gain_sd likewise, from a control variate for (f − cv_mean)² and the delta method. The variance
+    is cv_sd², with the error 2 cv_sd cv_mcse_sd.
     """
     if kind not in _KINDS:
         raise ValueError(f"kind must be one of {', '.join(_KINDS)}; got {kind!r}")
@@ -74,7 +84,8 @@ def summary(
     chances = _exceedances(values, above or {})
     everything = values | chances
     columns = _plain(everything, prob)
-    columns["lb"][len(values) :] = columns["ub"][len(values) :] = np.nan  # an indicator has no interval
+    # an indicator has no interval
+    columns["lb"][len(values) :] = columns["ub"][len(values) :] = np.nan
     if posterior.scores is not None:
         columns |= _controlled(posterior, values, chances, columns, family, seed)
     notes = [QUANTILES, *_discrete(values)]
@@ -84,9 +95,15 @@ def summary(
     elif isinstance(round_to, int) and not isinstance(round_to, bool):
         shown = {name: np.round(column, round_to) for name, column in columns.items()}
     elif round_to not in ("auto", "none", "None", None):
-        raise ValueError(f"round_to must be 'auto', a number of decimals, or None; got {round_to!r}")
+        raise ValueError(
+            f"round_to must be 'auto', a number of decimals, or None; got {round_to!r}"
+        )
     titles = {end: f"eti{100 * prob:g}_{end}" for end in ("lb", "ub")}
-    kept = {titles.get(name, name): shown[name] for name in _ORDER if name in shown and name in _KINDS[kind]}
+    kept = {
+        titles.get(name, name): shown[name]
+        for name in _ORDER
+        if name in shown and name in _KINDS[kind]
+    }
     return _table(kept, list(everything), notes, fmt)
 
 
@@ -95,36 +112,58 @@ def _posterior(data: Any, scores: Any) -> Posterior:
     if posterior is not None and scores is not None:
         raise ValueError(f"scores go with an array of draws; a {type(data).__name__} has its own")
     if posterior is not None:
-        posterior = loaded(posterior) if is_chunked(posterior.draws) else posterior  # quantiles need all draws at once
+        # quantiles need all draws at once
+        posterior = loaded(posterior) if is_chunked(posterior.draws) else posterior
         whole = posterior.values is not None
-        return posterior if whole else dataclasses.replace(posterior, values=labelled({"x": posterior.draws}))
+        return (
+            posterior
+            if whole
+            else dataclasses.replace(posterior, values=labelled({"x": posterior.draws}))
+        )
     draws = as_float("data", data)
     if draws.ndim not in (2, 3):
         kinds = (
-            "an adapter's Posterior, NumPyro's MCMC, an InferenceData, a DataTree, or draws (chain, draw) or (chain, draw, d)"
+            "an adapter's Posterior, NumPyro's MCMC, an InferenceData, a DataTree, or draws "
+            "(chain, draw) or (chain, draw, d)"
         )
         raise ValueError(f"data must be {kinds}; got an array of shape {draws.shape}")
     if draws.shape[1] < 4:
-        raise ValueError(f"data must have at least 4 draws a chain, (chain, draw) or (chain, draw, d); got shape {draws.shape}")
+        raise ValueError(
+            "data must have at least 4 draws a chain, (chain, draw) or (chain, draw, d); got "
+            f"shape {draws.shape}"
+        )
     values = labelled({"x": draws})
     if scores is None:
-        text = "no scores were given, so that there is nothing to make control variates from: the table has plain columns only"
+        text = (
+            "no scores were given, so that there is nothing to make control variates from: the "
+            "table has plain columns only"
+        )
         warn(text, SampleWarning)
         return Posterior(draws, None, values)
     scores = as_float("scores", scores)
     if scores.shape != draws.shape:
-        raise ValueError(f"scores must have the shape of the draws, {draws.shape}; got {scores.shape}")
+        raise ValueError(
+            f"scores must have the shape of the draws, {draws.shape}; got {scores.shape}"
+        )
     shape = (*draws.shape[:2], -1)
     return Posterior(draws.reshape(shape), scores.reshape(shape), values, tuple(values))
 
 
-def selected(values: _Named, var_names: str | Sequence[str] | None, filter_vars: str | None) -> _Named:
+def selected(
+    values: _Named, var_names: str | Sequence[str] | None, filter_vars: str | None
+) -> _Named:
     """The rows that ArviZ would take: theta stands for all of theta[…]."""
     if filter_vars not in (None, "like", "regex"):
         raise ValueError(f"filter_vars must be None, 'like' or 'regex'; got {filter_vars!r}")
     if var_names is None:
         return values
-    wanted = [var_names] if isinstance(var_names, str) else list(var_names) if isinstance(var_names, Iterable) else [var_names]
+    wanted = (
+        [var_names]
+        if isinstance(var_names, str)
+        else list(var_names)
+        if isinstance(var_names, Iterable)
+        else [var_names]
+    )
     if any(not isinstance(pattern, str) for pattern in wanted):
         raise ValueError(f"var_names must be a name or a list of names; got {var_names!r}")
     if not wanted:
@@ -136,17 +175,31 @@ def selected(values: _Named, var_names: str | Sequence[str] | None, filter_vars:
             try:
                 return re.search(pattern, name) is not None
             except re.error as error:
-                fix = "put a backslash before characters that stand for themselves, or use filter_vars='like'"
-                raise ValueError(f"var_names: {pattern!r} is not a regular expression ({error}); {fix}") from error
+                fix = (
+                    "put a backslash before characters that stand for themselves, or use "
+                    "filter_vars='like'"
+                )
+                raise ValueError(
+                    f"var_names: {pattern!r} is not a regular expression ({error}); {fix}"
+                ) from error
         return pattern in name if filter_vars == "like" else pattern in (name, label)
 
-    chosen: list[str] = [] if any(not pattern.startswith("~") for pattern in wanted) else list(values)
+    chosen: list[str] = (
+        [] if any(not pattern.startswith("~") for pattern in wanted) else list(values)
+    )
     for pattern in wanted:
         out = pattern.startswith("~")
         found = [label for label in values if matches(pattern.removeprefix("~"), label)]
         if not found:
-            raise ValueError(f"var_names: {pattern!r} matches none of {listed(list(dict.fromkeys(map(variable, values))))}")
-        chosen = [label for label in chosen if label not in found] if out else chosen + [x for x in found if x not in chosen]
+            raise ValueError(
+                f"var_names: {pattern!r} matches none of "
+                f"{listed(list(dict.fromkeys(map(variable, values))))}"
+            )
+        chosen = (
+            [label for label in chosen if label not in found]
+            if out
+            else chosen + [x for x in found if x not in chosen]
+        )
     if not chosen:
         raise ValueError(f"var_names: {wanted} leaves nothing to summarise")
     return {label: values[label] for label in chosen}
@@ -164,10 +217,14 @@ def _exceedances(values: _Named, above: Mapping[str, Any]) -> _Named:
     for name, bound in above.items():
         labels = [label for label in values if name in (label, variable(label))]
         if not labels:
-            raise ValueError(f"above: {name!r} is none of {listed(list(dict.fromkeys(map(variable, values))))}")
+            raise ValueError(
+                f"above: {name!r} is none of {listed(list(dict.fromkeys(map(variable, values))))}"
+            )
         bounds = np.atleast_1d(np.asarray(bound))
         if bounds.dtype.kind not in "fiu" or bounds.ndim > 1 or not np.isfinite(bounds).all():
-            raise ValueError(f"above[{name!r}] must be a finite number, or a list of them; got {bound!r}")
+            raise ValueError(
+                f"above[{name!r}] must be a finite number, or a list of them; got {bound!r}"
+            )
         for c in bounds:
             found |= {f"P({label} > {c:g})": values[label] > c for label in labels}
     return found
@@ -177,7 +234,10 @@ def _discrete(values: _Named) -> list[str]:
     whole = [name for name, array in values.items() if array.dtype.kind in "iub"]
     if not whole:
         return []
-    text = f"{listed(whole)}: discrete. Control variates are made of gradients in the other parameters and seldom help those."
+    text = (
+        f"{listed(whole)}: discrete. Control variates are made of gradients in the other "
+        "parameters and seldom help those."
+    )
     warn(text, SampleWarning)
     return [text]
 
@@ -189,7 +249,8 @@ def _plain(values: _Named, prob: float) -> _Named:
     stacked = np.stack([np.asarray(array, np.float64) for array in values.values()], axis=2)
     axes = {"chain_axis": 0, "draw_axis": 1}
     lower, upper = np.moveaxis(array_stats.eti(stacked, prob, axis=(0, 1)), -1, 0)
-    with np.errstate(all="ignore"):  # a constant has no r_hat, nor an error of its deviation: NaN, as in ArviZ
+    # a constant has no r_hat, nor an error of its deviation: NaN, as in ArviZ
+    with np.errstate(all="ignore"):
         return {
             "mean": stacked.mean(axis=(0, 1)),
             "sd": stacked.std(axis=(0, 1), ddof=1),
@@ -204,24 +265,34 @@ def _plain(values: _Named, prob: float) -> _Named:
 
 
 def _controlled(
-    posterior: Posterior, values: _Named, chances: _Named, plain: _Named, family: Family | Automatic | None, seed: int
+    posterior: Posterior,
+    values: _Named,
+    chances: _Named,
+    plain: _Named,
+    family: Family | Automatic | None,
+    seed: int,
 ) -> _Named:
     """Means of f, then of (f − mean)², whose square root is the deviation.
 
-    Squares are taken about the controlled mean: there the derivative of Var f = E[(f − c)²] − (E f − c)² in E f vanishes, so
-    that by the delta method the error of the variance is that of E[(f − c)²]. They come second, so that squares and indicators
-    cannot spoil the control variates of the means, and begin with what was tuned for those.
+    Squares are taken about the controlled mean: there the derivative of Var f = E[(f − c)²] − (E f
+    − c)² in E f vanishes, so that by the delta method the error of the variance is that of E[(f −
+    c)²]. They come second, so that squares and indicators cannot spoil the control variates of the
+    means, and begin with what was tuned for those.
     """
     q = len(values)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         weights, names = posterior.log_weights, posterior.names
-        session = Session.of(posterior.draws, posterior.scores, weights, names, posterior.coordinates)
+        session = Session.of(
+            posterior.draws, posterior.scores, weights, names, posterior.coordinates
+        )
         answer = session.estimate(values, family=family, seed=seed)
         means = zip(values.items(), answer.value, strict=True)
         squares = {f"variance of {name}": (array - mean) ** 2 for (name, array), mean in means}
         second = session.estimate(squares | chances, family=family, seed=seed)
-    for one in said_once(warning.message for warning in caught if isinstance(warning.message, ZerovarWarning)):
+    for one in said_once(
+        warning.message for warning in caught if isinstance(warning.message, ZerovarWarning)
+    ):
         warn(one.template, type(one), one.names)
     variance, error = second.value[:q], second.std_error[:q]
     constant = answer.std_error == 0
@@ -229,10 +300,16 @@ def _controlled(
     error = np.divide(error, 2 * sd, out=np.zeros(q), where=~constant)
     lost = [name for name, gone in zip(values, np.isnan(sd), strict=True) if gone]
     if lost:
-        text = f"the variance of {listed(lost)} comes out negative, within its error: cv_sd is missing there. Take the plain sd"
+        text = (
+            f"the variance of {listed(lost)} comes out negative, within its error: cv_sd is "
+            "missing there. Take the plain sd"
+        )
         warn(text, SampleWarning)
     shown = {"cv_mean": "value", "cv_mcse_mean": "std_error", "gain": "gain"}
-    columns = {name: np.append(getattr(answer, key), getattr(second, key)[q:]) for name, key in shown.items()}
+    columns = {
+        name: np.append(getattr(answer, key), getattr(second, key)[q:])
+        for name, key in shown.items()
+    }
     deviations = {"cv_sd": sd, "cv_mcse_sd": error, "gain_sd": gain_of(plain["mcse_sd"][:q], error)}
     none = np.full(len(chances), np.nan)
     return columns | {name: np.append(column, none) for name, column in deviations.items()}
@@ -243,11 +320,15 @@ _ERROR_OF |= {"cv_mean": "cv_mcse_mean", "cv_sd": "cv_mcse_sd"}
 
 
 def _texts(name: str, columns: _Named) -> list[str]:
-    """A column for reading: numbers to two digits of their error, errors to two digits, sizes whole, nothing for NaN."""
+    """A column for reading: numbers to two digits of their error, errors to two digits, sizes
+    whole, nothing for NaN."""
     column = np.asarray(columns[name], np.float64)
     if name in _ERROR_OF:
         errors = np.asarray(columns[_ERROR_OF[name]], np.float64)
-        texts = [plus_minus(float(x), float(e)).split(" ")[0] for x, e in zip(column, errors, strict=True)]
+        texts = [
+            plus_minus(float(x), float(e)).split(" ")[0]
+            for x, e in zip(column, errors, strict=True)
+        ]
     elif name.startswith("gain"):
         texts = [worth(float(x)) for x in column]
     else:

@@ -1,9 +1,10 @@
 """Tails: how heavy they are, and what a mean may owe to those that no draw has seen.
 
-A control variate that is fitted to n draws is best where they are dense. Beyond the outermost of them it extrapolates, and
-what it leaves there grows from one extreme draw to the next far faster than the integrand. No scatter of residuals shows that
-part of the error. Two things do: the growth of the extreme residuals, and in a long tail the residuals of a fit that did not
-see its outermost draws.
+A control variate that is fitted to n draws is best where they are dense. Beyond the outermost of
+them it extrapolates, and what it leaves there grows from one extreme draw to the next far faster
+than the integrand. No scatter of residuals shows that part of the error. Two things do: the growth
+of the extreme residuals, and in a long tail the residuals of a fit that did not see its outermost
+draws.
 """
 
 from typing import NamedTuple
@@ -15,44 +16,57 @@ from .points import Points
 from .std_errors import Series
 
 _EXTREMES = 10  # draws that tell by their scores how fast a tail grows
-# and by their size, which is noisier: at most so many, and no more than one in twenty, but these. With 10 of 400 t₅ is covered
-# in 86 % of 100 samples, with 20 in 94
+# and by their size, which is noisier: at most so many, and no more than one in twenty, but these.
+# With 10 of 400 t₅ is covered in 86 % of 100 samples, with 20 in 94
 _EXTREME_RESIDUALS = 20
-# Residuals of a rich fit scatter over orders of magnitude wherever draws are thin, tail or not: k near 1 is common where a
-# posterior is nearly normal, and made errors ten times too large (arK, logmesquite). So where the integrand's own k is below
-# this, its distance from here counts against theirs. From 0.3 to 0.5 coverage is the same; 0.2 costs arK half of its gain.
+# Residuals of a rich fit scatter over orders of magnitude wherever draws are thin, tail or not: k
+# near 1 is common where a posterior is nearly normal, and made errors ten times too large (arK,
+# logmesquite). So where the integrand's own k is below this, its distance from here counts against
+# theirs. From 0.3 to 0.5 coverage is the same; 0.2 costs arK half of its gain.
 _LIGHT = 0.4
 _STEEPEST = 5.0  # growth of residuals that are zero but for a few
-_DAMPED = 2.0  # with 1 t₅ is covered 4 % less; without damping nearly normal targets get twice the error, and none covers more
+# with 1 t₅ is covered 4 % less; without damping nearly normal targets get twice the error, and none
+# covers more
+_DAMPED = 2.0
 _FARTHEST = 200.0  # e⁻²⁰ of an integrand's mean is left out at the heaviest
 _HEAVIEST = 0.9  # of an integrand: with 1 it has no mean
 _ORDERED = 0.9  # correlation of ranks from which the extremes are those of a coordinate
-_SCATTERED = 0.3  # of the mean: scores of a normal sample's μ scatter by 0.4, and say little of its tails
-# What a shape may be too large by. By scores: of 100 samples of 400 draws two call x² under a normal heavy and none eˣ, and 38
-# of 40 of 2000 draws e^{x²/4}, on the border to an infinite variance. By 2000 values: four in five of those with k = 2/3 are
-# found, and none of x², x³ and eˣ under a normal.
+# of the mean: scores of a normal sample's μ scatter by 0.4, and say little of its tails
+_SCATTERED = 0.3
+# What a shape may be too large by. By scores: of 100 samples of 400 draws two call x² under a
+# normal heavy and none eˣ, and 38 of 40 of 2000 draws e^{x²/4}, on the border to an infinite
+# variance. By 2000 values: four in five of those with k = 2/3 are found, and none of x², x³ and eˣ
+# under a normal.
 _BORDER, _NOISE_BY_SCORES, _NOISE, _NOISE_WEIGHTED = 0.10, 70.0, 100.0, 40.0
-_FAR = 20.0  # medians: normal scores reach 6 of them and exponential ones 14; only what is further out can have k above 1/2
-# Pareto k of scores: at most 0.3 on eleven posteriors, 0.6 on a funnel and a logistic hierarchy, 0.9 to 1.7 on two hierarchies
-# whose scores have no mean (benchmarks.hierarchies), by 1000 draws each
+# medians: normal scores reach 6 of them and exponential ones 14; only what is further out can have
+# k above 1/2
+_FAR = 20.0
+# Pareto k of scores: at most 0.3 on eleven posteriors, 0.6 on a funnel and a logistic hierarchy,
+# 0.9 to 1.7 on two hierarchies whose scores have no mean (benchmarks.hierarchies), by 1000 draws
+# each
 _NO_MEAN = 0.7
-# Growth of a coordinate: 1/3 and 1/2 under t₃ and t₂. An exponential tail has more in a third of samples of 400 draws, and in
-# none of 2000
+# Growth of a coordinate: 1/3 and 1/2 under t₃ and t₂. An exponential tail has more in a third of
+# samples of 400 draws, and in none of 2000
 _POWER = 0.28
 _FEWEST_SCORES = 100
-# A tail is long if scores do not grow from where a tenth of the mass is to where two thousandths are: those of a normal double
+# A tail is long if scores do not grow from where a tenth of the mass is to where two thousandths
+# are: those of a normal double
 _OUTERMOST, _INNER, _OUTER, _GROWS = 0.002, 0.15, 0.02, 1.3
 _FEWEST_OUTERMOST = 10
 _REACH = 3.0  # deviations of its outermost draws, from which one is looked at
-# Draws of a long tail that leave together. Log τ of Gamma(0.3), 400 draws: 72 % covered without, 87 % with 16, 97 % with 32
+# Draws of a long tail that leave together. Log τ of Gamma(0.3), 400 draws: 72 % covered without, 87
+# % with 16, 97 % with 32
 _TOGETHER = 32
 _MOST_TAILS = 8  # the longest: each costs a solve
-_FEWEST = 1000  # values that differ: of fewer the shape of a tail is a guess, and bounded functions were called heavy
+# values that differ: of fewer the shape of a tail is a guess, and bounded functions were called
+# heavy
+_FEWEST = 1000
 
 
 def pareto_k(deviations: Series, fewest: int = _FEWEST) -> Float64[np.ndarray, " q"]:
-    """The generalised Pareto shape of the longer tail of deviations from a mean, as ArviZ has it: the variance is infinite from
-    1/2 on, the mean does not exist from 1. Zero where fewer than `fewest` values differ: too few to tell."""
+    """The generalised Pareto shape of the longer tail of deviations from a mean, as ArviZ has it:
+    the variance is infinite from 1/2 on, the mean does not exist from 1. Zero where fewer than
+    `fewest` values differ: too few to tell."""
 
     def shape(values: np.ndarray) -> float:  # in increasing order
         longer = values if values[-1] > -values[0] else -values[::-1]
@@ -64,8 +78,9 @@ def pareto_k(deviations: Series, fewest: int = _FEWEST) -> Float64[np.ndarray, "
 
 
 def _shape(excess: Float64[np.ndarray, " m"]) -> float:
-    """Zhang and Stephens' estimate of k, from excesses in increasing order: the mean of θ = −k/σ over its profile likelihood,
-    on a grid; and ten observations of k = 1/2 beside it (Vehtari et al. 2024)."""
+    """Zhang and Stephens' estimate of k, from excesses in increasing order: the mean of θ = −k/σ
+    over its profile likelihood, on a grid; and ten observations of k = 1/2 beside it (Vehtari et
+    al. 2024)."""
     m = len(excess)
     count = 30 + int(np.sqrt(m))
     grid = 1 - np.sqrt(count / (np.arange(count) + 0.5))
@@ -79,12 +94,14 @@ def _shape(excess: Float64[np.ndarray, " m"]) -> float:
 
 
 def growth_by_scores(deviations: Series, points: Points) -> Float64[np.ndarray, " q"]:
-    """The same shape with far less noise, where the extremes of a series are those of one coordinate; NaN elsewhere.
+    """The same shape with far less noise, where the extremes of a series are those of one
+    coordinate; NaN elsewhere.
 
-    k is the growth of log |deviation| as log P falls by one, P the probability of being further out. Values alone leave P to
-    chance, and scores know how it falls: with a = |x − median| and g = −(log density)' outwards, dlog P / dlog a = −(g a + β),
-    where g grows as a^β: exact to first order, with β from −1 of a power law to 1 of a normal.
-    In more than one dimension scores are right on average only, so that g a is smoothed, or not used if it scatters.
+    k is the growth of log |deviation| as log P falls by one, P the probability of being further
+    out. Values alone leave P to chance, and scores know how it falls: with a = |x − median| and g =
+    −(log density)' outwards, dlog P / dlog a = −(g a + β), where g grows as a^β: exact to first
+    order, with β from −1 of a power law to 1 of a normal. In more than one dimension scores are
+    right on average only, so that g a is smoothed, or not used if it scatters.
     """
     flat = deviations.reshape(-1, deviations.shape[2])
     centre = np.median(points.x, axis=0)
@@ -100,9 +117,11 @@ def _growth(deviations: np.ndarray, points: Points, centre: np.ndarray) -> float
     away = points.x[rows] - centre
     rank = np.argsort(np.argsort(-np.abs(away), axis=0), axis=0) - _EXTREMES
     order = np.arange(len(rows)) - _EXTREMES
-    agreement = order @ rank / (order @ order)  # Spearman's correlation of size with distance, by coordinate
+    # Spearman's correlation of size with distance, by coordinate
+    agreement = order @ rank / (order @ order)
     j = int(agreement.argmax())
-    if agreement[j] < _ORDERED or not np.abs(away[:, j]).min() > 0:  # few draws, and the median is among the outermost
+    # few draws, and the median is among the outermost
+    if agreement[j] < _ORDERED or not np.abs(away[:, j]).min() > 0:
         return np.nan
     log_a = np.log(np.abs(away[:, j]))
     ga = -points.s[rows, j] * away[:, j]
@@ -118,9 +137,12 @@ def _growth(deviations: np.ndarray, points: Points, centre: np.ndarray) -> float
     return float(np.log(size[top] / size[last]).sum() / total) if total > 0 else np.nan
 
 
-def heaviness(deviations: Series, points: Points, effective: float, weighted: bool = False) -> Float64[np.ndarray, " q"]:
-    """Pareto k of deviations from a mean, less what it may be too large by on so few draws: by scores where they tell, else by
-    the values. Draws with weights are not the target's, and its scores say nothing of how many lie further out."""
+def heaviness(
+    deviations: Series, points: Points, effective: float, weighted: bool = False
+) -> Float64[np.ndarray, " q"]:
+    """Pareto k of deviations from a mean, less what it may be too large by on so few draws: by
+    scores where they tell, else by the values. Draws with weights are not the target's, and its
+    scores say nothing of how many lie further out."""
     draws = len(points)
     if weighted:
         return pareto_k(deviations, _FEWEST_SCORES) - _NOISE_WEIGHTED / draws
@@ -129,14 +151,16 @@ def heaviness(deviations: Series, points: Points, effective: float, weighted: bo
 
 
 def falls_as_a_power(points: Points) -> bool:
-    """Whether the tail of a coordinate does, by its scores, and not as an exponential: no fit knows what is far out there."""
+    """Whether the tail of a coordinate does, by its scores, and not as an exponential: no fit knows
+    what is far out there."""
     growth = growth_by_scores((points.x - np.median(points.x, axis=0))[None], points)
     return bool(np.any(growth > _POWER))
 
 
 def heavy_scores(scores: Float64[np.ndarray, "c n d"]) -> Bool[np.ndarray, " d"]:
-    """Coordinates whose scores may have no mean, so that Stein's identity may fail along them: if the heaviest is so, all that
-    are without a variance. Effects of a centred hierarchy are the common case."""
+    """Coordinates whose scores may have no mean, so that Stein's identity may fail along them: if
+    the heaviest is so, all that are without a variance. Effects of a centred hierarchy are the
+    common case."""
     size = np.abs(scores).reshape(-1, scores.shape[2])
     far = size.max(axis=0) > _FAR * np.median(size, axis=0)
     if not far.any():
@@ -152,16 +176,20 @@ def weights_shape(weights: Float64[np.ndarray, " n"]) -> float:
 
 
 def heavy_weights(weights: Float64[np.ndarray, " n"]) -> str:
-    """What is to be said of importance weights, which sum to one, if their tail is too heavy for means; nothing if it is not.
+    """What is to be said of importance weights, which sum to one, if their tail is too heavy for
+    means; nothing if it is not.
 
-    The fewer draws the weights leave, the less k it takes: what leaves more than half of 400 has k above 1/2 once in fifty.
+    The fewer draws the weights leave, the less k it takes: what leaves more than half of 400 has k
+    above 1/2 once in fifty.
     """
     k, share = weights_shape(weights), 1 / (len(weights) * np.sum(weights**2))
     if share > 0.5 or k < (_NO_MEAN if share > 0.25 else 0.5 if share > 0.1 else 1 / 3):
         return ""
     return (
-        f"The importance weights have a tail with Pareto k = {k:.2f}, and the draws count like {share:.0%} of their number: "
-        "a few of them rule every mean, which can be wrong by far more than its error says, and scores cannot be tested. "
+        f"The importance weights have a tail with Pareto k = {k:.2f}, and the draws count like "
+        f"{share:.0%} of their number: "
+        "a few of them rule every mean, which can be wrong by far more than its error says, and "
+        "scores cannot be tested. "
         "Take a proposal with heavier tails, nearer to the target."
     )
 
@@ -169,24 +197,32 @@ def heavy_weights(weights: Float64[np.ndarray, " n"]) -> str:
 def long_tails(
     x: Float64[np.ndarray, "n d"], s: Float64[np.ndarray, "n d"], p: Float64[np.ndarray, " n"]
 ) -> Float64[np.ndarray, "d 2"]:
-    """How far the lower and the upper tail along each coordinate reach, in deviations, where the density falls no faster than
-    an exponential there; 0 for other tails. p (n,) are the probabilities of the draws."""
+    """How far the lower and the upper tail along each coordinate reach, in deviations, where the
+    density falls no faster than an exponential there; 0 for other tails. p (n,) are the
+    probabilities of the draws."""
     mean = p @ x
     deviation = np.sqrt(p @ (x - mean) ** 2)
     deviation = np.where(deviation > 0, deviation, 1.0)
-    unit, slope = (np.ascontiguousarray(each.T) for each in ((x - mean) / deviation, -s * deviation))
+    unit, slope = (
+        np.ascontiguousarray(each.T) for each in ((x - mean) / deviation, -s * deviation)
+    )
     columns = zip(unit, slope, np.argsort(unit, axis=1), strict=True)
-    return np.array([[_reach(-u, -g, p, order), _reach(u, g, p, order[::-1])] for u, g, order in columns])
+    return np.array(
+        [[_reach(-u, -g, p, order), _reach(u, g, p, order[::-1])] for u, g, order in columns]
+    )
 
 
 def _reach(u: np.ndarray, slope: np.ndarray, p: np.ndarray, order: np.ndarray) -> float:
-    """Of one tail, from standardised points, how fast the log density falls there, and their order from the outermost on."""
+    """Of one tail, from standardised points, how fast the log density falls there, and their order
+    from the outermost on."""
     beyond = np.cumsum(p[order])
     far = order[: max(_FEWEST_OUTERMOST, int(np.searchsorted(beyond, _OUTERMOST)))]
     near = order[(beyond > _OUTER) & (beyond < _INNER)]
     if len(near) < _FEWEST_OUTERMOST:
         return 0.0
-    grows = np.average(slope[far], weights=p[far]) >= _GROWS * np.average(slope[near], weights=p[near])
+    grows = np.average(slope[far], weights=p[far]) >= _GROWS * np.average(
+        slope[near], weights=p[near]
+    )
     return 0.0 if grows else float(np.average(u[far], weights=p[far]))
 
 
@@ -199,12 +235,16 @@ def outermost(points: Points) -> Int[np.ndarray, "t m"]:
     return np.array([rows[:count] for rows in order], dtype=int).reshape(len(longest), count)
 
 
-def in_long_tails(residuals: Float64[np.ndarray, "t m q"], plain: Float64[np.ndarray, "t m q"], effective: float) -> np.ndarray:
-    """About how much of E[f − g] lies beyond the outermost of the `effective` independent draws, in long tails.
+def in_long_tails(
+    residuals: Float64[np.ndarray, "t m q"], plain: Float64[np.ndarray, "t m q"], effective: float
+) -> np.ndarray:
+    """About how much of E[f − g] lies beyond the outermost of the `effective` independent draws, in
+    long tails.
 
-    residuals: f − c − g at the outermost draws of each tail, from a fit without all of them; plain: f − E f there. An
-    exponential looks alike from any distance, so that they are what residuals are beyond the last draw, where 1/n of the mass
-    is. Their root mean square counts: no sign is known that far out.
+    residuals: f − c − g at the outermost draws of each tail, from a fit without all of them; plain:
+    f − E f there. An exponential looks alike from any distance, so that they are what residuals are
+    beyond the last draw, where 1/n of the mass is. Their root mean square counts: no sign is known
+    that far out.
     """
     if not len(residuals):
         return np.zeros(residuals.shape[2])
@@ -220,15 +260,19 @@ class Extremes(NamedTuple):
     together: np.ndarray  # |their sum| / sum of |them|
 
 
-def beyond_the_draws(residuals: Extremes, plain: Extremes, effective: float, fitted: bool = False) -> Float64[np.ndarray, " q"]:
+def beyond_the_draws(
+    residuals: Extremes, plain: Extremes, effective: float, fitted: bool = False
+) -> Float64[np.ndarray, " q"]:
     """About how much of E[f − g] lies where none of the `effective` independent draws is.
 
-    residuals: f − c − g at each draw, from fits that left it out, times its weight in a plain mean; plain: the same of f − E f.
-    At a draw of probability p/n, t = log 1/p, residuals are about r (1 + t/L)^kL: r is the largest, k their growth, and L twice
-    the log n that it was seen over, since no fit goes wrong as a power for ever. They are at most f − E f itself, which may
-    (r' e^k't). The mean over p < 1 of the smaller of the two is what residuals of one sign would add up to. Those of either
-    sign partly cancel: as much, to the root, as the extreme ones do. If the answer is a `fitted` intercept, which weighs draws
-    by what the fit knows of their residuals, k is less by 1 − k'/`_LIGHT` where k' is small.
+    residuals: f − c − g at each draw, from fits that left it out, times its weight in a plain mean;
+    plain: the same of f − E f. At a draw of probability p/n, t = log 1/p, residuals are about r (1
+    + t/L)^kL: r is the largest, k their growth, and L twice the log n that it was seen over, since
+    no fit goes wrong as a power for ever. They are at most f − E f itself, which may (r' e^k't).
+    The mean over p < 1 of the smaller of the two is what residuals of one sign would add up to.
+    Those of either sign partly cancel: as much, to the root, as the extreme ones do. If the answer
+    is a `fitted` intercept, which weighs draws by what the fit knows of their residuals, k is less
+    by 1 − k'/`_LIGHT` where k' is small.
     """
     light = np.maximum(1 - np.maximum(plain.growth, 0.0) / _LIGHT, 0.0) * fitted
     top, growth = residuals.top, np.clip(residuals.growth - light, 0.0, _STEEPEST)
@@ -262,4 +306,6 @@ def extremes(series: Series, points: Points | None = None) -> Extremes:
 
 def _two_valued(series: Series) -> Bool[np.ndarray, " q"]:
     """Events: an indicator's few ones are not the beginning of a tail."""
-    return np.all((series == series.min(axis=(0, 1))) | (series == series.max(axis=(0, 1))), axis=(0, 1))
+    return np.all(
+        (series == series.min(axis=(0, 1))) | (series == series.max(axis=(0, 1))), axis=(0, 1)
+    )

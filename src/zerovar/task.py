@@ -1,4 +1,5 @@
-"""A task: integrands on a sample, with all that is computed once for them and handed on from floor to floor."""
+"""A task: integrands on a sample, with all that is computed once for them and handed on from floor
+to floor."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ _NO_TAILS = np.empty((0, 0), dtype=int)
 class Task:
     """What is to be estimated, and from what.
 
-    `draws` are the sample's, merged and standardised once; `autocorrelation` is the longest autocorrelation time, in draws,
-    among the integrands and the coordinates; `tails` are the row numbers of the outermost draws of each long tail.
+    `draws` are the sample's, merged and standardised once; `autocorrelation` is the longest
+    autocorrelation time, in draws, among the integrands and the coordinates; `tails` are the row
+    numbers of the outermost draws of each long tail.
     """
 
     sample: Sample
@@ -32,7 +34,9 @@ class Task:
     tails: Int[np.ndarray, "t m"] = dataclasses.field(default_factory=lambda: _NO_TAILS)
 
     @staticmethod
-    def of(sample: Sample, values: Float64[np.ndarray, "n q"], standardise: bool = True, seed: int = 0) -> Task:
+    def of(
+        sample: Sample, values: Float64[np.ndarray, "n q"], standardise: bool = True, seed: int = 0
+    ) -> Task:
         """Equal draws with other scores or values are an error."""
         draws = FittingDraws(sample.points(), standardise)
         draws.merge(values)
@@ -71,8 +75,8 @@ class Task:
         return FittingDraws(self.sample.points(rows), self.standardise)
 
     def thinned(self, most: int) -> tuple[Task, np.ndarray]:
-        """About `most` draws, equally spaced within every chain, as a task of their own; and their row numbers. They are to
-        compare and to tune on, which asks nothing of tails."""
+        """About `most` draws, equally spaced within every chain, as a task of their own; and their
+        row numbers. They are to compare and to tune on, which asks nothing of tails."""
         sample, rows = self.sample.thinned(most)
         if sample is self.sample:
             return self, rows

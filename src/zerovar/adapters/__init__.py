@@ -1,4 +1,5 @@
-"""What samplers leave behind, as draws, scores and named values: `zv.summary(zv.from_numpyro(mcmc))`.
+"""What samplers leave behind, as draws, scores and named values:
+`zv.summary(zv.from_numpyro(mcmc))`.
 
 Each adapter is one function; it imports its sampler's package when it is called.
 """

@@ -1,4 +1,5 @@
-"""ArviZ: InferenceData (0.x) and DataTree (1.x), with gradients wherever the ecosystem puts them."""
+"""ArviZ: InferenceData (0.x) and DataTree (1.x), with gradients wherever the ecosystem puts
+them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,8 @@ from .base import Labels, labelled, named_entries, posterior_of, together, wishe
 from .log_density import gradients
 
 _ADVICE = (
-    "Sample with nutpie.sample(…, store_gradient=True, store_unconstrained=True), or give log_density= or score=, "
+    "Sample with nutpie.sample(…, store_gradient=True, store_unconstrained=True), or give "
+    "log_density= or score=, "
     "or use zv.from_numpyro, zv.from_pymc, zv.from_bridgestan"
 )
 
@@ -29,31 +31,47 @@ def from_arviz(
 ) -> Posterior:
     """Draws, scores and all variables of an InferenceData (ArviZ 0.x) or DataTree (1.x).
 
-    Unconstrained draws and gradients are taken from `sample_stats` (nutpie's `unconstrained_draw` and `gradient`). Without
-    gradients, give one of
-    log_density: a JAX function of one unconstrained draw, a dict of variables: those of the group `unconstrained_posterior` if
-        there is one, else those of `posterior`, where a variable that is there transformed too (tau_log__) is taken so;
+    Unconstrained draws and gradients are taken from `sample_stats` (nutpie's `unconstrained_draw`
+    and `gradient`). Without gradients, give one of log_density: a JAX function of one unconstrained
+    draw, a dict of variables: those of the group `unconstrained_posterior` if
+        there is one, else those of `posterior`, where a variable that is there transformed too
+        (tau_log__) is taken so;
     score: its gradient, if you have it: a function of the same dict to a dict of the same names.
-    parameters: the variables of `posterior` that the log density is one of, if it has others too (deterministic ones).
-    values: more quantities, name → function of one draw (a dict of all variables of `posterior`), or array (chain, draw).
+    parameters: the variables of `posterior` that the log density is one of, if it has others too
+    (deterministic ones). values: more quantities, name → function of one draw (a dict of all
+    variables of `posterior`), or array (chain, draw).
 
-    Data that were opened with `chunks=` are not loaded: the posterior holds dask arrays, which `estimate` streams.
+    Data that were opened with `chunks=` are not loaded: the posterior holds dask arrays, which
+    `estimate` streams.
     """
     natural = dataset(data, group)
     stats = dataset(data, "sample_stats") if "sample_stats" in _groups(data) else {}
     chunked = is_chunked(natural) or is_chunked(stats)
     if log_density is not None and score is not None:
         raise ValueError("give log_density or score, not both")
-    what, function = ("score", score) if log_density is None else ("log_density", jax.grad(log_density))
+    what, function = (
+        ("score", score) if log_density is None else ("log_density", jax.grad(log_density))
+    )
     if function is None:
         names = ["unconstrained_draw", "gradient"]
         has = [name for name in names if name in stats]
         if len(has) < len(names):
             found = f"only {has[0]}" if has else "neither"
-            raise ValueError(f"sample_stats must have unconstrained_draw and gradient; it has {found}. {_ADVICE}")
-        arrays = chunks.variables(stats, names) if chunked else {name: stacked_array(stats[name]) for name in names}
+            raise ValueError(
+                f"sample_stats must have unconstrained_draw and gradient; it has {found}. {_ADVICE}"
+            )
+        arrays = (
+            chunks.variables(stats, names)
+            if chunked
+            else {name: stacked_array(stats[name]) for name in names}
+        )
         draws, scores = arrays.values()
-        return Posterior(draws, scores, variable_values(natural, values, chunked), _parameter_names(stats[names[0]]))
+        return Posterior(
+            draws,
+            scores,
+            variable_values(natural, values, chunked),
+            _parameter_names(stats[names[0]]),
+        )
     held, names = _unconstrained(data, natural, parameters)
     if chunked:
         blocks = chunks.variables(held, names)
@@ -63,7 +81,10 @@ def from_arviz(
     tree = {name: stacked_array(held[name]).astype(np.float64) for name in names}
     gradient = gradients(what, function, tree)
     if set(gradient) != set(tree):
-        raise ValueError(f"score must return a dict with the names of its draw, {sorted(tree)}; got {sorted(gradient)}")
+        raise ValueError(
+            f"score must return a dict with the names of its draw, {sorted(tree)}; got "
+            f"{sorted(gradient)}"
+        )
     return posterior_of(tree, gradient, variable_values(natural, values))
 
 
@@ -72,16 +93,25 @@ def dataset(data: Any, group: str) -> Any:
     groups = _groups(data)
     if group not in groups:
         others = f" with {', '.join(groups)}" if groups else ""
-        raise ValueError(f"expected an InferenceData or DataTree with a group {group!r}; got {type(data).__name__}{others}")
+        raise ValueError(
+            f"expected an InferenceData or DataTree with a group {group!r}; got "
+            f"{type(data).__name__}{others}"
+        )
     found = data[group]
     found = found.to_dataset() if hasattr(found, "to_dataset") else found  # a node of a DataTree
     if not {"chain", "draw"} <= set(found.dims):
-        raise ValueError(f"group {group!r} must have the dimensions chain and draw; it has {', '.join(map(str, found.dims))}")
+        raise ValueError(
+            f"group {group!r} must have the dimensions chain and draw; it has "
+            f"{', '.join(map(str, found.dims))}"
+        )
     return found
 
 
-def variable_values(natural: Any, values: Mapping[str, Any] | None, chunked: bool = False) -> Mapping[str, Any]:
-    """All variables of a posterior by name, but for the transformed copies (tau_log__), and what the user adds."""
+def variable_values(
+    natural: Any, values: Mapping[str, Any] | None, chunked: bool = False
+) -> Mapping[str, Any]:
+    """All variables of a posterior by name, but for the transformed copies (tau_log__), and what
+    the user adds."""
     names = [str(name) for name in natural if not str(name).endswith("__")]
     if chunked:
         return chunks.columns(chunks.variables(natural, names), _coordinate_labels(natural), values)
@@ -100,8 +130,11 @@ def _coordinate_labels(found: Any) -> Labels:
 
     def label(name: str, index: tuple[int, ...]) -> str:
         variable = found[name]
-        places = zip((dim for dim in variable.dims if dim not in ("chain", "draw")), index, strict=True)
-        return f"{name}[{', '.join(str(variable[dim].values[i] if dim in variable.coords else i) for dim, i in places)}]"
+        places = zip(
+            (dim for dim in variable.dims if dim not in ("chain", "draw")), index, strict=True
+        )
+        labels = (variable[dim].values[i] if dim in variable.coords else i for dim, i in places)
+        return f"{name}[{', '.join(map(str, labels))}]"
 
     return label
 
@@ -119,9 +152,12 @@ def stacked_array(variable: Any) -> np.ndarray:
     return np.asarray(variable.transpose("chain", "draw", ...))
 
 
-def _unconstrained(data: Any, natural: Any, parameters: Sequence[str] | None) -> tuple[Any, list[str]]:
-    """A group, and the names of its variables that a log density is one of: all of `unconstrained_posterior` if there is one,
-    else those of `posterior`, with the transformed in place of their originals."""
+def _unconstrained(
+    data: Any, natural: Any, parameters: Sequence[str] | None
+) -> tuple[Any, list[str]]:
+    """A group, and the names of its variables that a log density is one of: all of
+    `unconstrained_posterior` if there is one, else those of `posterior`, with the transformed in
+    place of their originals."""
     if "unconstrained_posterior" in _groups(data):
         natural = dataset(data, "unconstrained_posterior")
         names = [str(name) for name in natural]
@@ -129,10 +165,17 @@ def _unconstrained(data: Any, natural: Any, parameters: Sequence[str] | None) ->
         names = list(parameters)
         unknown = [name for name in names if name not in natural]
         if unknown:
-            raise ValueError(f"parameters: {', '.join(unknown)} not among {', '.join(map(str, natural))}")
+            raise ValueError(
+                f"parameters: {', '.join(unknown)} not among {', '.join(map(str, natural))}"
+            )
     else:
         names = [str(name) for name in natural]
-        for other in [name for name in names if name.endswith("__")]:  # tau_log__ for tau, mu_sd_log__ for mu_sd and not mu
+        # tau_log__ for tau, mu_sd_log__ for mu_sd and not mu
+        for other in [name for name in names if name.endswith("__")]:
             originals = [name for name in names if name != other and other.startswith(f"{name}_")]
-            names = [name for name in names if name != max(originals, key=len, default=other) or name == other]
+            names = [
+                name
+                for name in names
+                if name != max(originals, key=len, default=other) or name == other
+            ]
     return natural, names

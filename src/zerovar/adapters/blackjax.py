@@ -21,33 +21,44 @@ def from_blackjax(
 ) -> Posterior:
     """Draws and free scores of BlackJAX's stacked states (nuts, hmc, mala, barker, mclmc, …).
 
-    states: as `jax.lax.scan` stacks them, one chain; for several say which axis is the chain's: `chain_axis=1` for a scan over
-        vmapped steps, (draw, chain), 0 for vmapped scans, (chain, draw).
-    log_density: needed only for samplers without gradients (rmh, slice).
-    transform: from one position to the quantities on their natural scale; BlackJAX knows only the unconstrained one.
+    states: as `jax.lax.scan` stacks them, one chain; for several say which axis is the chain's:
+        `chain_axis=1` for a scan over vmapped steps, (draw, chain), 0 for vmapped scans, (chain,
+        draw).
+    log_density: needed only for samplers without gradients (rmh, slice). transform: from one
+    position to the quantities on their natural scale; BlackJAX knows only the unconstrained one.
     values: more of them, name → function of one (transformed) position, or array (chain, draw).
     """
     states = getattr(states, "state", states)  # a stack of (state, info) pairs that has names
     position = getattr(states, "position", None)
     if position is None:
         raise ValueError(
-            f"states must be BlackJAX's stacked states, with a field position; got {type(states).__name__}. "
-            "From a scan over steps, keep the state: lax.scan(lambda s, k: (kernel(k, s)[0],) * 2, …)"
+            "states must be BlackJAX's stacked states, with a field position; got "
+            f"{type(states).__name__}. "
+            "From a scan over steps, keep the state: lax.scan(lambda s, k: (kernel(k, s)[0],) * 2, "
+            "…)"
         )
     density = getattr(states, "logdensity", None)
     axes = 1 if chain_axis is None else 2
     if density is not None and np.ndim(density) != axes:
         raise ValueError(
-            f"states have {np.ndim(density)} leading axes, {np.shape(density)}, and chain_axis={chain_axis} means {axes}. "
-            "One chain: (draw,), chain_axis=None. Several: chain_axis=0 for (chain, draw), 1 for (draw, chain)"
+            f"states have {np.ndim(density)} leading axes, {np.shape(density)}, and "
+            f"chain_axis={chain_axis} means {axes}. "
+            "One chain: (draw,), chain_axis=None. Several: chain_axis=0 for (chain, draw), 1 for "
+            "(draw, chain)"
         )
     gradient = getattr(states, "logdensity_grad", None)
     if gradient is None:
         if log_density is None:
             raise ValueError(
-                f"{type(states).__name__} has no logdensity_grad: this sampler computes no gradients. Give its log density: "
+                f"{type(states).__name__} has no logdensity_grad: this sampler computes no "
+                "gradients. Give its log density: "
                 "zv.from_blackjax(states, log_density)"
             )
-        return from_log_density(log_density, position, chain_axis=chain_axis, transform=transform, values=values)
-    draws, scores = (jax.tree.map(lambda leaf: chain_first(leaf, chain_axis), tree) for tree in (position, gradient))
+        return from_log_density(
+            log_density, position, chain_axis=chain_axis, transform=transform, values=values
+        )
+    draws, scores = (
+        jax.tree.map(lambda leaf: chain_first(leaf, chain_axis), tree)
+        for tree in (position, gradient)
+    )
     return posterior_of(draws, scores, natural_values(draws, transform, values))

@@ -9,7 +9,16 @@ import numpy as np
 
 from ..integrands import in_double
 from ..sample import Posterior
-from .base import Tree, chain_first, labelled, named_leaves, over_draws, posterior_of, together, wished
+from .base import (
+    Tree,
+    chain_first,
+    labelled,
+    named_leaves,
+    over_draws,
+    posterior_of,
+    together,
+    wished,
+)
 
 
 def from_log_density(
@@ -23,20 +32,31 @@ def from_log_density(
 ) -> Posterior:
     """Draws with the scores of a log density that is written in JAX.
 
-    log_density: a function of one draw, (d,) or a dict of arrays, on the unconstrained scale; constants do not matter.
-    draws: an array (draw, d), or with `chain_axis` (chain, draw, d) or (draw, chain, d); or a dict of arrays with such leading
+    log_density: a function of one draw, (d,) or a dict of arrays, on the unconstrained scale;
+    constants do not matter. draws: an array (draw, d), or with `chain_axis` (chain, draw, d) or
+    (draw, chain, d); or a dict of arrays with such leading
         axes. emcee's and zeus' chains are (draw, walker, d): `chain_axis=1`.
-    transform: from one draw to the quantities on their natural scale (a number, an array, or a dict); by default the draw.
-    values: more of them, name → function of one (transformed) draw, or array (chain, draw).
-    coordinates: name → other coordinates to try, `zv.Coupling(…)`, `zv.Coordinates(…)` or a smooth invertible function of one
+    transform: from one draw to the quantities on their natural scale (a number, an array, or a
+    dict); by default the draw. values: more of them, name → function of one (transformed) draw, or
+    array (chain, draw). coordinates: name → other coordinates to try, `zv.Coupling(…)`,
+    `zv.Coordinates(…)` or a smooth invertible function of one
         draw onto all of Rᵈ; `posterior.coordinates[name](posterior)` has the same draws in them.
     """
     tree = jax.tree.map(lambda leaf: chain_first(leaf, chain_axis), draws)
     shapes = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(tree)}
     if len(shapes) != 1 or (isinstance(tree, np.ndarray) and tree.ndim != 3):
-        axes = "(draw, …)" if chain_axis is None else "(chain, draw, …)" if chain_axis == 0 else "(draw, chain, …)"
+        axes = (
+            "(draw, …)"
+            if chain_axis is None
+            else "(chain, draw, …)"
+            if chain_axis == 0
+            else "(draw, chain, …)"
+        )
         found = jax.tree.map(np.shape, draws)
-        raise ValueError(f"draws must be {axes} with chain_axis={chain_axis}, an array with a last axis d; got shapes {found}")
+        raise ValueError(
+            f"draws must be {axes} with chain_axis={chain_axis}, an array with a last axis d; got "
+            f"shapes {found}"
+        )
     tree = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
     scores = gradients("log_density", jax.grad(lambda x: jnp.reshape(log_density(x), ())), tree)
     return posterior_of(tree, scores, natural_values(tree, transform, values), coordinates)
@@ -55,7 +75,9 @@ def gradients(name: str, function: Callable[[Any], Any], tree: Tree) -> Tree:
         ) from error
 
 
-def natural_values(tree: Tree, transform: Callable[[Any], Any] | None, values: Mapping[str, Any] | None) -> dict[str, Any]:
+def natural_values(
+    tree: Tree, transform: Callable[[Any], Any] | None, values: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """The draws on their natural scale by name, and what the user adds."""
     if transform is not None:
         order: list[str] = []  # JAX sorts dicts; the user's order is seen only while it traces

@@ -24,14 +24,17 @@ def from_numpyro(
 ) -> Posterior:
     """Draws, scores and all sites of a finished NumPyro run, in one line.
 
-    mcmc: after `mcmc.run(key, …)`. With `extra_fields=("z_grad",)` in that call the scores cost nothing: the sampler has
-        computed them. Otherwise the model's gradient is compiled and taken once at every draw.
-    args, kwargs: the model's own, as given to `run`; by default those of the last run.
-    values: more quantities, name → function of one draw (a dict of all sites, deterministic ones too), or array (chain, draw).
-    coordinates: name → other coordinates to try, as in `zv.from_log_density`; a function takes a dict of the latent sites on
-        the unconstrained scale. By default those that are recognised: "centred", in which latent sites are replaced by the
-        deterministic ones that are affine functions of them given the others (as `LocScaleReparam` leaves them), and
-        "non-centred", in which sites with a location and scale from other sites are measured in these.
+    mcmc: after `mcmc.run(key, …)`. With `extra_fields=("z_grad",)` in that call the scores cost
+        nothing: the sampler has computed them. Otherwise the model's gradient is compiled and taken
+        once at every draw.
+    args, kwargs: the model's own, as given to `run`; by default those of the last run. values: more
+    quantities, name → function of one draw (a dict of all sites, deterministic ones too), or array
+    (chain, draw). coordinates: name → other coordinates to try, as in `zv.from_log_density`; a
+    function takes a dict of the latent sites on
+        the unconstrained scale. By default those that are recognised: "centred", in which latent
+        sites are replaced by the deterministic ones that are affine functions of them given the
+        others (as `LocScaleReparam` leaves them), and "non-centred", in which sites with a location
+        and scale from other sites are measured in these.
 
     Draws and scores are on the unconstrained scale of the latent sites, values on the natural one.
     """
@@ -45,22 +48,33 @@ def from_numpyro(
     latent = getattr(state, "z", None)
     model = getattr(getattr(mcmc, "sampler", None), "model", None)
     if state is None:
-        raise ValueError(f"mcmc must be a numpyro.infer.MCMC after run(); got {type(mcmc).__name__} without a last_state")
+        raise ValueError(
+            f"mcmc must be a numpyro.infer.MCMC after run(); got {type(mcmc).__name__} without a "
+            "last_state"
+        )
     if model is None or not isinstance(latent, dict):
         raise ValueError(
-            f"{type(mcmc.sampler).__name__} without a model, or with a state that is not a dict of sites, has no known "
-            "unconstrained scale. Use zv.from_log_density(lambda z: -potential(z), mcmc.get_samples(group_by_chain=True), "
+            f"{type(mcmc.sampler).__name__} without a model, or with a state that is not a dict of "
+            "sites, has no known "
+            "unconstrained scale. Use zv.from_log_density(lambda z: -potential(z), "
+            "mcmc.get_samples(group_by_chain=True), "
             "chain_axis=0)"
         )
     # NumPyro keeps the arguments of the last run; they are not public, so explicit ones win.
     args = getattr(mcmc, "_args", ()) if args is None else args
     kwargs = getattr(mcmc, "_kwargs", {}) if kwargs is None else dict(kwargs)
-    unseeded, model = model, handlers.seed(model, rng_seed=0)  # as NUTS does, for models with random parts of their own
+    # as NUTS does, for models with random parts of their own
+    unseeded, model = model, handlers.seed(model, rng_seed=0)
     discrete: list[str] = []
 
     def look() -> None:
-        trace = handlers.trace(handlers.seed(unseeded, rng_seed=0)).get_trace(*args, **kwargs)  # a key of its own
-        hidden = {name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
+        # a key of its own
+        trace = handlers.trace(handlers.seed(unseeded, rng_seed=0)).get_trace(*args, **kwargs)
+        hidden = {
+            name: site
+            for name, site in trace.items()
+            if site["type"] == "sample" and not site["is_observed"]
+        }
         discrete.extend(name for name, site in hidden.items() if site["fn"].support.is_discrete)
 
     jax.eval_shape(look)  # traced, as NUTS does it too: run, every sampled site would be compiled
@@ -69,32 +83,45 @@ def from_numpyro(
     sites = mcmc.get_samples(group_by_chain=True)
     absent = sorted(set(latent) - set(sites))
     if absent:
-        raise ValueError(f"the latent sites {absent} were not kept by the run; run MCMC without removing sites")
+        raise ValueError(
+            f"the latent sites {absent} were not kept by the run; run MCMC without removing sites"
+        )
     natural = {name: sites[name] for name in latent}
     # In the precision of the run: the score is then that of the model as it was sampled.
     draws = _unconstrained(model, args, kwargs, natural)
     gradients = mcmc.get_extra_fields(group_by_chain=True).get("z_grad")
     if gradients is None:
         potential = partial(potential_energy, model, args, kwargs)
-        if discrete:  # summed out by enumeration, which the kernel sets up when it is given such a model
+        # summed out by enumeration, which the kernel sets up when it is given such a model
+        if discrete:
             key, original = jax.random.key(0), mcmc.sampler.model
-            potential = initialize_model(key, original, model_args=args, model_kwargs=kwargs).potential_fn
+            potential = initialize_model(
+                key, original, model_args=args, model_kwargs=kwargs
+            ).potential_fn
         gradients = over_draws(jax.grad(potential), draws)
-    scores = {name: -np.asarray(gradients[name]) for name in latent}  # z_grad is that of the potential, −log π
+    # z_grad is that of the potential, −log π
+    scores = {name: -np.asarray(gradients[name]) for name in latent}
     draws = {name: draws[name] for name in latent}
-    posterior = posterior_of(draws, scores, together(labelled(sites), wished(values, dict(sites))), coordinates)
+    posterior = posterior_of(
+        draws, scores, together(labelled(sites), wished(values, dict(sites))), coordinates
+    )
     if coordinates is None:
         found = HierarchicalCoordinates(unseeded, args, kwargs, draws, dict(sites))
         posterior = dataclasses.replace(posterior, coordinates=found)
     return posterior
 
 
-def _unconstrained(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], natural: dict[str, Any]) -> dict[str, Any]:
+def _unconstrained(
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], natural: dict[str, Any]
+) -> dict[str, Any]:
     """The latent sites on their unconstrained scale, (chain, draw, …)."""
     from numpyro.infer.util import get_transforms, transform_fn, unconstrain_fn
 
     ends = [{name: site[place] for name, site in natural.items()} for place in ((0, 0), (-1, -1))]
     first, last = (get_transforms(model, args, kwargs, end) for end in ends)
     if first == last:  # supports that are the same at every draw: nothing to compile
-        return {name: np.asarray(site) for name, site in transform_fn(first, natural, invert=True).items()}
+        return {
+            name: np.asarray(site)
+            for name, site in transform_fn(first, natural, invert=True).items()
+        }
     return over_draws(lambda site: unconstrain_fn(model, args, kwargs, site), natural)

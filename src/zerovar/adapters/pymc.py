@@ -14,17 +14,23 @@ from .base import named_entries, offered, over_draws, ravelled, without_gradient
 
 
 def from_pymc(
-    model: Any, idata: Any, *, values: Mapping[str, Any] | None = None, coordinates: Mapping[str, Any] | None = None
+    model: Any,
+    idata: Any,
+    *,
+    values: Mapping[str, Any] | None = None,
+    coordinates: Mapping[str, Any] | None = None,
 ) -> Posterior:
     """Draws and scores of a PyMC model's trace, whichever sampler made it.
 
-    model: the `pm.Model`; idata: its trace, InferenceData or DataTree, with a group `posterior` that has every free variable.
-    values: more quantities, name → function of one draw (a dict of all variables of the posterior), or array (chain, draw).
-    coordinates: name → other coordinates to try, as in `zv.from_log_density`; a function takes a dict of the model's value
+    model: the `pm.Model`; idata: its trace, InferenceData or DataTree, with a group `posterior`
+    that has every free variable. values: more quantities, name → function of one draw (a dict of
+    all variables of the posterior), or array (chain, draw). coordinates: name → other coordinates
+    to try, as in `zv.from_log_density`; a function takes a dict of the model's value
         variables, on the unconstrained scale, such as tau_log__.
 
-    The model's log density is compiled to JAX and differentiated at every draw on the unconstrained scale. A trace by nutpie
-    with `store_gradient=True, store_unconstrained=True` has all this already: use `zv.from_arviz(idata)`.
+    The model's log density is compiled to JAX and differentiated at every draw on the unconstrained
+    scale. A trace by nutpie with `store_gradient=True, store_unconstrained=True` has all this
+    already: use `zv.from_arviz(idata)`.
     """
     posterior = dataset(idata, "posterior")
     with settings_kept():
@@ -35,20 +41,33 @@ def from_pymc(
             raise missing("PyMC", "pymc") from error
 
         free = model.free_RVs
-        discrete = [variable.name for variable in free if variable.dtype.startswith(("int", "uint", "bool"))]
+        discrete = [
+            variable.name for variable in free if variable.dtype.startswith(("int", "uint", "bool"))
+        ]
         if discrete:
             raise without_gradient("variables", discrete)
         absent = [variable.name for variable in free if variable.name not in posterior]
         if absent:
-            raise ValueError(f"the posterior lacks the model's free variables {', '.join(absent)}; it has {list(posterior)}")
+            raise ValueError(
+                f"the posterior lacks the model's free variables {', '.join(absent)}; it has "
+                f"{list(posterior)}"
+            )
 
         pairs = [(variable, model.rvs_to_transforms[variable]) for variable in free]
-        unconstrained = [x if change is None else change.forward(x, *x.owner.inputs) for x, change in pairs]
-        given = [variable.type(name=variable.name) for variable in free]  # numbers in place of random variables
-        forward = get_jaxified_graph(given, clone_replace(unconstrained, dict(zip(free, given, strict=True))))
+        unconstrained = [
+            x if change is None else change.forward(x, *x.owner.inputs) for x, change in pairs
+        ]
+        # numbers in place of random variables
+        given = [variable.type(name=variable.name) for variable in free]
+        forward = get_jaxified_graph(
+            given, clone_replace(unconstrained, dict(zip(free, given, strict=True)))
+        )
         density = get_jaxified_graph(inputs=model.value_vars, outputs=[model.logp()])
         with jax.enable_x64(True):
-            draws = over_draws(lambda xs: list(forward(*xs)), [stacked_array(posterior[variable.name]) for variable in free])
+            draws = over_draws(
+                lambda xs: list(forward(*xs)),
+                [stacked_array(posterior[variable.name]) for variable in free],
+            )
             scores = over_draws(jax.grad(lambda xs: density(*xs)[0]), draws)
     names = [value.name for value in model.value_vars]
     entries = named_entries(dict(zip(names, draws, strict=True)))
@@ -77,7 +96,8 @@ def _of_dict(coordinates: Mapping[str, Any] | None, names: list[str]) -> Mapping
 
 @contextmanager
 def settings_kept() -> Iterator[None]:
-    """PyTensor's JAX backend turns double precision on for the whole process when it is imported; the choice is the user's."""
+    """PyTensor's JAX backend turns double precision on for the whole process when it is imported;
+    the choice is the user's."""
     before = jax.config.read("jax_enable_x64")
     try:
         yield

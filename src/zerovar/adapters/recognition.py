@@ -1,4 +1,5 @@
-"""What a user gives in place of arrays: by the adapter of its kind, or the name of the one that must be told more."""
+"""What a user gives in place of arrays: by the adapter of its kind, or the name of the one that
+must be told more."""
 
 from typing import Any
 
@@ -18,17 +19,22 @@ _ADVICE = {  # by the package that a class comes from
 
 
 def recognised(data: Any) -> Posterior | None:
-    """A `Posterior`, NumPyro's MCMC after its run, an InferenceData or DataTree with gradients, one chain of BlackJAX's states;
-    None for arrays and what else may be one."""
+    """A `Posterior`, NumPyro's MCMC after its run, an InferenceData or DataTree with gradients, one
+    chain of BlackJAX's states; None for arrays and what else may be one."""
     if isinstance(data, Posterior):
         return data
     package = type(data).__module__.split(".")[0]
     if package == "numpyro":
         return from_numpyro(data)
-    if package in ("arviz", "arviz_base", "xarray") and (hasattr(data, "children") or hasattr(data, "groups")):
+    if package in ("arviz", "arviz_base", "xarray") and (
+        hasattr(data, "children") or hasattr(data, "groups")
+    ):
         return from_arviz(data)
     if package != "dask" and hasattr(data, "position") and hasattr(data, "logdensity"):
         return from_blackjax(data)
     if package in _ADVICE:
-        raise ValueError(f"a {package} {type(data).__name__} does not have all that is needed. Use {_ADVICE[package]}")
+        raise ValueError(
+            f"a {package} {type(data).__name__} does not have all that is needed. Use "
+            f"{_ADVICE[package]}"
+        )
     return None

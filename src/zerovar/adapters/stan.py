@@ -17,17 +17,21 @@ DIAGNOSE = "Run CmdStan with output diagnostic_file=…, or CmdStanPy with save_
 
 
 class StanTable:
-    """One CSV file of CmdStan: the names of its columns, its draws (draw, column), and what its comments say."""
+    """One CSV file of CmdStan: the names of its columns, its draws (draw, column), and what its
+    comments say."""
 
     def __init__(self, path: StanFile):
         with open(path, encoding="utf-8", newline="") as file:
             lines = [line for line in file if line.strip()]
         comments = [line[1:].strip() for line in lines if line.startswith("#")]
-        names, *rows = [next(csv.reader([line.strip()])) for line in lines if not line.startswith("#")] or [[]]
+        names, *rows = [
+            next(csv.reader([line.strip()])) for line in lines if not line.startswith("#")
+        ] or [[]]
         for cells in rows:
             if len(cells) != len(names):
                 raise ValueError(
-                    f"{path}: a line of {len(cells)} numbers under a header of {len(names)} names. Was the run killed? "
+                    f"{path}: a line of {len(cells)} numbers under a header of {len(names)} names. "
+                    "Was the run killed? "
                     "Delete the broken line in this file and the same draw in the others"
                 )
         try:
@@ -47,17 +51,28 @@ class StanTable:
             return 0
         warmup = -(-int(said.get("num_warmup", 1000)) // int(said.get("thin", 1)))
         if warmup >= rows:
-            raise ValueError(f"{self.path} has {rows} draws, all of them of the warm-up of {warmup}: was the run killed?")
+            raise ValueError(
+                f"{self.path} has {rows} draws, all of them of the warm-up of {warmup}: was the "
+                "run killed?"
+            )
         return warmup
 
     @property
     def thirds(self) -> tuple[list[int], list[int]] | None:
-        """The columns of a diagnostic file with the unconstrained parameters, and those with their gradients: by their places,
-        a third of all each, since a parameter may itself be called g_rate. None in other files."""
+        """The columns of a diagnostic file with the unconstrained parameters, and those with their
+        gradients: by their places, a third of all each, since a parameter may itself be called
+        g_rate. None in other files."""
         places = [k for k, name in enumerate(self.names) if not name.endswith("__")]
         d = len(places) // 3
-        first, momenta, gradients = ([self.names[k] for k in part] for part in (places[:d], places[d : 2 * d], places[2 * d :]))
-        if not d or momenta != [f"p_{name}" for name in first] or gradients != [f"g_{name}" for name in first]:
+        first, momenta, gradients = (
+            [self.names[k] for k in part]
+            for part in (places[:d], places[d : 2 * d], places[2 * d :])
+        )
+        if (
+            not d
+            or momenta != [f"p_{name}" for name in first]
+            or gradients != [f"g_{name}" for name in first]
+        ):
             return None
         return places[:d], places[2 * d :]
 
@@ -74,24 +89,30 @@ def from_cmdstan(
     *,
     values: Mapping[str, Any] | None = None,
 ) -> Posterior:
-    """Draws and free scores of CmdStan's diagnostic files, and the natural parameters of its output files.
+    """Draws and free scores of CmdStan's diagnostic files, and the natural parameters of its output
+    files.
 
-    diagnostics: one file a chain, from `sample(save_latent_dynamics=True, sig_figs=17)` in CmdStanPy or
-        `output diagnostic_file=… sig_figs=17` in CmdStan. Fewer digits cost precision.
-    output: the ordinary output files of the same chains, in the same order; without them the values are the unconstrained
-        parameters.
-    values: more quantities, name → function of one draw (a dict of all columns of the output files, such as "theta.1"), or
-        array (chain, draw).
+    diagnostics: one file a chain, from `sample(save_latent_dynamics=True, sig_figs=17)` in
+        CmdStanPy or `output diagnostic_file=… sig_figs=17` in CmdStan. Fewer digits cost precision.
+    output: the ordinary output files of the same chains, in the same order; without them the values
+        are the unconstrained parameters.
+    values: more quantities, name → function of one draw (a dict of all columns of the output files,
+        such as "theta.1"), or array (chain, draw).
     """
     outputs = [] if output is None else [StanTable(path) for path in _paths(output)]
     return from_tables([StanTable(path) for path in _paths(diagnostics)], outputs, values)
 
 
-def from_tables(tables: list[StanTable], outputs: list[StanTable], values: Mapping[str, Any] | None = None) -> Posterior:
-    """The diagnostic tables of all chains, and the output tables of the same chains if there are any."""
+def from_tables(
+    tables: list[StanTable], outputs: list[StanTable], values: Mapping[str, Any] | None = None
+) -> Posterior:
+    """The diagnostic tables of all chains, and the output tables of the same chains if there are
+    any."""
     for table in tables:
         if table.thirds is None:
-            raise ValueError(f"{table.path} is not a diagnostic file: it has no columns p_… and g_…. {DIAGNOSE}")
+            raise ValueError(
+                f"{table.path} is not a diagnostic file: it has no columns p_… and g_…. {DIAGNOSE}"
+            )
     assert tables[0].thirds is not None
     inner, slopes = tables[0].thirds
     draws = _chains(tables, inner)
@@ -104,8 +125,12 @@ def from_tables(tables: list[StanTable], outputs: list[StanTable], values: Mappi
         advice = "give files of the same chains, in the same order"
         if columns.shape[:2] != draws.shape[:2]:
             out, own = (f"{len(array)} × {array.shape[1]}" for array in (columns, draws))
-            raise ValueError(f"the output files have {out} draws, the diagnostic files {own}: {advice}")
-        there, here = (_chains(files, [files[0].names.index("lp__")]) for files in (outputs, tables))
+            raise ValueError(
+                f"the output files have {out} draws, the diagnostic files {own}: {advice}"
+            )
+        there, here = (
+            _chains(files, [files[0].names.index("lp__")]) for files in (outputs, tables)
+        )
         if not np.allclose(there, here, rtol=1e-4, atol=1e-4):
             raise ValueError(f"the output and the diagnostic files have other lp__: {advice}")
     natural = {name: columns[..., k] for k, name in enumerate(shown)}
@@ -115,34 +140,67 @@ def from_tables(tables: list[StanTable], outputs: list[StanTable], values: Mappi
 
 
 def from_bridgestan(
-    model: Any, draws: Any, *, chain_axis: int | None = None, values: Mapping[str, Any] | None = None
+    model: Any,
+    draws: Any,
+    *,
+    chain_axis: int | None = None,
+    values: Mapping[str, Any] | None = None,
 ) -> Posterior:
     """Draws and scores of a BridgeStan model at draws of its constrained parameters.
 
-    model: a `bridgestan.StanModel`; only `param_unconstrain` and `log_density_gradient` are used, and `param_names` and
-        `param_unc_names` if they are there.
-    draws: the parameters block in the order of the model, (draw, k), or with `chain_axis` (chain, draw, k) or (draw, chain, k).
-    values: more quantities, name → function of one draw (k,), or array (chain, draw).
+    model: a `bridgestan.StanModel`; only `param_unconstrain` and `log_density_gradient` are used,
+        and `param_names` and `param_unc_names` if they are there.
+    draws: the parameters block in the order of the model, (draw, k), or with `chain_axis` (chain,
+    draw, k) or (draw, chain, k). values: more quantities, name → function of one draw (k,), or
+    array (chain, draw).
     """
     natural = chain_first(draws, chain_axis).astype(np.float64)
     if natural.ndim != 3:
-        raise ValueError(f"draws must be (draw, k), or with chain_axis have a chain's axis too; got shape {np.shape(draws)}")
+        raise ValueError(
+            "draws must be (draw, k), or with chain_axis have a chain's axis too; got shape "
+            f"{np.shape(draws)}"
+        )
     chains, length, k = natural.shape
-    names = list(model.param_names()) if hasattr(model, "param_names") else [f"x.{i + 1}" for i in range(k)]
+    names = (
+        list(model.param_names())
+        if hasattr(model, "param_names")
+        else [f"x.{i + 1}" for i in range(k)]
+    )
     if len(names) != k:
-        raise ValueError(f"the model has {len(names)} parameters, {', '.join(names)}; the draws have {k} columns")
-    free = np.array([model.param_unconstrain(np.ascontiguousarray(row)) for row in natural.reshape(-1, k)])
+        raise ValueError(
+            f"the model has {len(names)} parameters, {', '.join(names)}; the draws have {k} columns"
+        )
+    free = np.array(
+        [model.param_unconstrain(np.ascontiguousarray(row)) for row in natural.reshape(-1, k)]
+    )
     scores = np.array([model.log_density_gradient(row)[1] for row in free])
     shape = (chains, length, free.shape[1])
     named = {_bracketed(name): natural[..., i] for i, name in enumerate(names)}
-    coordinates = tuple(map(_bracketed, model.param_unc_names())) if hasattr(model, "param_unc_names") else None
-    return Posterior(free.reshape(shape), scores.reshape(shape), together(named, wished(values, natural)), coordinates)
+    coordinates = (
+        tuple(map(_bracketed, model.param_unc_names()))
+        if hasattr(model, "param_unc_names")
+        else None
+    )
+    return Posterior(
+        free.reshape(shape),
+        scores.reshape(shape),
+        together(named, wished(values, natural)),
+        coordinates,
+    )
 
 
 def _paths(paths: StanFile | Sequence[StanFile]) -> list[StanFile]:
-    found = [paths] if isinstance(paths, (str, PathLike)) else list(paths) if isinstance(paths, Iterable) else [paths]
+    found = (
+        [paths]
+        if isinstance(paths, (str, PathLike))
+        else list(paths)
+        if isinstance(paths, Iterable)
+        else [paths]
+    )
     if not found or not all(isinstance(path, (str, PathLike)) for path in found):
-        raise ValueError(f"files must be paths of CSV files, one a chain; got {paths!r}. {DIAGNOSE}")
+        raise ValueError(
+            f"files must be paths of CSV files, one a chain; got {paths!r}. {DIAGNOSE}"
+        )
     return found
 
 
@@ -150,10 +208,15 @@ def _chains(tables: list[StanTable], places: list[int]) -> np.ndarray:
     first = tables[0]
     for table in tables:
         if table.names != first.names:
-            raise ValueError(f"{table.path} and {first.path} have other columns: are they chains of one model?")
+            raise ValueError(
+                f"{table.path} and {first.path} have other columns: are they chains of one model?"
+            )
         here, there = len(table.table), len(first.table)
         if here != there:
-            raise ValueError(f"{table.path} has {here} draws, {first.path} has {there}: chains must be equally long")
+            raise ValueError(
+                f"{table.path} has {here} draws, {first.path} has {there}: chains must be equally "
+                "long"
+            )
     return np.stack([table.table[:, places] for table in tables])
 
 

@@ -1,4 +1,5 @@
-"""The control variate for each integrand: candidates, the numbers that decide, and the stack that is made of them."""
+"""The control variate for each integrand: candidates, the numbers that decide, and the stack that
+is made of them."""
 
 from .automatic import Automatic as Automatic
 from .automatic import Forms as Forms

@@ -1,7 +1,8 @@
 """The control variate chosen for each integrand, and never worse than plain Monte Carlo.
 
-Candidates run from none at all through polynomials to tuned sums of polynomials and kernels. Each gives an answer from fits
-that left the draw, or its block of the chain, out; the answers are then stacked.
+Candidates run from none at all through polynomials to tuned sums of polynomials and kernels. Each
+gives an answer from fits that left the draw, or its block of the chain, out; the answers are then
+stacked.
 """
 
 import dataclasses
@@ -33,11 +34,12 @@ EFFORTS = ("low", "normal", "high")
 class Automatic:
     """Choose the control variate for each integrand; what `estimate` does when no family is given.
 
-    effort: "low" for what is in closed form, polynomials, in well under a second; "normal" also tunes kernels on part of the
-        draws; "high" tunes more of them for longer. The same input gives the same answer however busy the machine.
-    also: families to try besides the built-in ones, such as `Network()`; they are fitted as they are.
-    progress: show the candidates on a terminal as they are tried.
-    policy: the numbers of the choice.
+    effort: "low" for what is in closed form, polynomials, in well under a second; "normal" also
+        tunes kernels on part of the draws; "high" tunes more of them for longer. The same input
+        gives the same answer however busy the machine.
+    also: families to try besides the built-in ones, such as `Network()`; they are fitted as they
+    are. progress: show the candidates on a terminal as they are tried. policy: the numbers of the
+    choice.
     """
 
     effort: str = "normal"
@@ -47,10 +49,15 @@ class Automatic:
 
     def __post_init__(self):
         if self.effort not in EFFORTS:
-            raise ValueError(f"Automatic: effort must be one of {', '.join(map(repr, EFFORTS))}; got {self.effort!r}")
+            raise ValueError(
+                f"Automatic: effort must be one of {', '.join(map(repr, EFFORTS))}; got "
+                f"{self.effort!r}"
+            )
         also = (self.also,) if isinstance(self.also, Family) else tuple(self.also)
         if not all(isinstance(family, Family) for family in also):
-            raise ValueError(f"Automatic: also must be families such as Network(); got {self.also!r}")
+            raise ValueError(
+                f"Automatic: also must be families such as Network(); got {self.also!r}"
+            )
         object.__setattr__(self, "also", also)
 
 
@@ -61,24 +68,35 @@ def choose(
     others: Forms | None = None,
     learned: dict[str, Known] | None = None,
 ) -> tuple[Answer, Selection]:
-    """The stacked answer, and how it came about; `others` are coordinates, by name, in which the draws may do better.
+    """The stacked answer, and how it came about; `others` are coordinates, by name, in which the
+    draws may do better.
 
-    `learned` is where tuning ended, in each of the coordinates: what is there is begun from, what is not is added.
+    `learned` is where tuning ended, in each of the coordinates: what is there is begun from, what
+    is not is added.
     """
     started = time.perf_counter()
     contenders, skipped = tried(task, options, others, learned)
     stack = stacked(task, contenders, options.policy)
     stats = contenders[0].answer.stats | {"form": "stack", "seconds": time.perf_counter() - started}
     labels = tuple(one.label for one in contenders)
-    selection = Selection(names, labels, stack.errors, stack.weights, tuple(stack.reasons), tuple(skipped))
+    selection = Selection(
+        names, labels, stack.errors, stack.weights, tuple(stack.reasons), tuple(skipped)
+    )
     return dataclasses.replace(stack.answer, stats=stats), selection
 
 
 def tried(
-    task: Task, options: Automatic, others: Forms | None = None, learned: dict[str, Known] | None = None
+    task: Task,
+    options: Automatic,
+    others: Forms | None = None,
+    learned: dict[str, Known] | None = None,
 ) -> tuple[list[CandidateAnswer], list[str]]:
-    """The answer of every candidate, the plain one first; and what was not tried, with the reason."""
-    policy, low = options.policy.harder() if options.effort == "high" else options.policy, options.effort == "low"
+    """The answer of every candidate, the plain one first; and what was not tried, with the
+    reason."""
+    policy, low = (
+        options.policy.harder() if options.effort == "high" else options.policy,
+        options.effort == "low",
+    )
     plain = plain_answer(task)
     trial = _Trial([CandidateAnswer("no control variate", True, plain)], [], plain, policy)
     if not np.ptp(task.values, axis=0).any():
@@ -101,7 +119,9 @@ def tried(
             _, name, form = min(forms, key=lambda entry: entry[0])
             known = {} if learned is None else learned.setdefault(name, {})
             before, best = mean_squares(plain), mean_squares(trial.best)
-            for label, some, columns in raced(form, before, best, policy, trial.say, trial.skipped, known):
+            for label, some, columns in raced(
+                form, before, best, policy, trial.say, trial.skipped, known
+            ):
                 trial.add(label + name, False, some, columns)
     return trial.contenders, trial.skipped
 
@@ -142,7 +162,8 @@ def _place(contenders: Sequence[CandidateAnswer]) -> float:
 
 
 def _forms(task: Task, others: Forms | None, skipped: list[str]) -> Iterator[tuple[str, Task]]:
-    """The task in its own coordinates and in others, without those whose scores have no mean; and what labels say of it."""
+    """The task in its own coordinates and in others, without those whose scores have no mean; and
+    what labels say of it."""
     light = _light(task, skipped)
     if light is not None:
         yield "", light
@@ -152,22 +173,36 @@ def _forms(task: Task, others: Forms | None, skipped: list[str]) -> Iterator[tup
         except ValueError as error:
             skipped.append(f"{name} coordinates: {error}")
             continue
-        light = _light(dataclasses.replace(task, sample=sample, draws=FittingDraws(sample.points(), task.standardise)), skipped)
+        light = _light(
+            dataclasses.replace(
+                task, sample=sample, draws=FittingDraws(sample.points(), task.standardise)
+            ),
+            skipped,
+        )
         if light is not None:
             yield f", {name}", light
 
 
 def _light(task: Task, skipped: list[str]) -> Task | None:
-    """The task along those coordinates whose scores have means, if any: Stein's identity holds along each by itself."""
+    """The task along those coordinates whose scores have means, if any: Stein's identity holds
+    along each by itself."""
     sample = task.sample
     heavy = heavy_scores(sample.by_chain(sample.scores))
-    if sample.weights is not None and heavy.any():  # far points of a proposal have wild scores, and next to no weight
-        heavy &= heavy_scores(sample.by_chain(len(sample) * sample.probabilities[:, None] * sample.scores))
+    # far points of a proposal have wild scores, and next to no weight
+    if sample.weights is not None and heavy.any():
+        heavy &= heavy_scores(
+            sample.by_chain(len(sample) * sample.probabilities[:, None] * sample.scores)
+        )
     if not heavy.any():
         return task
     names = listed([coordinate(sample.names, j) for j in np.flatnonzero(heavy)])
-    skipped.append(f"control variates along {names}: their scores have tails so heavy that Stein's identity may fail")
-    told_apart = not heavy.all() and len(distinct(sample.draws[:, ~heavy])[0]) == len(task.draws.distinct)
+    skipped.append(
+        f"control variates along {names}: their scores have tails so heavy that Stein's identity "
+        "may fail"
+    )
+    told_apart = not heavy.all() and len(distinct(sample.draws[:, ~heavy])[0]) == len(
+        task.draws.distinct
+    )
     return task.along(~heavy) if told_apart else None
 
 
@@ -178,10 +213,20 @@ def _better(one: Answer, other: Answer) -> Answer:
 
 def _elsewhere(plain: Answer, some: Answer, columns: np.ndarray) -> Answer:
     """An answer for some integrands, and the plain one for the others."""
-    value, influences, residuals = plain.value.copy(), plain.influences.copy(), plain.influences.copy()
-    value[columns], influences[:, :, columns], residuals[:, :, columns] = some.value, some.influences, some.in_a_mean
+    value, influences, residuals = (
+        plain.value.copy(),
+        plain.influences.copy(),
+        plain.influences.copy(),
+    )
+    value[columns], influences[:, :, columns], residuals[:, :, columns] = (
+        some.value,
+        some.influences,
+        some.in_a_mean,
+    )
     outer = None
     if some.outer is not None and plain.outer is not None:
         outer = plain.outer.copy()
         outer[:, :, columns] = some.outer
-    return dataclasses.replace(some, value=value, influences=influences, residuals=residuals, outer=outer, bounds=())
+    return dataclasses.replace(
+        some, value=value, influences=influences, residuals=residuals, outer=outer, bounds=()
+    )

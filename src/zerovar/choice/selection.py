@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class Selection:
     """What was tried and what was taken, for k candidates and q integrands; `print` it for a table.
 
-    `std_errors` (k, q) are those of each candidate by itself; `weights` (k, q) the convex combination in the answer; `reasons`
-    says for each integrand why; `skipped` what was not tried, and why not.
+    `std_errors` (k, q) are those of each candidate by itself; `weights` (k, q) the convex
+    combination in the answer; `reasons` says for each integrand why; `skipped` what was not tried,
+    and why not.
     """
 
     names: tuple[str, ...]

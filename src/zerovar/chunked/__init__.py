@@ -1,4 +1,5 @@
-"""Draws that are larger than memory, as Dask has them: fitted from sums over the chunks, or trained window by window."""
+"""Draws that are larger than memory, as Dask has them: fitted from sums over the chunks, or trained
+window by window."""
 
 from .arrays import Blocks, Columns, is_chunked
 from .estimate import estimate_chunked

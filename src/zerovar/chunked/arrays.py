@@ -1,7 +1,9 @@
-"""Draws that are larger than memory: chunked arrays of Dask, recognised, checked, aligned, and looked at.
+"""Draws that are larger than memory: chunked arrays of Dask, recognised, checked, aligned, and
+looked at.
 
-A chunked array is a dask array, or an xarray DataArray or Variable with one inside (Zarr and NetCDF files opened with
-`chunks=`). Nothing here loads more than a few chunks: shapes are known beforehand, and numbers are checked as they stream by.
+A chunked array is a dask array, or an xarray DataArray or Variable with one inside (Zarr and NetCDF
+files opened with `chunks=`). Nothing here loads more than a few chunks: shapes are known
+beforehand, and numbers are checked as they stream by.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from ..sample import Sample
 
 _PILOT_DRAWS = 20_000
 _PILOT_PIECES = 32
-_SMALL_CHUNK = 2e6  # bytes of draws; smaller chunks are joined, as the handling of one costs milliseconds
+# bytes of draws; smaller chunks are joined, as the handling of one costs milliseconds
+_SMALL_CHUNK = 2e6
 
 Blocks = Any  # a dask array (chain, draw, …)
 
@@ -32,7 +35,8 @@ class BadNumbers(ValueError):
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """What blocks raise about the user's numbers, without the trace of Dask, whose doing it is not."""
+    """What blocks raise about the user's numbers, without the trace of Dask, whose doing it is
+    not."""
     try:
         yield
     except BadNumbers as error:
@@ -40,7 +44,8 @@ def plain_errors() -> Iterator[None]:
 
 
 class Columns(Mapping[str, Any]):
-    """name → (chain, draw), kept as one chunked array (chain, draw, q): one task a chunk, however many names there are."""
+    """name → (chain, draw), kept as one chunked array (chain, draw, q): one task a chunk, however
+    many names there are."""
 
     def __init__(self, names: tuple[str, ...], array: Blocks):
         self.names, self.array = names, array
@@ -61,7 +66,8 @@ class Columns(Mapping[str, Any]):
 
 
 class Pilot(NamedTuple):
-    """Some of the draws, as a sample of short segments; their integrands, the names of these, the largest log weight."""
+    """Some of the draws, as a sample of short segments; their integrands, the names of these, the
+    largest log weight."""
 
     sample: Sample
     values: Float64[np.ndarray, "n q"]
@@ -73,7 +79,8 @@ class Pilot(NamedTuple):
 
 
 def is_chunked(thing: Any) -> bool:
-    """Whether this is a chunked array, or a dict with one: told by Dask's protocol, without importing Dask."""
+    """Whether this is a chunked array, or a dict with one: told by Dask's protocol, without
+    importing Dask."""
     graph = getattr(thing, "__dask_graph__", None)
     if callable(graph):
         return graph() is not None
@@ -82,13 +89,16 @@ def is_chunked(thing: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Chunks:
-    """Draws, scores and integrands in aligned chunks: cut alike along chains and draws, and never along parameters."""
+    """Draws, scores and integrands in aligned chunks: cut alike along chains and draws, and never
+    along parameters."""
 
     draws: Blocks  # (chain, draw, d)
     scores: Blocks  # (chain, draw, d)
-    values: dict[str, Blocks] | Blocks | Callable[[Any], Any]  # (chain, draw, q), a dict of such, or a function of one draw
+    # (chain, draw, q), a dict of such, or a function of one draw
+    values: dict[str, Blocks] | Blocks | Callable[[Any], Any]
     log_weights: Blocks | None  # (chain, draw)
-    names: tuple[str, ...] | None = None  # of the entries of `values`, where it is one array that has names
+    # of the entries of `values`, where it is one array that has names
+    names: tuple[str, ...] | None = None
 
     @staticmethod
     def of(draws: Any, scores: Any, values: Any, log_weights: Any) -> Chunks:
@@ -96,13 +106,16 @@ class Chunks:
         draws, scores = _chunked_array("draws", draws), _chunked_array("scores", scores)
         if draws.shape != scores.shape or draws.ndim not in (2, 3):
             got = f"{draws.shape} and {scores.shape}. For one parameter use draws[:, None]"
-            raise ValueError(f"draws and scores must have the same shape, (n, d) or (chain, draw, d); got {got}")
+            raise ValueError(
+                f"draws and scores must have the same shape, (n, d) or (chain, draw, d); got {got}"
+            )
         if draws.ndim == 2:
             draws, scores = draws[None], scores[None]
         chains, length, d = draws.shape
         if not (chains and d) or length < 4:
             raise ValueError(
-                f"draws must hold at least 4 draws a chain of at least one parameter; got {chains} chain(s) of {length} draws "
+                f"draws must hold at least 4 draws a chain of at least one parameter; got {chains} "
+                f"chain(s) of {length} draws "
                 f"in {d} dimensions. If the axes are (parameter, draw), transpose"
             )
         cuts = _cuts(draws)
@@ -126,7 +139,9 @@ class Chunks:
         if log_weights is not None:
             log_weights = aligned("log_weights", log_weights)
             if log_weights.shape[2] != 1:
-                raise ValueError(f"log_weights must be (n,) or (chain, draw); got {log_weights.shape}")
+                raise ValueError(
+                    f"log_weights must be (n,) or (chain, draw); got {log_weights.shape}"
+                )
             log_weights = log_weights[:, :, 0]
         return Chunks(draws, scores, values, log_weights, names)
 
@@ -140,7 +155,8 @@ class Chunks:
 
     @property
     def value_blocks(self) -> dict[str, Blocks]:
-        """The integrands that are arrays, in order, by what messages call them; none where they are a function."""
+        """The integrands that are arrays, in order, by what messages call them; none where they are
+        a function."""
         if isinstance(self.values, dict):
             return {f"values[{key!r}]": array for key, array in self.values.items()}
         return {} if self.function else {"values": self.values}
@@ -151,14 +167,18 @@ class Chunks:
         return self.values if callable(self.values) and not is_chunked(self.values) else None
 
     def pilot(self, names: Sequence[str] | None, coordinates: Sequence[str] | None = None) -> Pilot:
-        """About 20 000 draws, 32 segments spread over all chains; the names of the integrands, and of the coordinates."""
+        """About 20 000 draws, 32 segments spread over all chains; the names of the integrands, and
+        of the coordinates."""
         import dask
 
         places, length = self._pieces()
 
         weights = {} if self.log_weights is None else {"log_weights": self.log_weights}
         arrays = {"draws": self.draws, "scores": self.scores} | weights | self.value_blocks
-        wanted = {label: [array[at, start : start + length] for at, start in places] for label, array in arrays.items()}
+        wanted = {
+            label: [array[at, start : start + length] for at, start in places]
+            for label, array in arrays.items()
+        }
         found = {label: np.stack(pieces) for label, pieces in dask.compute(wanted)[0].items()}
         for label, array in found.items():
             for piece, place in zip(array, places, strict=True):
@@ -169,13 +189,22 @@ class Chunks:
         if isinstance(self.values, dict):
             values = dict(zip(self.values, found.values(), strict=True))
         array, names, events = as_values(values, sample, self.names if names is None else names)
-        FittingDraws(sample.points()).merge(array)  # equal draws with other scores or values are an error
+        # equal draws with other scores or values are an error
+        FittingDraws(sample.points()).merge(array)
         chain, first = np.array(places).T
         where = np.repeat(chain, length), (first[:, None] + np.arange(length)).ravel()
-        return Pilot(sample, array, names, events, 0.0 if log_weights is None else float(log_weights.max()), *where)
+        return Pilot(
+            sample,
+            array,
+            names,
+            events,
+            0.0 if log_weights is None else float(log_weights.max()),
+            *where,
+        )
 
     def _pieces(self) -> tuple[list[tuple[int, int]], int]:
-        """(chain, first draw) of each segment of the pilot, and their length; whole chains if there are few draws."""
+        """(chain, first draw) of each segment of the pilot, and their length; whole chains if there
+        are few draws."""
         chains, draws, _ = self.shape
         if len(self) <= 1.5 * _PILOT_DRAWS:
             return [(chain, 0) for chain in range(chains)], draws
@@ -188,35 +217,54 @@ class Chunks:
             for i in range(per):
                 start = min(int((i + j / len(used)) * draws / per), draws - length)
                 block = int(np.searchsorted(edges, start, side="right")) - 1
-                if edges[block + 1] - edges[block] >= length:  # inside one chunk, where that can be had: fewer are read
+                # inside one chunk, where that can be had: fewer are read
+                if edges[block + 1] - edges[block] >= length:
                     start = min(start, int(edges[block + 1]) - length)
                 places.append((int(chain), start))
         return places, length
 
     def tasks(self) -> list[tuple[int, int, Any, Any, list[Any], Any]]:
-        """For each chunk: its first chain and draw, and the delayed blocks of draws, scores, values and log weights.
+        """For each chunk: its first chain and draw, and the delayed blocks of draws, scores, values
+        and log weights.
 
-        Graphs are not optimised one by one: so arrays that are cut from the same file keep sharing what is read of it.
+        Graphs are not optimised one by one: so arrays that are cut from the same file keep sharing
+        what is read of it.
         """
 
         def blocks(array: Blocks) -> np.ndarray:
             return array.to_delayed(optimize_graph=False).reshape(*array.numblocks[:2])
 
-        x, s, *values = (blocks(array) for array in (self.draws, self.scores, *self.value_blocks.values()))
+        x, s, *values = (
+            blocks(array) for array in (self.draws, self.scores, *self.value_blocks.values())
+        )
         weights = np.full(x.shape, None) if self.log_weights is None else blocks(self.log_weights)
-        chains, draws = ([0, *itertools.accumulate(map(int, sizes))] for sizes in self.draws.chunks[:2])
+        chains, draws = (
+            [0, *itertools.accumulate(map(int, sizes))] for sizes in self.draws.chunks[:2]
+        )
         places = itertools.product(range(x.shape[0]), range(x.shape[1]))
-        return [(chains[i], draws[j], x[i, j], s[i, j], [v[i, j] for v in values], weights[i, j]) for i, j in places]
+        return [
+            (chains[i], draws[j], x[i, j], s[i, j], [v[i, j] for v in values], weights[i, j])
+            for i, j in places
+        ]
 
 
 def finite_block(name: str, block: Any, chain: int, draw: int) -> np.ndarray:
-    """A block (chain, draw, …), which begins at this chain and draw, in double precision; an error where it is not finite."""
+    """A block (chain, draw, …), which begins at this chain and draw, in double precision; an error
+    where it is not finite."""
     array = np.asarray(block, dtype=np.float64)
-    if not np.isfinite(array.sum()) and (bad := ~np.isfinite(array)).any():  # a sum that overflows is looked at more closely
+    # a sum that overflows is looked at more closely
+    if not np.isfinite(array.sum()) and (bad := ~np.isfinite(array)).any():
         at = np.argwhere(bad)[0]
-        first = f"the first at chain {at[0] + chain}, draw {at[1] + draw}" + (f", entry {at[2]}" if len(at) > 2 else "")
-        got = f"{bad.sum()} NaN or infinite entries in the chunk that begins at chain {chain}, draw {draw}, {first}"
-        advice = "Remove those draws or mend the log density there: zerovar does not drop them for you"
+        first = f"the first at chain {at[0] + chain}, draw {at[1] + draw}" + (
+            f", entry {at[2]}" if len(at) > 2 else ""
+        )
+        got = (
+            f"{bad.sum()} NaN or infinite entries in the chunk that begins at chain {chain}, "
+            f"draw {draw}, {first}"
+        )
+        advice = (
+            "Remove those draws or mend the log density there: zerovar does not drop them for you"
+        )
         raise BadNumbers(f"{name} must be finite; got {got}. {advice}")
     return array
 
@@ -227,15 +275,24 @@ def _chunked_array(name: str, thing: Any) -> Blocks:
 
     if not is_chunked(thing):
         raise ValueError(
-            f"{name} is in memory ({type(thing).__name__}) while other arguments are chunked. Give all of them chunked, "
-            f"dask.array.from_array({name.partition('[')[0]}, chunks=…), or all of them in memory, np.asarray(…)"
+            f"{name} is in memory ({type(thing).__name__}) while other arguments are chunked. Give "
+            "all of them chunked, "
+            f"dask.array.from_array({name.partition('[')[0]}, chunks=…), or all of them in memory, "
+            "np.asarray(…)"
         )
     if isinstance(getattr(thing, "dims", None), tuple):  # xarray
-        thing = (thing.transpose("chain", "draw", ...) if {"chain", "draw"} <= set(thing.dims) else thing).data
+        thing = (
+            thing.transpose("chain", "draw", ...) if {"chain", "draw"} <= set(thing.dims) else thing
+        ).data
     if not isinstance(thing, dask.array.Array):
-        raise ValueError(f"{name} must be a dask array, or an xarray DataArray with one inside; got {type(thing).__name__}")
+        raise ValueError(
+            f"{name} must be a dask array, or an xarray DataArray with one inside; got "
+            f"{type(thing).__name__}"
+        )
     if thing.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must be an array of real numbers; got an array of dtype {thing.dtype}")
+        raise ValueError(
+            f"{name} must be an array of real numbers; got an array of dtype {thing.dtype}"
+        )
     if np.isnan(thing.shape).any():
         raise ValueError(f"{name} has chunks of unknown size; call its compute_chunk_sizes() first")
     return thing

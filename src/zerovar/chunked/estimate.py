@@ -1,11 +1,13 @@
 """estimate() of chunked draws: one pass of sums over the chunks, then everything else from these.
 
-Each chunk gives, for every part of the split that it touches, the second moments of [1, features, integrands], and for every
-batch of draws the first ones. Fits of all folds are small solves: the moments of the other folds, added. As f − g is linear in
-the features, its sum over a batch comes from the batch's first moments, so that residuals need no second pass over the draws;
-and about four thousand batch means carry the standard errors, as the chain of single draws does in memory.
+Each chunk gives, for every part of the split that it touches, the second moments of [1, features,
+integrands], and for every batch of draws the first ones. Fits of all folds are small solves: the
+moments of the other folds, added. As f − g is linear in the features, its sum over a batch comes
+from the batch's first moments, so that residuals need no second pass over the draws; and about four
+thousand batch means carry the standard errors, as the chain of single draws does in memory.
 
-What SGD trains, it trains before, fold by fold on windows of the chunks; in the pass g itself then takes the place of features.
+What SGD trains, it trains before, fold by fold on windows of the chunks; in the pass g itself then
+takes the place of features.
 """
 
 from __future__ import annotations
@@ -63,10 +65,11 @@ def estimate_chunked(
     seed: int,
     coordinates: Sequence[str] | None = None,
 ) -> Estimate:
-    """`estimate` for chunked arrays, with the same arguments and an answer of the same kind, without traces.
+    """`estimate` for chunked arrays, with the same arguments and an answer of the same kind,
+    without traces.
 
-    A pilot of about 20 000 draws chooses the coordinates, and whatever else a family leaves open, and is what the scores are
-    checked on. Everything that is estimated comes from all draws.
+    A pilot of about 20 000 draws chooses the coordinates, and whatever else a family leaves open,
+    and is what the scores are checked on. Everything that is estimated comes from all draws.
     """
     started = time.perf_counter()
     asked = (family, objective, solver, split)
@@ -74,7 +77,11 @@ def estimate_chunked(
     split = cross_fit() if split is None else _checked_split(split)
     screening = solver if isinstance(solver, Screening) else Screening() if solver is None else None
     if solver is None or isinstance(solver, Screening):
-        solver = SGD() if isinstance(family, Family) and not isinstance(family, LinearFamily) else Exact()
+        solver = (
+            SGD()
+            if isinstance(family, Family) and not isinstance(family, LinearFamily)
+            else Exact()
+        )
     solver = _checked_solver(solver, objective)
     chunks = Chunks.of(draws, scores, values, log_weights)
     chains, length, d = chunks.shape
@@ -92,7 +99,9 @@ def estimate_chunked(
     size = np.abs(pilot.values - centre).max(axis=0)
     unit = np.where(size > 0, size, 1.0)
     function = None if chunks.function is None else Function(uuid.uuid4().hex, chunks.function)
-    view = View(standardisation, function, list(chunks.value_blocks), centre, unit, pilot.log_weight, parts)
+    view = View(
+        standardisation, function, list(chunks.value_blocks), centre, unit, pilot.log_weight, parts
+    )
     edges = _batches(parts, chains)
     resolved = family.resolve(points.x, pilot.values)
     if screening is not None and resolved.chooses_terms:
@@ -103,7 +112,8 @@ def estimate_chunked(
     fits = _trained(work, solver) if isinstance(solver, SGD) else _solved(work, solver)
     series = _Series.of(fits, chains, len(edges) - 1, len(pilot.names))
     answer = series.answer(fits, parts, edges)
-    told: dict[str, Any] = {"draws": len(chunks), "distinct_draws": len(chunks)}  # repeated ones are not merged
+    # repeated ones are not merged
+    told: dict[str, Any] = {"draws": len(chunks), "distinct_draws": len(chunks)}
     told |= {"standardisation": standardisation.kind, "pilot_draws": len(sample)}
     told |= {"chunks": math.prod(chunks.draws.numblocks), "batches": chains * (len(edges) - 1)}
     told |= {"pilot_seconds": prepared - started, "seconds": time.perf_counter() - started}
@@ -112,7 +122,9 @@ def estimate_chunked(
     cautions.scores(verdict)
     plain, r_hat = series.plain.rescaled(centre, unit), series.r_hats(fits.sums)
     of_pilot = influences_on_mean(sample.by_chain(pilot.values), sample.probabilities)[1]
-    tail = heaviness(of_pilot, sample.points(), float(len(sample)), weighted=sample.weights is not None)
+    tail = heaviness(
+        of_pilot, sample.points(), float(len(sample)), weighted=sample.weights is not None
+    )
     extremes = (fits.sums.low, fits.sums.high, pilot.events, tail)
     evidence = Evidence(
         pilot.names,
@@ -126,10 +138,20 @@ def estimate_chunked(
         digits=rounded_input(sample, pilot.values, len(chunks)),
         verified=verdict.verified,
     )
-    answer = dataclasses.replace(answer.rescaled(centre, unit), stats=answer.stats | told, family=family)
-    shape = {"chains": chains, "draws": length, "dimensions": d, "standardise": standardise, "seed": seed}
+    answer = dataclasses.replace(
+        answer.rescaled(centre, unit), stats=answer.stats | told, family=family
+    )
+    shape = {
+        "chains": chains,
+        "draws": length,
+        "dimensions": d,
+        "standardise": standardise,
+        "seed": seed,
+    }
     record = settings(sample, pilot.values, *asked) | shape
-    return concluded(evidence, answer, cautions, family=family, split=split.describe(), settings=record)
+    return concluded(
+        evidence, answer, cautions, family=family, split=split.describe(), settings=record
+    )
 
 
 class _Work(NamedTuple):
@@ -147,7 +169,8 @@ class _Work(NamedTuple):
 
 
 class _Fits(NamedTuple):
-    """The pass over all chunks; for each part that estimates, the fit to others; the number of features or of trained g."""
+    """The pass over all chunks; for each part that estimates, the fit to others; the number of
+    features or of trained g."""
 
     sums: Sums
     by_part: dict[int, Solved]
@@ -156,14 +179,18 @@ class _Fits(NamedTuple):
 
 def _solved(work: _Work, solver: Exact) -> _Fits:
     """One pass of moments, then a small solve for each part."""
-    terms, held = arranged(with_features(work.family, solver, work.points, work.seed), work.points.dim)
+    terms, held = arranged(
+        with_features(work.family, solver, work.points, work.seed), work.points.dim
+    )
     started = time.perf_counter()
     sums = sums_over(work.chunks, PassPlan(work.view, work.edges, terms))
     stats = {"passes": 1, "pass_seconds": time.perf_counter() - started}
     fits = {part: _fit(sums, others, held, work.objective) for part, others in work.fitting.items()}
     for fit in fits.values():
         must_have_solved(work.family, fit.result)
-    return _Fits(sums, {part: fit._replace(stats=fit.stats | stats) for part, fit in fits.items()}, len(held))
+    return _Fits(
+        sums, {part: fit._replace(stats=fit.stats | stats) for part, fit in fits.items()}, len(held)
+    )
 
 
 def _fit(sums: Sums, parts: list[int], held: np.ndarray, objective: Objective) -> Solved:
@@ -187,7 +214,11 @@ def _trained(work: _Work, solver: SGD) -> _Fits:
     ready = time.perf_counter()
     sums = sums_over(work.chunks, PassPlan(work.view, work.edges, trained=trained))
     stats = {"training_seconds": ready - started, "pass_seconds": time.perf_counter() - ready}
-    return _Fits(sums, {part: fit._replace(stats=fit.stats | stats) for part, fit in fits.items()}, len(work.view.centre))
+    return _Fits(
+        sums,
+        {part: fit._replace(stats=fit.stats | stats) for part, fit in fits.items()},
+        len(work.view.centre),
+    )
 
 
 def _training(work: _Work, solver: SGD, parts: list[int]) -> tuple[tuple[Term, ...], Solved]:
@@ -196,21 +227,29 @@ def _training(work: _Work, solver: SGD, parts: list[int]) -> tuple[tuple[Term, .
         rows = windows.rows
         if len(rows) < _FEWEST_PILOT:
             raise ValueError(
-                f"only {len(rows)} draws of the pilot lie in the part of the chains that is to be trained on, of at least "
-                f"{_FEWEST_PILOT} that are needed. Use another split, such as cross_fit(5), or more draws"
+                f"only {len(rows)} draws of the pilot lie in the part of the chains that is to be "
+                "trained on, of at least "
+                f"{_FEWEST_PILOT} that are needed. Use another split, such as cross_fit(5), or "
+                "more draws"
             )
-        prepared = solver.training(work.family, work.objective, work.points.take(rows), work.seed, windows)
+        prepared = solver.training(
+            work.family, work.objective, work.points.take(rows), work.seed, windows
+        )
         solution = prepared.solve(work.pilot.values[rows])
     must_have_solved(work.family, prepared.result)
-    return solution.terms, Solved(solution.intercept, np.eye(len(solution.intercept)), prepared.result, prepared.stats)
+    return solution.terms, Solved(
+        solution.intercept, np.eye(len(solution.intercept)), prepared.result, prepared.stats
+    )
 
 
 def with_features(family: LinearFamily, solver: Exact, pilot: Points, seed: int) -> LinearFamily:
-    """The family, if it has features, or its kernels at centres; these come from the pilot, standardised."""
+    """The family, if it has features, or its kernels at centres; these come from the pilot,
+    standardised."""
     family = solver.represented(family, pilot, seed)
     if family.num_features(pilot.dim) is None:
         raise ValueError(
-            f"{family.describe()} has no features, only a Gram matrix between all draws, which chunked draws cannot have. "
+            f"{family.describe()} has no features, only a Gram matrix between all draws, which "
+            "chunked draws cannot have. "
             "Use a Polynomial, solver=Nystrom(…) or SGD(), or fewer draws, in memory"
         )
     return family
@@ -221,10 +260,13 @@ def _checked_split(split: Any) -> Contiguous:
         return split
     if isinstance(split, Split):
         raise ValueError(
-            f"chunked draws cannot be estimated {split.describe()}: leave-out residuals need all features of all draws at "
+            f"chunked draws cannot be estimated {split.describe()}: leave-out residuals need all "
+            "features of all draws at "
             "once. Use split=cross_fit(k), which costs nothing more here, or holdout(fraction)"
         )
-    raise ValueError(f"split must be holdout(fraction) or cross_fit(k) for chunked draws; got {split!r}")
+    raise ValueError(
+        f"split must be holdout(fraction) or cross_fit(k) for chunked draws; got {split!r}"
+    )
 
 
 def _checked_solver(solver: Any, objective: Objective) -> SGD | Exact:
@@ -233,34 +275,47 @@ def _checked_solver(solver: Any, objective: Objective) -> SGD | Exact:
     if not isinstance(solver, Exact):
         ways = "fitted by solver=Exact(), from one pass of sums, or trained by SGD()"
         raise ValueError(f"chunked draws are {ways}; got {type(solver).__name__}")
-    if not isinstance(objective, (LeastSquares, Variance)) or not np.isinf(objective.intercept_variance):
+    if not isinstance(objective, (LeastSquares, Variance)) or not np.isinf(
+        objective.intercept_variance
+    ):
         ways = "by LeastSquares (with a free intercept) or Variance"
         raise ValueError(f"Exact() fits chunked draws {ways}; got {type(objective).__name__}")
     others = sorted({type(penalty).__name__ for penalty in objective.penalties} - {Ridge.__name__})
     if others:
-        raise ValueError(f"Exact() fits chunked draws with a Ridge penalty or none; got {', '.join(others)}")
+        raise ValueError(
+            f"Exact() fits chunked draws with a Ridge penalty or none; got {', '.join(others)}"
+        )
     return solver
 
 
 def _check_family(family: Any, d: int, solver: Solver) -> None:
     if not isinstance(family, Family):
-        raise ValueError(f"family must be a family such as Polynomial(2) or Network(); got {family!r}")
+        raise ValueError(
+            f"family must be a family such as Polynomial(2) or Network(); got {family!r}"
+        )
     if isinstance(solver, Exact) and not isinstance(family, LinearFamily):
-        raise ValueError(f"Exact() fits linear families such as Polynomial(2); got {family.describe()}. Use solver=SGD()")
+        raise ValueError(
+            f"Exact() fits linear families such as Polynomial(2); got {family.describe()}. Use "
+            "solver=SGD()"
+        )
     family.check(d)
 
 
 def _batches(parts: np.ndarray, chains: int) -> np.ndarray:
-    """Edges of batches of nearly one length, each within one part: about four thousand in all, or single draws."""
+    """Edges of batches of nearly one length, each within one part: about four thousand in all, or
+    single draws."""
     edges = [0]
     for first, last in itertools.pairwise(parts.tolist()):
         wanted = max(round(_BATCHES / chains * (last - first) / parts[-1]), _FEWEST_BATCHES)
-        edges += np.linspace(first, last, min(wanted, last - first) + 1).round().astype(int)[1:].tolist()
+        edges += (
+            np.linspace(first, last, min(wanted, last - first) + 1).round().astype(int)[1:].tolist()
+        )
     return np.array(edges)
 
 
 class _Series(NamedTuple):
-    """Batch by batch, (chain, batch, …): what each counts, and means of features, integrands and coordinates."""
+    """Batch by batch, (chain, batch, …): what each counts, and means of features, integrands and
+    coordinates."""
 
     weights: Float64[np.ndarray, "chain batch"]
     features: Float64[np.ndarray, "chain batch p"]  # or g, where it was trained
@@ -287,7 +342,9 @@ class _Series(NamedTuple):
         own = np.searchsorted(parts, edges[:-1], side="right") - 1
         out = np.empty_like(self.integrands)
         for part, fit in fits.by_part.items():
-            out[:, own == part] = self.integrands[:, own == part] - self.features[:, own == part] @ fit.theta
+            out[:, own == part] = (
+                self.integrands[:, own == part] - self.features[:, own == part] @ fit.theta
+            )
         kept = np.isin(own, list(fits.by_part))
         weights = self.weights[:, kept]
         solved = list(fits.by_part.values())
@@ -298,29 +355,46 @@ class _Series(NamedTuple):
         """Of the integrands (q,) and coordinates (c,), over all draws."""
         total = np.sum([np.diagonal(matrix) for matrix in sums.moments.values()], axis=0)
         count, p, q = self.weights.sum(), self.features.shape[2], self.integrands.shape[2]
-        means = [self.probabilities @ part.reshape(-1, part.shape[2]) for part in (self.integrands, self.coordinates)]
+        means = [
+            self.probabilities @ part.reshape(-1, part.shape[2])
+            for part in (self.integrands, self.coordinates)
+        ]
         squares = (total[1 + p : 1 + p + q], sums.squares)
-        of_values, of_draws = (np.maximum(square / count - mean**2, 0.0) for square, mean in zip(squares, means, strict=True))
+        of_values, of_draws = (
+            np.maximum(square / count - mean**2, 0.0)
+            for square, mean in zip(squares, means, strict=True)
+        )
         return np.where(sums.high > sums.low, of_values, 0.0), of_draws
 
     def slowest(self, sums: Sums) -> tuple[float, float]:
-        """The longest autocorrelation time of integrands and coordinates, their errors against their variances; and 1/Σp²."""
+        """The longest autocorrelation time of integrands and coordinates, their errors against
+        their variances; and 1/Σp²."""
         both = np.concatenate([self.integrands, self.coordinates], axis=2)
         variances = np.concatenate(self.variances(sums))
-        errors = standard_error(influences_on_mean(both, self.probabilities)[1], np.zeros(both.shape[2]))
+        errors = standard_error(
+            influences_on_mean(both, self.probabilities)[1], np.zeros(both.shape[2])
+        )
         kish = float(self.weights.sum() ** 2 / sums.weights.sum())
         moving = variances > 0
-        return float(kish * np.max(errors[moving] ** 2 / variances[moving], initial=0.0)) or 1.0, kish
+        return float(
+            kish * np.max(errors[moving] ** 2 / variances[moving], initial=0.0)
+        ) or 1.0, kish
 
     def r_hats(self, sums: Sums) -> tuple[np.ndarray, np.ndarray]:
         """√(1 + B/W), between and within half chains, of the integrands and of the coordinates."""
         half = self.weights.shape[1] // 2
 
         def ratio(part: np.ndarray, total: np.ndarray) -> np.ndarray:
-            cuts = [(self.weights[:, cut], part[:, cut]) for cut in (slice(half), slice(half, None))]
-            halves = np.concatenate([np.einsum("cb,cbk->ck", w, each) / w.sum(axis=1)[:, None] for w, each in cuts])
+            cuts = [
+                (self.weights[:, cut], part[:, cut]) for cut in (slice(half), slice(half, None))
+            ]
+            halves = np.concatenate(
+                [np.einsum("cb,cbk->ck", w, each) / w.sum(axis=1)[:, None] for w, each in cuts]
+            )
             between, within = halves.var(axis=0, ddof=1), total - halves.var(axis=0)
-            return np.sqrt(1 + np.divide(between, within, out=np.zeros_like(between), where=within > 0))
+            return np.sqrt(
+                1 + np.divide(between, within, out=np.zeros_like(between), where=within > 0)
+            )
 
         of_values, of_draws = self.variances(sums)
         return ratio(self.integrands, of_values), ratio(self.coordinates, of_draws)

@@ -1,7 +1,7 @@
 """One pass over chunked draws: the sums that each chunk gives, and how they are put together.
 
-Sums merge in a tree of fixed shape, so that which worker did what, when, and how often, changes no digit; and what waits to be
-merged is small, so that memory is that of the chunks at work.
+Sums merge in a tree of fixed shape, so that which worker did what, when, and how often, changes no
+digit; and what waits to be merged is small, so that memory is that of the chunks at work.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,8 @@ _SLAB = 16_384  # rows of a chunk that are standardised at a time
 
 
 class PassPlan(NamedTuple):
-    """What the sums are of: features yet to be fitted, or the g that was trained for each part, in place of features."""
+    """What the sums are of: features yet to be fitted, or the g that was trained for each part, in
+    place of features."""
 
     view: View
     batches: np.ndarray  # edges of the batches, along the draws of a chain; each lies in one part
@@ -31,7 +32,8 @@ class PassPlan(NamedTuple):
     trained: dict[int, tuple[Term, ...]] | None = None  # by the part that it estimates
 
     def columns(self, part: int, rows: ChunkRows) -> np.ndarray:
-        """(n, ·) what there is besides the terms: g where it was trained, and the integrands, both in units of these."""
+        """(n, ·) what there is besides the terms: g where it was trained, and the integrands, both
+        in units of these."""
         f = self.view.scaled(rows.f)
         if self.trained is None:
             return f
@@ -40,11 +42,13 @@ class PassPlan(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of some rows; those of more rows are sums of these. z = [1, features or g, (f − centre) / unit]."""
+    """Of some rows; those of more rows are sums of these. z = [1, features or g, (f − centre) /
+    unit]."""
 
     moments: dict[int, Float64[np.ndarray, "k k"]]  # by part: Σ w z zᵀ
     numbers: np.ndarray  # (b,) of the batches that these rows touch, chain after chain
-    batches: Float64[np.ndarray, "b m"]  # Σ w [z, x] over each of them, x some standardised coordinates
+    # Σ w [z, x] over each of them, x some standardised coordinates
+    batches: Float64[np.ndarray, "b m"]
     squares: Float64[np.ndarray, " c"]  # Σ w x²
     weights: Float64[np.ndarray, " parts"]  # Σ w² in each part
     low: Float64[np.ndarray, " q"]  # extremes of f
@@ -60,8 +64,9 @@ def sums_over(chunks: Chunks, plan: PassPlan) -> Sums:
     level = [of_block(shared, *task) for task in chunks.tasks()]
     while len(level) > 1:
         level = [of_several(level[i : i + _TOGETHER]) for i in range(0, len(level), _TOGETHER)]
-    # Dask's workers are the parallelism. Where they are threads of this process, a BLAS with threads of its own would
-    # contend with them for the same cores: six times slower, measured on two.
+    # Dask's workers are the parallelism. Where they are threads of this process, a BLAS with
+    # threads of its own would contend with them for the same cores: six times slower, measured on
+    # two.
     with plain_errors(), one_thread():
         (total,) = dask.compute(level[0], traverse=False)
     return total
@@ -71,7 +76,9 @@ def of_chunk(plan: PassPlan, *chunk: Any) -> Sums:
     """Of one chunk, as `Chunks.tasks` has it."""
     opened = Opened.of(plan.view, *chunk)
     chains, draws = opened.places
-    batch = (np.searchsorted(plan.batches, draws, side="right") - 1 + (len(plan.batches) - 1) * chains).ravel()
+    batch = (
+        np.searchsorted(plan.batches, draws, side="right") - 1 + (len(plan.batches) - 1) * chains
+    ).ravel()
     found: list[Sums] = []
     for part in range(len(plan.view.parts) - 1):
         rows = opened.part(part)
@@ -85,14 +92,24 @@ def of_chunk(plan: PassPlan, *chunk: Any) -> Sums:
 def _of_rows(plan: PassPlan, part: int, rows: ChunkRows, batch: np.ndarray) -> Sums:
     """Of rows of one part, in the order of their batches."""
     starts = np.flatnonzero(np.diff(batch, prepend=-1))
-    matrix, sums = moments(plan.terms, rows.x, rows.s, plan.columns(part, rows), rows.weights, starts)
+    matrix, sums = moments(
+        plan.terms, rows.x, rows.s, plan.columns(part, rows), rows.weights, starts
+    )
     x = some_columns(rows.x)
     weighted = x if rows.weights is None else x * rows.weights[:, None]
     squared = np.zeros(len(plan.view.parts) - 1)
     squared[part] = len(x) if rows.weights is None else rows.weights @ rows.weights
     batches = np.concatenate([sums, np.add.reduceat(weighted, starts, axis=0)], axis=1)
     squares = np.einsum("ij,ij->j", weighted, x)
-    return Sums({part: matrix}, batch[starts], batches, squares, squared, rows.f.min(axis=0), rows.f.max(axis=0))
+    return Sums(
+        {part: matrix},
+        batch[starts],
+        batches,
+        squares,
+        squared,
+        rows.f.min(axis=0),
+        rows.f.max(axis=0),
+    )
 
 
 def merged(parts: Sequence[Sums]) -> Sums:
@@ -104,7 +121,15 @@ def merged(parts: Sequence[Sums]) -> Sums:
     numbers = np.concatenate([part.numbers for part in parts])
     order = np.argsort(numbers, kind="stable")
     starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
-    batches = np.add.reduceat(np.concatenate([part.batches for part in parts])[order], starts, axis=0)
-    squares, weights = (reduce(np.add, each) for each in zip(*((part.squares, part.weights) for part in parts), strict=True))
-    low, high = np.min([part.low for part in parts], axis=0), np.max([part.high for part in parts], axis=0)
+    batches = np.add.reduceat(
+        np.concatenate([part.batches for part in parts])[order], starts, axis=0
+    )
+    squares, weights = (
+        reduce(np.add, each)
+        for each in zip(*((part.squares, part.weights) for part in parts), strict=True)
+    )
+    low, high = (
+        np.min([part.low for part in parts], axis=0),
+        np.max([part.high for part in parts], axis=0),
+    )
     return Sums(matrices, numbers[order][starts], batches, squares, weights, low, high)

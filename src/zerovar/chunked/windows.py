@@ -1,8 +1,10 @@
-"""Windows of chunked draws to train on, what comes next being read while the present ones are trained on.
+"""Windows of chunked draws to train on, what comes next being read while the present ones are
+trained on.
 
-Every epoch deals the chunks out anew into shards of at least four, if they are not large, so that draws from several places of
-several chains are shuffled together; a shard is one window, or is cut into some. Dask reads and prepares the rows, wherever it
-does its work; the training is where the call was made.
+Every epoch deals the chunks out anew into shards of at least four, if they are not large, so that
+draws from several places of several chains are shuffled together; a shard is one window, or is cut
+into some. Dask reads and prepares the rows, wherever it does its work; the training is where the
+call was made.
 """
 
 from __future__ import annotations
@@ -31,20 +33,24 @@ class ChunkWindows(Windows):
     def __init__(self, chunks: Chunks, view: View, parts: Sequence[int], pilot: Pilot, seed: int):
         self._view, self._parts, self._seed = view, list(parts), seed
         part = np.searchsorted(view.parts, pilot.draw, side="right") - 1
-        self.rows = np.flatnonzero(np.isin(part, self._parts))  # of the pilot, that lie in the parts
+        # of the pilot, that lie in the parts
+        self.rows = np.flatnonzero(np.isin(part, self._parts))
         self._pilot = pilot.sample.draws[self.rows]
         self._held = self._pilot[:0]
         share = pilot.sample.probabilities
         self._weight = float(np.mean(share / share.max()))  # of a draw, on average
         of_chains, of_draws, _ = chunks.draws.chunks
         last = np.cumsum(of_draws)
-        edges = [np.clip(edge, last - of_draws, last) for edge in view.parts]  # of the parts, chunk by chunk
+        # of the parts, chunk by chunk
+        edges = [np.clip(edge, last - of_draws, last) for edge in view.parts]
         inside = sum(edges[part + 1] - edges[part] for part in self._parts)
         sizes = np.outer(of_chains, inside).ravel()
         self._tasks = [task for task, size in zip(chunks.tasks(), sizes, strict=True) if size]
         sizes = np.sort(sizes[sizes > 0])[::-1]
         self.draws = int(sizes.sum())
-        wanted = max(min(max(_ROWS, _CHUNKS * float(sizes.mean())), _BYTES / (16 * chunks.shape[2])), 1.0)
+        wanted = max(
+            min(max(_ROWS, _CHUNKS * float(sizes.mean())), _BYTES / (16 * chunks.shape[2])), 1.0
+        )
         self._shards = min(max(round(self.draws / wanted), 1), len(sizes))
         self._largest = int(sizes[: -(-len(sizes) // self._shards)].sum())
         self._cuts, self.count, self.most = 1, self._shards, self._largest
@@ -66,7 +72,9 @@ class ChunkWindows(Windows):
         wanted = range(shard, last + 1)
         # A client of Dask may be set for this context only, and threads have contexts of their own
         self._read = {
-            k: self._read.get(k) or self._thread.submit(contextvars.copy_context().run, self._shard, k) for k in wanted
+            k: self._read.get(k)
+            or self._thread.submit(contextvars.copy_context().run, self._shard, k)
+            for k in wanted
         }
         with plain_errors():
             rows = self._read[shard].result()
@@ -75,7 +83,9 @@ class ChunkWindows(Windows):
             return Window(dataclasses.replace(rows.points, probabilities=p), rows.values)
         mixed = np.random.default_rng([self._seed, 6, turn]).permutation(len(rows.points))
         some = mixed[slice(*(len(mixed) * k // self._cuts for k in (place, place + 1)))]
-        x, s, p = (array[some] for array in (rows.points.x, rows.points.s, rows.points.probabilities))
+        x, s, p = (
+            array[some] for array in (rows.points.x, rows.points.s, rows.points.probabilities)
+        )
         return Window(Points(x, s, p), rows.values[some])
 
     def __enter__(self) -> ChunkWindows:
@@ -93,12 +103,18 @@ class ChunkWindows(Windows):
         dealt = np.random.default_rng([self._seed, 4, epoch]).permutation(len(self._tasks))
         shared = dask.delayed((self._view, self._parts, self._held), traverse=False, pure=False)
         of_chunk = dask.delayed(rows_of_chunk, pure=False)
-        tasks = [of_chunk(shared, *self._tasks[k]) for k in np.array_split(dealt, self._shards)[place]]
+        tasks = [
+            of_chunk(shared, *self._tasks[k]) for k in np.array_split(dealt, self._shards)[place]
+        ]
         found = [rows for rows in dask.compute(*tasks, traverse=False) if rows is not None]
         if not found:
             return self._shard(number + 1)  # of a chunk with hardly any rows all were held out
-        weights = np.concatenate([np.ones(len(rows.x)) if rows.weights is None else rows.weights for rows in found])
-        x, s, f = (np.concatenate([getattr(rows, name) for rows in found]) for name in ("x", "s", "f"))
+        weights = np.concatenate(
+            [np.ones(len(rows.x)) if rows.weights is None else rows.weights for rows in found]
+        )
+        x, s, f = (
+            np.concatenate([getattr(rows, name) for rows in found]) for name in ("x", "s", "f")
+        )
         return Window(Points(x, s, weights / (self._weight * self.draws)), f)
 
 

@@ -1,9 +1,10 @@
 """check(): are these the scores of these draws, and are the draws laid out as chains?
 
-The most specific mistakes come first: importance weights with a heavy tail, the layout of the chains, where they begin, single
-outlying scores. Then Stein's identities, on all draws, on every chain and on the beginning. Bonferroni's bound over all tests
-keeps false alarms near `level`, a little above it where batch means are not yet normal: the default of 0.001 gives fewer than
-one in a hundred on all that we measured (`python -m benchmarks checks`). What fails decides what is said.
+The most specific mistakes come first: importance weights with a heavy tail, the layout of the
+chains, where they begin, single outlying scores. Then Stein's identities, on all draws, on every
+chain and on the beginning. Bonferroni's bound over all tests keeps false alarms near `level`, a
+little above it where batch means are not yet normal: the default of 0.001 gives fewer than one in a
+hundred on all that we measured (`python -m benchmarks checks`). What fails decides what is said.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from ..errors import listed
 from ..sample import Posterior, Sample, coordinate
 from ..std_errors import autocorrelation_time, some_columns
 from ..tails import heavy_scores, heavy_weights, weights_shape
-from .identities import ENOUGH_BATCHES, Identities, ScoredChains, beginning, bent, by_chain, identities
+from .identities import (
+    ENOUGH_BATCHES,
+    Identities,
+    ScoredChains,
+    beginning,
+    bent,
+    by_chain,
+    identities,
+)
 from .layout import mislaid, without_resampling
 from .outliers import burn_in, outlying_scores
 
@@ -27,18 +36,20 @@ _LAYOUT = "The chains are not as they should be"
 _WEIGHTS = "The importance weights have a heavy tail"
 _BURN_IN = "burn-in was probably not removed. Drop the warm-up draws."
 _BENT = 0.01  # p-value below which scores are not only scaled
-_SHARED = 4  # parts of the level: half to the identities, a quarter to single chains, and a little to their beginning, which
+# parts of the level: half to the identities, a quarter to single chains, and a little to their
+# beginning, which
+_SHARED = 4
 _EARLY = 20  # rests on few batches
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """What `check` found. `ok` is the verdict, `finding` the same in a sentence, `diagnosis` the probable cause in words,
-    `details` the entries that failed.
+    """What `check` found. `ok` is the verdict, `finding` the same in a sentence, `diagnosis` the
+    probable cause in words, `details` the entries that failed.
 
-    `precision` is how precisely scores were verified: relative, two standard errors of the worst coordinate; NaN if they
-    were not. `untested` are coordinates whose scores have tails so heavy that their means may not exist, whatever the scores
-    are of.
+    `precision` is how precisely scores were verified: relative, two standard errors of the worst
+    coordinate; NaN if they were not. `untested` are coordinates whose scores have tails so heavy
+    that their means may not exist, whatever the scores are of.
     """
 
     ok: bool
@@ -52,7 +63,11 @@ class Check:
     @property
     def verified(self) -> str:
         """How precisely, in words; nothing where scores were not tested."""
-        return "" if np.isnan(self.precision) else f"to {100 * self.precision:.{0 if self.precision >= 0.01 else 1}f} %"
+        return (
+            ""
+            if np.isnan(self.precision)
+            else f"to {100 * self.precision:.{0 if self.precision >= 0.01 else 1}f} %"
+        )
 
     def __str__(self) -> str:
         how = f", {self.verified} in every coordinate" if self.ok and self.verified else ""
@@ -63,7 +78,10 @@ class Check:
                 *([self.diagnosis] if self.diagnosis else []),
                 *self.details,
                 *(
-                    [f"Not tested, for the heavy tails of their scores: {listed(list(self.untested))}."]
+                    [
+                        "Not tested, for the heavy tails of their scores: "
+                        f"{listed(list(self.untested))}."
+                    ]
                     if self.untested
                     else []
                 ),
@@ -72,10 +90,13 @@ class Check:
 
 
 def check(sample: Sample | Posterior, level: float = 0.001) -> Check:
-    """Test layout, beginning and scores of `sample`; `level` is the nominal probability that a right one fails."""
+    """Test layout, beginning and scores of `sample`; `level` is the nominal probability that a
+    right one fails."""
     sample = sample.sample if isinstance(sample, Posterior) else sample
     if not isinstance(sample, Sample):
-        raise ValueError(f"sample must be a zv.Sample(draws, scores) or a Posterior; got {type(sample).__name__}")
+        raise ValueError(
+            f"sample must be a zv.Sample(draws, scores) or a Posterior; got {type(sample).__name__}"
+        )
     if not 0 < level < 1:
         raise ValueError(f"level must lie strictly between 0 and 1; got {level!r}")
     return _of_draws(sample, level) or _of_scores(without_resampling(sample), level)
@@ -88,23 +109,32 @@ def _of_draws(sample: Sample, level: float) -> Check | None:
     if said := mislaid(sample):
         return Check(False, said, (), 0.0, finding=_LAYOUT)
     away = some_columns(sample.draws, 20) - np.median(some_columns(sample.draws, 20), axis=0)
-    late = sample.by_chain(np.concatenate([away, np.abs(away)], axis=1))[:, len(sample) // sample.num_chains // 2 :]
+    late = sample.by_chain(np.concatenate([away, np.abs(away)], axis=1))[
+        :, len(sample) // sample.num_chains // 2 :
+    ]
     slowest = max(autocorrelation_time(late), 1.0)
     p, j = burn_in(sample, slowest)
     if sample.weights is None and _SHARED * p < level:
-        said = f"The chains begin far from where they are later, in {coordinate(sample.names, j)} most clearly: {_BURN_IN}"
+        said = (
+            f"The chains begin far from where they are later, in {coordinate(sample.names, j)} "
+            f"most clearly: {_BURN_IN}"
+        )
         return Check(False, said, (), _SHARED * p, finding=_LAYOUT)
     outlying = outlying_scores(sample, slowest, level / _SHARED)
     if outlying is None:
         return None
     length = len(sample) // sample.num_chains
     names = [
-        str(row) if sample.num_chains == 1 else f"{row % length} of chain {row // length}" for row in outlying.rows.tolist()
+        str(row) if sample.num_chains == 1 else f"{row % length} of chain {row // length}"
+        for row in outlying.rows.tolist()
     ]
     said = (
-        f"The scores of {len(names)} draw{'s' if len(names) > 1 else ''} are far beyond all others: {listed(names)}. In "
-        f"{coordinate(sample.names, outlying.coordinate)} they reach {outlying.largest:.2g}, all others {outlying.others:.2g}. "
-        "They rule every fit. Right scores can be so, as in hierarchies whose scale comes near zero: then sample non-centred "
+        f"The scores of {len(names)} draw{'s' if len(names) > 1 else ''} are far beyond all "
+        f"others: {listed(names)}. In "
+        f"{coordinate(sample.names, outlying.coordinate)} they reach {outlying.largest:.2g}, all "
+        f"others {outlying.others:.2g}. "
+        "They rule every fit. Right scores can be so, as in hierarchies whose scale comes near "
+        "zero: then sample non-centred "
         "coordinates. Otherwise look for a diverging transition or an overflow there."
     )
     return Check(False, said, (), outlying.p_value, finding=OUTLYING)
@@ -117,7 +147,10 @@ def _of_scores(sample: Sample, level: float) -> Check:
         return Check(True, "Nothing can be said of these scores.", (), 1.0, untested)
     tested = sample.along(~heavy) if heavy.any() else sample
     if tested.weights is not None and (k := weights_shape(tested.probabilities)) > 0.5:
-        said = f"The weights have a tail with Pareto k = {k:.2f} (above 1/2), on which no test of scores can rest."
+        said = (
+            f"The weights have a tail with Pareto k = {k:.2f} (above 1/2), on which no test of "
+            "scores can rest."
+        )
         return Check(True, said, (), 1.0, untested)
     return dataclasses.replace(_tested(tested, level), untested=untested)
 
@@ -127,10 +160,18 @@ def _tested(sample: Sample, level: float) -> Check:
     found, chains, early = identities(series), by_chain(series), beginning(series)
     smallest = min(1.0, 2 * found.adjusted, _SHARED * chains.min(), _EARLY * early)
     if smallest >= level:
-        few = "There are too few effective draws to tell much." if series.num_batches < ENOUGH_BATCHES else ""
+        few = (
+            "There are too few effective draws to tell much."
+            if series.num_batches < ENOUGH_BATCHES
+            else ""
+        )
         return Check(True, few, (), smallest, precision=2 * float(found.scale_error.max()))
     bad = _SHARED * chains < level
-    if bad.any() and 2 * bad.sum() <= len(bad) and identities(series.part(~bad)).adjusted >= level / 2:
+    if (
+        bad.any()
+        and 2 * bad.sum() <= len(bad)
+        and identities(series.part(~bad)).adjusted >= level / 2
+    ):
         some = _tested(sample.chains(bad), level)
         many = (
             f"chains {listed([str(c) for c in np.flatnonzero(bad)])} disagree"
@@ -138,15 +179,22 @@ def _tested(sample: Sample, level: float) -> Check:
             else f"chain {bad.argmax()} disagrees"
         )
         said = (
-            f"Only {many}; the others pass. There: {some.diagnosis or 'the scores are of other draws, or of another density.'}"
+            f"Only {many}; the others pass. There: "
+            f"{some.diagnosis or 'the scores are of other draws, or of another density.'}"
         )
         return Check(False, said, some.details, smallest, finding=WRONG)
     return Check(
-        False, _diagnosis(sample, series, found, early, level), _details(sample, found, level / 2), smallest, finding=WRONG
+        False,
+        _diagnosis(sample, series, found, early, level),
+        _details(sample, found, level / 2),
+        smallest,
+        finding=WRONG,
     )
 
 
-def _diagnosis(sample: Sample, series: ScoredChains, found: Identities, early: float, level: float) -> str:
+def _diagnosis(
+    sample: Sample, series: ScoredChains, found: Identities, early: float, level: float
+) -> str:
     """The most probable cause, from the most specific test to the least."""
     off, scaled = found.failing(level / 2)
 
@@ -154,21 +202,35 @@ def _diagnosis(sample: Sample, series: ScoredChains, found: Identities, early: f
         return 2 * identities(other).adjusted >= level
 
     if found.trace > 0 and passes(series.scaled(-1.0)):
-        return "The sign is flipped: these are gradients of the negative log density (a potential energy). Pass −scores."
+        return (
+            "The sign is flipped: these are gradients of the negative log density (a potential "
+            "energy). Pass −scores."
+        )
     if _EARLY * early < level and passes(series.part(start=series.x.shape[1] // 4)):
         return f"Only the beginning of the chains disagrees: {_BURN_IN}"
     if abs(found.trace) < max(4 * found.trace_error, 0.1):
         return (
-            "Scores and draws are unrelated: the rows are probably misaligned (another order, a shift by one, "
+            "Scores and draws are unrelated: the rows are probably misaligned (another order, a "
+            "shift by one, "
             "thinned differently, or chains stacked along another axis)."
         )
     alike = np.all(np.abs(found.scale + found.trace) < 4 * found.scale_error)
-    if found.trace < 0 and alike and abs(found.trace + 1) > 4 * found.trace_error and passes(series.scaled(-found.trace)):
-        return f"The scores are {-found.trace:.3g} times too large: a tempered, scaled or mini-batch log density?"
+    if (
+        found.trace < 0
+        and alike
+        and abs(found.trace + 1) > 4 * found.trace_error
+        and passes(series.scaled(-found.trace))
+    ):
+        return (
+            f"The scores are {-found.trace:.3g} times too large: a tempered, scaled or "
+            "mini-batch log density?"
+        )
     if off.any() and not scaled.any():
         return (
-            f"In {_where(sample, off)} the scores are off by a nearly constant amount: a Jacobian term is "
-            "probably missing (for a positive parameter drawn on the log scale the gradient of log τ adds 1). "
+            f"In {_where(sample, off)} the scores are off by a nearly constant amount: a Jacobian "
+            "term is "
+            "probably missing (for a positive parameter drawn on the log scale the gradient of log "
+            "τ adds 1). "
             "Use the gradient of the log density of the unconstrained parameters."
         )
     if scaled.any():
@@ -176,19 +238,26 @@ def _diagnosis(sample: Sample, series: ScoredChains, found: Identities, early: f
         if np.all(np.abs(factor) > 0.1) and _mends(sample, factor, level):
             times = listed([f"{f:.3g}" for f in found.scale[scaled]])
             return (
-                f"In {_where(sample, scaled)} the scores are {times} times too large: other units, or a factor that is missing "
+                f"In {_where(sample, scaled)} the scores are {times} times too large: other units, "
+                "or a factor that is missing "
                 "from the log density?"
             )
         return (
-            f"In {_where(sample, off | scaled)} the scores do not belong to the scale of the draws: they are probably "
-            "derivatives with respect to the constrained parameter, or lack its Jacobian. Draws and scores must both be "
+            f"In {_where(sample, off | scaled)} the scores do not belong to the scale of the "
+            "draws: they are probably "
+            "derivatives with respect to the constrained parameter, or lack its Jacobian. Draws "
+            "and scores must both be "
             "on the unconstrained scale."
         )
-    return "They may be gradients of another density, on another scale (constrained, not unconstrained), or of other draws."
+    return (
+        "They may be gradients of another density, on another scale (constrained, not "
+        "unconstrained), or of other draws."
+    )
 
 
 def _mends(sample: Sample, factor: np.ndarray, level: float) -> bool:
-    """Whether scores divided by `factor` (d,) pass. Those of a constrained parameter may, by the linear identities alone."""
+    """Whether scores divided by `factor` (d,) pass. Those of a constrained parameter may, by the
+    linear identities alone."""
     mended = ScoredChains.of(sample.with_scores(sample.scores / factor))
     return 2 * identities(mended).adjusted >= level and bent(mended, factor != 1) >= _BENT
 

@@ -1,9 +1,11 @@
-"""Stein's identities for linear fields, tested on whole samples, on single chains and on their beginning.
+"""Stein's identities for linear fields, tested on whole samples, on single chains and on their
+beginning.
 
-For scores s of draws x with mean m, E[s] = 0 and E[(x − m)sᵀ] = −I. Each entry is tested by batch means, so that
-autocorrelation counts: in raw coordinates, and in standardised ones, where tests are sharp although parameters are correlated.
-Standardising is triangular, z = L⁻¹(x − m) and t = Lᵀs. If the scores of coordinate j alone are a times too large, the j-th
-entry of E[z t] is −a and the other ones stay −1: tests in standardised coordinates still name the coordinate.
+For scores s of draws x with mean m, E[s] = 0 and E[(x − m)sᵀ] = −I. Each entry is tested by batch
+means, so that autocorrelation counts: in raw coordinates, and in standardised ones, where tests are
+sharp although parameters are correlated. Standardising is triangular, z = L⁻¹(x − m) and t = Lᵀs.
+If the scores of coordinate j alone are a times too large, the j-th entry of E[z t] is −a and the
+other ones stay −1: tests in standardised coordinates still name the coordinate.
 """
 
 from __future__ import annotations
@@ -18,19 +20,22 @@ from ..points import DRAWS_PER_DIMENSION, Points, Standardisation
 from ..sample import Sample
 from ..std_errors import autocorrelation_time, some_columns
 
-_MOST_BATCHES, _SHORTEST = 100, 20  # draws in a batch, from which its mean is nearly normal; fewer if there are few
+# draws in a batch, from which its mean is nearly normal; fewer if there are few
+_MOST_BATCHES, _SHORTEST = 100, 20
 _FEW_BATCHES = 30  # also with weights: unequal ones leave fewer draws a batch that count
 _TIMES = 5  # autocorrelation times in a batch, so that batch means are nearly independent
 ENOUGH_BATCHES = 8
-_MIXED_BELOW = 300  # dimensions up to which all d² products are tested; beyond, that takes longer than all the rest
+# dimensions up to which all d² products are tested; beyond, that takes longer than all the rest
+_MIXED_BELOW = 300
 
 BatchMeans = Float64[np.ndarray, "b d"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ScoredChains:
-    """Draws about their mean and scores, raw (x, s) and standardised (z, t), all (chain, draw, d); weights n·p (chain, draw)
-    where draws do not count alike; the longest autocorrelation time, and the length of batches."""
+    """Draws about their mean and scores, raw (x, s) and standardised (z, t), all (chain, draw, d);
+    weights n·p (chain, draw) where draws do not count alike; the longest autocorrelation time, and
+    the length of batches."""
 
     x: np.ndarray
     s: np.ndarray
@@ -45,8 +50,9 @@ class ScoredChains:
         points, shape = sample.points(), sample.by_chain
         z, t = _standardised(sample, points)
         draws = len(sample) // sample.num_chains
-        # measured after the first quarter of each chain: a burn-in looks like autocorrelation, and would hide itself. Of
-        # products too, which are slow where the draws alternate; about each chain's own mean, or one wrong chain looks slow
+        # measured after the first quarter of each chain: a burn-in looks like autocorrelation, and
+        # would hide itself. Of products too, which are slow where the draws alternate; about each
+        # chain's own mean, or one wrong chain looks slow
         some_z, some_t = (shape(some_columns(array, 20))[:, draws // 4 :] for array in (z, t))
         products = some_z * some_t
         products -= products.mean(axis=1, keepdims=True)
@@ -56,10 +62,17 @@ class ScoredChains:
         else:
             batch = max(len(sample) // _FEW_BATCHES, _SHORTEST)
         batch = max(batch, int(np.ceil(_TIMES * slowest)))
-        batch = max(min(batch, draws, max(len(sample) // 4, 1)), 1)  # never fewer than four, if the chains are that long
+        # never fewer than four, if the chains are that long
+        batch = max(min(batch, draws, max(len(sample) // 4, 1)), 1)
         weights = None if sample.weights is None else shape(len(sample) * points.probabilities)
         return ScoredChains(
-            shape(points.x - points.probabilities @ points.x), shape(points.s), shape(z), shape(t), weights, slowest, batch
+            shape(points.x - points.probabilities @ points.x),
+            shape(points.s),
+            shape(z),
+            shape(t),
+            weights,
+            slowest,
+            batch,
         )
 
     @property
@@ -74,7 +87,9 @@ class ScoredChains:
         """Some of the chains, from a draw on."""
         x, s, z, t = (array[chains, start:] for array in (self.x, self.s, self.z, self.t))
         weights = None if self.weights is None else self.weights[chains, start:]
-        return dataclasses.replace(self, x=x, s=s, z=z, t=t, weights=weights, batch=min(self.batch, x.shape[1]))
+        return dataclasses.replace(
+            self, x=x, s=s, z=z, t=t, weights=weights, batch=min(self.batch, x.shape[1])
+        )
 
     def scaled(self, factor: float) -> ScoredChains:
         """If the scores were these divided by `factor`."""
@@ -84,12 +99,14 @@ class ScoredChains:
 def _standardised(sample: Sample, points: Points) -> tuple[np.ndarray, np.ndarray]:
     """Draws and scores in standardised coordinates, (n, d).
 
-    Standardising draws by their own covariance moves the diagonal of mean ztᵀ by up to d / n, which n draws can see where d is
-    more than a fraction of √n. There every other tenth of a chain is standardised by the tenths between them: long enough to be
-    nearly independent, and short enough that a chain which is stuck for a while moves in both.
+    Standardising draws by their own covariance moves the diagonal of mean ztᵀ by up to d / n, which
+    n draws can see where d is more than a fraction of √n. There every other tenth of a chain is
+    standardised by the tenths between them: long enough to be nearly independent, and short enough
+    that a chain which is stuck for a while moves in both.
     """
     if len(sample) >= DRAWS_PER_DIMENSION * sample.dim:
-        whole = Standardisation.of(points)  # refuses draws without a density, however they are standardised
+        # refuses draws without a density, however they are standardised
+        whole = Standardisation.of(points)
         if 16 * sample.dim**2 < len(sample):
             return whole(points.x, points.s)
     draws = len(sample) // sample.num_chains
@@ -102,7 +119,8 @@ def _standardised(sample: Sample, points: Points) -> tuple[np.ndarray, np.ndarra
 
 
 class Identities(NamedTuple):
-    """Estimates (d,) of E[s] and of E[(x − m)s] in raw coordinates, and of E[z t] in standardised ones, with p-values."""
+    """Estimates (d,) of E[s] and of E[(x − m)s] in raw coordinates, and of E[z t] in standardised
+    ones, with p-values."""
 
     mean: np.ndarray
     mean_p: np.ndarray
@@ -124,8 +142,8 @@ class Identities(NamedTuple):
 
     @property
     def adjusted(self) -> float:
-        """Half of the level goes to the trace, the sharpest single test of a wrong sign, scale or order; a quarter to single
-        coordinates, a quarter to products of different ones."""
+        """Half of the level goes to the trace, the sharpest single test of a wrong sign, scale or
+        order; a quarter to single coordinates, a quarter to products of different ones."""
         single = min(self.mean_p.min(), self.raw_p.min(), self.scale_p.min(), self.others)
         return float(min(1.0, 2 * self.trace_p, 4 * self.tests * single, 4 * self.mixed))
 
@@ -138,8 +156,13 @@ class Identities(NamedTuple):
 def identities(series: ScoredChains, mixed: bool = True) -> Identities:
     """Of all chains together; `mixed=False` leaves products of different coordinates out."""
     products = series.z * series.t + 1
-    mean, raw, turned = (_Mean.of(array, series) for array in (series.s, series.x * series.s + 1, series.t))
-    scale, trace = _Mean.of(products, series), _Mean.of(products.mean(axis=2, keepdims=True), series)
+    mean, raw, turned = (
+        _Mean.of(array, series) for array in (series.s, series.x * series.s + 1, series.t)
+    )
+    scale, trace = (
+        _Mean.of(products, series),
+        _Mean.of(products.mean(axis=2, keepdims=True), series),
+    )
     return Identities(
         mean.value,
         mean.p_values(),
@@ -157,7 +180,8 @@ def identities(series: ScoredChains, mixed: bool = True) -> Identities:
 
 
 class _Mean(NamedTuple):
-    """What should have mean zero: its means over batches (b, d), and the least and the largest that one draw adds (d,)."""
+    """What should have mean zero: its means over batches (b, d), and the least and the largest that
+    one draw adds (d,)."""
 
     batches: BatchMeans
     low: np.ndarray
@@ -185,14 +209,18 @@ class _Mean(NamedTuple):
     def doubtless(self) -> np.ndarray:
         """|value|, less what one more draw as extreme as any could take from it."""
         value = self.value
-        return np.maximum(np.abs(value) - np.where(value > 0, np.maximum(-self.low, 0), np.maximum(self.high, 0)), 0.0)
+        return np.maximum(
+            np.abs(value) - np.where(value > 0, np.maximum(-self.low, 0), np.maximum(self.high, 0)),
+            0.0,
+        )
 
     def p_values(self) -> np.ndarray:
         """Two-sided, that the mean is zero.
 
-        Products are skewed. Where the draws happen to miss a tail, their mean and their scatter are both too small, and
-        Student's t alone finds what is not there. So one more extreme draw is allowed for, and Hall's cubic in the skewness
-        where it makes the statistic smaller; where larger, it is as often the noise in the skewness.
+        Products are skewed. Where the draws happen to miss a tail, their mean and their scatter are
+        both too small, and Student's t alone finds what is not there. So one more extreme draw is
+        allowed for, and Hall's cubic in the skewness where it makes the statistic smaller; where
+        larger, it is as often the noise in the skewness.
         """
         count, error = len(self.batches), self.error
         if count < 2:
@@ -206,15 +234,16 @@ class _Mean(NamedTuple):
 
 
 def _cut(array: np.ndarray, length: int) -> np.ndarray:
-    """(chain, draw, …) in batches (b, length, …) within chains; a remainder at the start, where a chain is least to be trusted
-    anyway, is left out."""
+    """(chain, draw, …) in batches (b, length, …) within chains; a remainder at the start, where a
+    chain is least to be trusted anyway, is left out."""
     chains, draws, *rest = array.shape
     count = draws // length
     return array[:, draws - count * length :].reshape(chains * count, length, *rest)
 
 
 def _mixed(series: ScoredChains) -> float:
-    """The smallest p-value of E[z_i t_j] = 0, i ≠ j, times the number of these: two sums of d² numbers, whatever n is."""
+    """The smallest p-value of E[z_i t_j] = 0, i ≠ j, times the number of these: two sums of d²
+    numbers, whatever n is."""
     z, t = _cut(series.z, series.batch), _cut(series.t, series.batch)
     weights = None if series.weights is None else _cut(series.weights, series.batch)
     count, d = len(z), z.shape[2]
@@ -240,18 +269,22 @@ def tails(statistic: np.ndarray, freedom: int) -> np.ndarray:
 
 
 def by_chain(series: ScoredChains) -> Float64[np.ndarray, " chain"]:
-    """The smallest adjusted p-value of each chain by itself. Together, one wrong chain widens the scatter and hides in it."""
+    """The smallest adjusted p-value of each chain by itself. Together, one wrong chain widens the
+    scatter and hides in it."""
     if series.num_chains == 1 or series.x.shape[1] < ENOUGH_BATCHES * series.batch:
         return np.ones(series.num_chains)
-    found = [identities(series.part(slice(c, c + 1)), mixed=False).adjusted for c in range(series.num_chains)]
+    found = [
+        identities(series.part(slice(c, c + 1)), mixed=False).adjusted
+        for c in range(series.num_chains)
+    ]
     return np.minimum(1.0, series.num_chains * np.array(found))
 
 
 def beginning(series: ScoredChains) -> float:
     """The smallest adjusted p-value that the first quarter of the chains meets the identities.
 
-    Its batches are held against the scatter of the later ones: their own scatter grows with a drift and would hide it. Draws
-    with importance weights most often have no beginning.
+    Its batches are held against the scatter of the later ones: their own scatter grows with a drift
+    and would hide it. Draws with importance weights most often have no beginning.
     """
     draws = series.x.shape[1]
     count, skipped = draws // 4 // series.batch, draws % series.batch
@@ -270,9 +303,11 @@ def beginning(series: ScoredChains) -> float:
 
 
 def bent(series: ScoredChains, coordinates: np.ndarray) -> float:
-    """The smallest adjusted p-value that E[z² t] = −2 E[z] in these coordinates, of scores that pass the linear identities.
+    """The smallest adjusted p-value that E[z² t] = −2 E[z] in these coordinates, of scores that
+    pass the linear identities.
 
-    Derivatives with respect to a constrained parameter can pass those, but for a factor, and not this one.
+    Derivatives with respect to a constrained parameter can pass those, but for a factor, and not
+    this one.
     """
     z, t = series.z[:, :, coordinates], series.t[:, :, coordinates]
     p = _Mean.of(z**2 * t + 2 * z, series).p_values()

@@ -1,4 +1,5 @@
-"""Chains that are not laid out as (chain, draw, d): equal ones, swapped axes, walkers one after the other in one array."""
+"""Chains that are not laid out as (chain, draw, d): equal ones, swapped axes, walkers one after the
+other in one array."""
 
 from __future__ import annotations
 
@@ -49,22 +50,32 @@ def _equal(sample: Sample) -> Iterator[str]:
         k = int(np.flatnonzero(same)[0])
         more = f" ({same.sum()} such pairs)" if same.sum() > 1 else ""
         yield (
-            f"Chains {a[k]} and {b[k]} are the same draws{more}: they count once, and every error here would be too small. "
+            f"Chains {a[k]} and {b[k]} are the same draws{more}: they count once, and every error "
+            "here would be too small. "
             "Give each chain once; if a sampler has made them, it has used one seed for all chains."
         )
     for c in range(chains):
         again = np.flatnonzero((rows[c, 1:] == rows[c, 0]) & (rows[c, :-1] != rows[c, 0]))[:5] + 1
         for p in map(int, again):
-            if len(first) > 3 and np.mean(rows[c, p:] == rows[c, :-p]) >= _EQUAL and draws - p >= min(p, draws // 4):
+            if (
+                len(first) > 3
+                and np.mean(rows[c, p:] == rows[c, :-p]) >= _EQUAL
+                and draws - p >= min(p, draws // 4)
+            ):
                 where = f"Chain {c} repeats itself" if chains > 1 else "The draws repeat themselves"
-                yield f"{where} from draw {p} on: the same chain was given more than once, one after the other. Give it once."
+                yield (
+                    f"{where} from draw {p} on: the same chain was given more than once, one "
+                    "after the other. Give it once."
+                )
                 return
 
 
 def without_resampling(sample: Sample) -> Sample:
-    """Draws that were drawn again from a smaller set, as in importance resampling, each once with its number as a weight.
+    """Draws that were drawn again from a smaller set, as in importance resampling, each once with
+    its number as a weight.
 
-    They come back after others. A rejected proposal repeats the draw just before, and that is a chain as it should be.
+    They come back after others. A rejected proposal repeats the draw just before, and that is a
+    chain as it should be.
     """
     first, which = distinct(sample.draws)
     runs = sample.num_chains + np.count_nonzero(np.diff(sample.by_chain(which), axis=1))
@@ -76,7 +87,8 @@ def without_resampling(sample: Sample) -> Sample:
 
 
 def _ranks(sample: Sample) -> np.ndarray:
-    """Ranks of some coordinates (chain, draw, k) among all draws, of mean zero and variance one: none is far from the rest."""
+    """Ranks of some coordinates (chain, draw, k) among all draws, of mean zero and variance one:
+    none is far from the rest."""
     n = len(sample)
     columns = some_columns(sample.draws, max(1, min(40, _NUMBERS // n)))
     ranks = np.argsort(np.argsort(columns, axis=0, kind="stable"), axis=0, kind="stable")
@@ -94,8 +106,10 @@ def _swapped(ranks: np.ndarray) -> Iterator[str]:
     error = across.std(axis=0) / np.sqrt(len(across))
     if np.any((mean > _FOLLOWS) & (mean > _SURE * error) & (np.abs(within) < mean / 2)):
         yield (
-            f"The axes look swapped: {chains} chains of {draws} draws were given, and each chain follows the one before as "
-            "draws of one chain do. (chain, draw, d) is expected; (draw, chain, d), as emcee's get_chain() has it, needs "
+            f"The axes look swapped: {chains} chains of {draws} draws were given, and each chain "
+            "follows the one before as "
+            "draws of one chain do. (chain, draw, d) is expected; (draw, chain, d), as emcee's "
+            "get_chain() has it, needs "
             "np.swapaxes(array, 0, 1), of draws, scores and values alike."
         )
 
@@ -116,8 +130,10 @@ def _interleaved(ranks: np.ndarray) -> Iterator[str]:
         if high.size and high[0] > 1 and np.abs(lags[1 : high[0], j]).max() < lags[high[0], j] / 3:
             walkers = int(high[0])
             yield (
-                f"Every {walkers}th draw follows the one {walkers} before it, and none follows the one just before: {walkers} "
-                f"walkers lie interleaved in one array. Give them as chains: array.reshape(-1, {walkers}, d).swapaxes(0, 1), "
+                f"Every {walkers}th draw follows the one {walkers} before it, and none follows the "
+                f"one just before: {walkers} "
+                "walkers lie interleaved in one array. Give them as chains: array.reshape(-1, "
+                f"{walkers}, d).swapaxes(0, 1), "
                 "of draws, scores and values alike."
             )
             return

@@ -1,8 +1,9 @@
-"""Single draws that do not belong to the others: where a chain begins, and scores that are far beyond all others.
+"""Single draws that do not belong to the others: where a chain begins, and scores that are far
+beyond all others.
 
-Extremes of n draws have spacings that are known but for the growth of the tail, k: the i-th largest is r times the next with
-probability r^(−i/k) (Rényi). Hill's estimate of k comes from the draws that follow, so that heavy tails, which often have
-extremes far apart, are not accused for that.
+Extremes of n draws have spacings that are known but for the growth of the tail, k: the i-th largest
+is r times the next with probability r^(−i/k) (Rényi). Hill's estimate of k comes from the draws
+that follow, so that heavy tails, which often have extremes far apart, are not accused for that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from ..sample import Sample
 
 _TAIL = 20  # draws that tell how a tail grows, where the first draws of some chains are looked at
 _LONG_TAIL = (
-    50  # and where many gaps in many coordinates are: with 20, two centred hierarchies in a hundred had outlying scores
+    # and where many gaps in many coordinates are: with 20, two centred hierarchies in a hundred had
+    # outlying scores
+    50
 )
 _MOST = 20  # draws that may be called outlying, and no more than one in a hundred
 _APART = 3.0  # times the next: what is nearer harms no fit
@@ -26,7 +29,8 @@ _SHORTEST = 40  # draws of a chain that has a beginning
 
 
 def burn_in(sample: Sample, autocorrelation: float) -> tuple[float, int]:
-    """The p-value that the first draws of the chains are like those after the first tenth, and the coordinate that tells."""
+    """The p-value that the first draws of the chains are like those after the first tenth, and the
+    coordinate that tells."""
     from scipy.special import gammaln  # imported when used, as others are that take long
 
     draws = len(sample) // sample.num_chains
@@ -49,8 +53,8 @@ def burn_in(sample: Sample, autocorrelation: float) -> tuple[float, int]:
 
 
 class Outlying(NamedTuple):
-    """Draws whose scores are far beyond all others: rows of the sample, the coordinate that shows it best, how large scores are
-    there, and among the others."""
+    """Draws whose scores are far beyond all others: rows of the sample, the coordinate that shows
+    it best, how large scores are there, and among the others."""
 
     rows: np.ndarray
     coordinate: int
@@ -71,7 +75,11 @@ def outlying_scores(sample: Sample, autocorrelation: float, level: float) -> Out
     logs, apart = np.zeros((most, sample.dim)), np.zeros((most, sample.dim))
     for i in count:
         apart[i - 1] = np.log(top[i - 1] / np.maximum(top[i], np.finfo(float).tiny))
-        logs[i - 1] = -max(i / autocorrelation, 1.0) * apart[i - 1] / _growth(top[i:], _LONG_TAIL, autocorrelation)
+        logs[i - 1] = (
+            -max(i / autocorrelation, 1.0)
+            * apart[i - 1]
+            / _growth(top[i:], _LONG_TAIL, autocorrelation)
+        )
     smallest = np.where(apart > np.log(_APART), logs, 0.0)
     p = np.exp(smallest) * smallest.size
     if p.min() >= level:
@@ -81,7 +89,9 @@ def outlying_scores(sample: Sample, autocorrelation: float, level: float) -> Out
         m = int(smallest[:, j].argmin()) + 1
         rows |= set(first[np.argsort(-size[:, j], kind="stable")[:m]].tolist())
     i, j = np.unravel_index(int(smallest.argmin()), smallest.shape)
-    return Outlying(np.array(sorted(rows)), int(j), float(top[0, j]), float(top[i + 1, j]), float(p.min()))
+    return Outlying(
+        np.array(sorted(rows)), int(j), float(top[0, j]), float(top[i + 1, j]), float(p.min())
+    )
 
 
 def _largest(size: Float64[np.ndarray, "n d"], count: int) -> Float64[np.ndarray, "m d"]:
@@ -90,9 +100,14 @@ def _largest(size: Float64[np.ndarray, "n d"], count: int) -> Float64[np.ndarray
     return -np.sort(np.partition(-size, count, axis=0)[: count + 1], axis=0)
 
 
-def _growth(falling: Float64[np.ndarray, "m d"], tail: int, autocorrelation: float) -> Float64[np.ndarray, " d"]:
-    """Hill's estimate from the first of them, and two of its standard errors more. Extremes of slow chains come in clusters."""
+def _growth(
+    falling: Float64[np.ndarray, "m d"], tail: int, autocorrelation: float
+) -> Float64[np.ndarray, " d"]:
+    """Hill's estimate from the first of them, and two of its standard errors more. Extremes of slow
+    chains come in clusters."""
     count = min(tail, len(falling) - 1)
     logs = np.log(np.maximum(falling[: count + 1], np.finfo(float).tiny))
     growth = np.mean(logs[:-1] - logs[-1], axis=0)
-    return np.maximum(growth, _LEAST_GROWTH) * (1 + 2 * np.sqrt(np.sqrt(max(autocorrelation, 1.0)) / count))
+    return np.maximum(growth, _LEAST_GROWTH) * (
+        1 + 2 * np.sqrt(np.sqrt(max(autocorrelation, 1.0)) / count)
+    )

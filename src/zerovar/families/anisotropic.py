@@ -1,4 +1,5 @@
-"""A family in coordinates of unequal scale: what tuning makes of it is known as automatic relevance determination."""
+"""A family in coordinates of unequal scale: what tuning makes of it is known as automatic relevance
+determination."""
 
 from typing import Any
 
@@ -11,11 +12,13 @@ from .base import LinearFamily, Wrapper
 
 
 class Anisotropic(Wrapper):
-    """`family` applied to coordinates x_i r_i, whose scores are s_i / r_i: smoother where r_i is small.
+    """`family` applied to coordinates x_i r_i, whose scores are s_i / r_i: smoother where r_i is
+    small.
 
-    `scaling` (d,) holds the r_i, of which only ratios matter; by default all are 1, and `tune` moves them. They belong to
-    the coordinates of the draws themselves, so that standardisation treats each by itself, or with `mixing=True` to those of
-    the draws after full standardisation (in which coordinate i is what is left of it after those before it).
+    `scaling` (d,) holds the r_i, of which only ratios matter; by default all are 1, and `tune`
+    moves them. They belong to the coordinates of the draws themselves, so that standardisation
+    treats each by itself, or with `mixing=True` to those of the draws after full standardisation
+    (in which coordinate i is what is left of it after those before it).
     """
 
     family: LinearFamily
@@ -24,11 +27,17 @@ class Anisotropic(Wrapper):
 
     def __init__(self, family: LinearFamily, scaling: Any = None, mixing: bool = False):
         if not isinstance(family, LinearFamily):
-            raise ValueError(f"Anisotropic: family must be linear in its parameters, such as Kernel(); got {family!r}")
+            raise ValueError(
+                "Anisotropic: family must be linear in its parameters, such as Kernel(); got "
+                f"{family!r}"
+            )
         if scaling is not None:
             array = np.asarray(scaling, dtype=np.float64)
             if array.ndim != 1 or not (array > 0).all() or not np.isfinite(array).all():
-                raise ValueError(f"Anisotropic: scaling must be one positive number a coordinate; got {scaling!r}")
+                raise ValueError(
+                    "Anisotropic: scaling must be one positive number a coordinate; got "
+                    f"{scaling!r}"
+                )
             scaling = array
         self.family, self.scaling, self.mixing = family, scaling, bool(mixing)
 
@@ -41,12 +50,17 @@ class Anisotropic(Wrapper):
         return self.family.sees_values
 
     def describe(self):
-        scaling = "" if self.scaling is None else " by " + "/".join(f"{r:.2g}" for r in self._ratios(np))
+        scaling = (
+            "" if self.scaling is None else " by " + "/".join(f"{r:.2g}" for r in self._ratios(np))
+        )
         return f"Anisotropic({self.family.describe()}{scaling})"
 
     def check(self, d):
         if self.scaling is not None and len(self.scaling) != d:
-            raise ValueError(f"Anisotropic: scaling must be one positive number a coordinate, {d}; got {len(self.scaling)}")
+            raise ValueError(
+                f"Anisotropic: scaling must be one positive number a coordinate, {d}; got "
+                f"{len(self.scaling)}"
+            )
         self.family.check(d)
 
     def resolve(self, x, values):

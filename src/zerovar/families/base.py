@@ -1,8 +1,9 @@
 """What a family of control variates is.
 
-A linear family has two faces: *features* φ(x, s) ∈ Rᵖ (primal) and a *Gram* k₀ = φ·φ (dual). A new family needs only
-`basis` (functions u) and an `operator`; features and Gram then come by automatic differentiation, and closed forms are
-overrides that the conformance tests hold to that reference. A kernel family has a Gram and no finite basis.
+A linear family has two faces: *features* φ(x, s) ∈ Rᵖ (primal) and a *Gram* k₀ = φ·φ (dual). A new
+family needs only `basis` (functions u) and an `operator`; features and Gram then come by automatic
+differentiation, and closed forms are overrides that the conformance tests hold to that reference. A
+kernel family has a Gram and no finite basis.
 
 All methods are pure JAX functions of standardised points x (n, d) and scores s (n, d).
 """
@@ -35,7 +36,8 @@ class Family(Storable, eqx.Module):
 
     @property
     def sees_values(self) -> bool:
-        """Whether `resolve` looks at the integrands, so that draws left out of the fit have not quite been left out."""
+        """Whether `resolve` looks at the integrands, so that draws left out of the fit have not
+        quite been left out."""
         return False
 
     @property
@@ -44,7 +46,8 @@ class Family(Storable, eqx.Module):
         return False
 
     def resolve(self, x: np.ndarray, values: np.ndarray) -> Family:
-        """This family with all that is open chosen from the standardised fitting draws x (n, d) and integrands (n, q)."""
+        """This family with all that is open chosen from the standardised fitting draws x (n, d) and
+        integrands (n, q)."""
         return self
 
     def check(self, d: int) -> None:
@@ -75,13 +78,15 @@ class LinearFamily(Family):
 
     @abstractmethod
     def features(self, x: Nd, s: Nd) -> Float[Array, "n p"]:
-        """φ(x, s), scaled by the square roots of the weights, so that features · featuresᵀ is the Gram."""
+        """φ(x, s), scaled by the square roots of the weights, so that features · featuresᵀ is the
+        Gram."""
 
     def resolve(self, x: np.ndarray, values: np.ndarray) -> LinearFamily:
         return self
 
     def apply(self, x: Nd, s: Nd, theta: Float[Array, "p q"]) -> Float[Array, "n q"]:
-        """features @ theta, where there is a way to it without the features; `work` then says so."""
+        """features @ theta, where there is a way to it without the features; `work` then says
+        so."""
         return self.features(x, s) @ theta
 
     def work(self, d: int) -> int | None:
@@ -93,14 +98,16 @@ class LinearFamily(Family):
         return self.features(x, s) @ self.features(y, t).T
 
     def split(self) -> tuple[LinearFamily | None, LinearFamily | None]:
-        """The penalised part (finite weights) and the free part (infinite weights); None where there is none."""
+        """The penalised part (finite weights) and the free part (infinite weights); None where
+        there is none."""
         return self, None
 
     def separated(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
         return self, ()
 
     def by_features(self, d: int) -> tuple[LinearFamily | None, LinearFamily | None]:
-        """The part that has features in d dimensions, and the part that has only a Gram; None where there is none."""
+        """The part that has features in d dimensions, and the part that has only a Gram; None where
+        there is none."""
         return (None, self) if self.num_features(d) is None else (self, None)
 
     def unweighted(self) -> LinearFamily:
@@ -109,12 +116,13 @@ class LinearFamily(Family):
 
     @property
     def length_scale_power(self) -> float:
-        """The power of its own length-scales with which its Gram shrinks as they grow: tuning holds weights against that."""
+        """The power of its own length-scales with which its Gram shrinks as they grow: tuning holds
+        weights against that."""
         return 0.0
 
     def on_coefficients(self, x: np.ndarray, s: np.ndarray) -> LinearFamily:
-        """Features whose plain coefficients are what `L2` penalises: unit weights, and translates at x, s (m, d) in place of
-        what has only a Gram."""
+        """Features whose plain coefficients are what `L2` penalises: unit weights, and translates
+        at x, s (m, d) in place of what has only a Gram."""
         finite, infinite = self.unweighted().by_features(x.shape[1])
         found = joined((finite, None if infinite is None else infinite.translates(x, s)))
         assert found is not None
@@ -126,14 +134,16 @@ class LinearFamily(Family):
 
     @property
     def translated(self) -> Translates | None:
-        """This family, if it is a span of translates: its features are columns of another family's Gram."""
+        """This family, if it is a span of translates: its features are columns of another family's
+        Gram."""
         return None
 
 
 class NonlinearFamily(Family):
     """A family whose parameters are trained: a module g(x, s) with arrays inside."""
 
-    probes: eqx.AbstractVar[int]  # random directions an estimate of g takes while training; 0 if it is exact
+    # random directions an estimate of g takes while training; 0 if it is exact
+    probes: eqx.AbstractVar[int]
 
     @abstractmethod
     def built(self, d: int, q: int, rng: np.random.Generator) -> NonlinearFamily:
@@ -148,7 +158,9 @@ class NonlinearFamily(Family):
         """g, exact."""
 
     @abstractmethod
-    def probed(self, x: Nd, s: Nd, key: PRNGKeyArray) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
+    def probed(
+        self, x: Nd, s: Nd, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
         """Two independent unbiased estimates of g."""
 
     @abstractmethod
@@ -175,8 +187,9 @@ class BasisFamily(LinearFamily):
 
 
 class TermFamily(LinearFamily):
-    """A linear family of products of coordinates, of which a fit may choose a few: `monomials` (p, degree) once they are
-    known, as in `SparsePolynomial`; and `terms`, the most of them besides linear terms and squares."""
+    """A linear family of products of coordinates, of which a fit may choose a few: `monomials` (p,
+    degree) once they are known, as in `SparsePolynomial`; and `terms`, the most of them besides
+    linear terms and squares."""
 
     degree: eqx.AbstractVar[int]
     terms: eqx.AbstractVar[int | None]
@@ -266,11 +279,14 @@ class Ensemble(_OfParts):
 
     def separated(self):
         linear = tuple(part for part in self.parts if isinstance(part, LinearFamily))
-        return joined(linear), tuple(part for part in self.parts if not isinstance(part, LinearFamily))
+        return joined(linear), tuple(
+            part for part in self.parts if not isinstance(part, LinearFamily)
+        )
 
 
 class Wrapper(LinearFamily):
-    """A linear family in other coordinates: parts of it are parts of the family inside, wrapped in the same way."""
+    """A linear family in other coordinates: parts of it are parts of the family inside, wrapped in
+    the same way."""
 
     family: eqx.AbstractVar[LinearFamily]
 
@@ -296,11 +312,13 @@ class Wrapper(LinearFamily):
 
 
 class Translates(LinearFamily):
-    """Any linear family as the span of its Gram's columns at given points: g = Σ_j θ_j k₀(·, (y_j, t_j)).
+    """Any linear family as the span of its Gram's columns at given points: g = Σ_j θ_j k₀(·, (y_j,
+    t_j)).
 
-    This is the paper's parametrisation of kernels, with the penalty ‖θ‖²; fewer points than draws make it an
-    approximation whose size does not grow with n. `lift` (m, p) makes p features of the m columns: the inverse of a Cholesky
-    factor of their own Gram makes them orthonormal in the family's space, so that ‖θ‖² is its norm.
+    This is the paper's parametrisation of kernels, with the penalty ‖θ‖²; fewer points than draws
+    make it an approximation whose size does not grow with n. `lift` (m, p) makes p features of the
+    m columns: the inverse of a Cholesky factor of their own Gram makes them orthonormal in the
+    family's space, so that ‖θ‖² is its norm.
     """
 
     family: LinearFamily
@@ -329,5 +347,10 @@ def parts_of(family: Family) -> tuple[Family, ...]:
 
 def joined(parts: tuple[LinearFamily | None, ...]) -> LinearFamily | None:
     """Their sum, in one level; None if there are none."""
-    found = tuple(inner for part in parts if part is not None for inner in (part.parts if isinstance(part, Sum) else (part,)))
+    found = tuple(
+        inner
+        for part in parts
+        if part is not None
+        for inner in (part.parts if isinstance(part, Sum) else (part,))
+    )
     return Sum(found) if len(found) > 1 else (found[0] if found else None)

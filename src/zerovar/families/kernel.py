@@ -1,8 +1,9 @@
 """Stein kernels k₀ in closed form, for any base kernel of `zerovar.kernels`.
 
-Write k(p, q, z) with p = ‖x‖², q = ‖y‖², z = ‖x − y‖², D = x − y. Then ∇ₓk = 2x k_p + 2D k_z and ∇ᵧk = 2y k_q − 2D k_z, and
-2x·D = p + z − q, −2y·D = q + z − p are again functions of p, q, z. What remains are inner products with the scores,
-so a Gram needs four matrix products (x·y, s·t, s·y, x·t) and elementwise arithmetic, whatever the base kernel.
+Write k(p, q, z) with p = ‖x‖², q = ‖y‖², z = ‖x − y‖², D = x − y. Then ∇ₓk = 2x k_p + 2D k_z and
+∇ᵧk = 2y k_q − 2D k_z, and 2x·D = p + z − q, −2y·D = q + z − p are again functions of p, q, z. What
+remains are inner products with the scores, so a Gram needs four matrix products (x·y, s·t, s·y,
+x·t) and elementwise arithmetic, whatever the base kernel.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from .base import LinearFamily
 class Kernel(LinearFamily):
     """Control variates in the reproducing-kernel space of a Stein kernel k₀ made from `base`.
 
-    `order=1` applies the Langevin operator to both arguments of base · I (control functionals of Oates et al., the paper's k₀);
-    `order=2` the scalar Langevin operator to both arguments of base, which needs a base with second derivatives in each.
-    `weight` multiplies k₀: the part's prior variance in a sum. A base without length-scale gets the median heuristic.
+    `order=1` applies the Langevin operator to both arguments of base · I (control functionals of
+    Oates et al., the paper's k₀); `order=2` the scalar Langevin operator to both arguments of base,
+    which needs a base with second derivatives in each. `weight` multiplies k₀: the part's prior
+    variance in a sum. A base without length-scale gets the median heuristic.
     """
 
     base: AbstractKernel
@@ -35,12 +37,17 @@ class Kernel(LinearFamily):
     def __init__(self, base: AbstractKernel | None = None, order: int = 1, weight: Any = 1.0):
         base = Gaussian() if base is None else base
         if not isinstance(base, AbstractKernel):
-            raise ValueError(f"Kernel: base must be a kernel such as kernels.Gaussian(1.0); got {base!r}")
+            raise ValueError(
+                f"Kernel: base must be a kernel such as kernels.Gaussian(1.0); got {base!r}"
+            )
         if order not in (1, 2):
-            raise ValueError(f"Kernel: order must be 1 (Langevin) or 2 (scalar Langevin); got {order!r}")
+            raise ValueError(
+                f"Kernel: order must be 1 (Langevin) or 2 (scalar Langevin); got {order!r}"
+            )
         if base.smoothness <= order:
             raise ValueError(
-                f"Kernel: order {order} needs a base kernel with more than {order} derivatives in each argument; "
+                f"Kernel: order {order} needs a base kernel with more than {order} derivatives in "
+                "each argument; "
                 f"this one has fewer than {base.smoothness}. Use a larger nu, or order=1"
             )
         self.base, self.order = base, int(order)
@@ -60,7 +67,9 @@ class Kernel(LinearFamily):
         return None
 
     def features(self, x, s):
-        raise TypeError("A kernel family has no finite features; use its gram, or Translates at some points")
+        raise TypeError(
+            "A kernel family has no finite features; use its gram, or Translates at some points"
+        )
 
     @property
     def length_scale_power(self):
@@ -75,7 +84,8 @@ class Kernel(LinearFamily):
 
 
 class InnerProducts(NamedTuple):
-    """All inner products between two sets of points with scores, as (n, m) or broadcastable arrays."""
+    """All inner products between two sets of points with scores, as (n, m) or broadcastable
+    arrays."""
 
     d: int
     p: Float[Array, "n 1"]  # ‖x‖²
@@ -93,7 +103,8 @@ class InnerProducts(NamedTuple):
         p, q = jnp.sum(x * x, axis=1)[:, None], jnp.sum(y * y, axis=1)[None, :]
         xy = x @ y.T
         z = p + q - 2 * xy
-        # A distance that is nothing but the rounding of p + q − 2xy is zero: exact on the diagonal, where it matters
+        # A distance that is nothing but the rounding of p + q − 2xy is zero: exact on the diagonal,
+        # where it matters
         z = jnp.where(z < 50 * jnp.finfo(z.dtype).eps * (p + q), 0.0, z)
         sx, ty = jnp.sum(s * x, axis=1)[:, None], jnp.sum(t * y, axis=1)[None, :]
         return InnerProducts(x.shape[1], p, q, z, xy, s @ t.T, sx, ty, s @ y.T, x @ t.T)
@@ -118,12 +129,14 @@ def first_order(base: AbstractKernel, m: InnerProducts) -> Float[Array, "n m"]:
 def second_order(base: AbstractKernel, m: InnerProducts) -> Float[Array, "n m"]:
     """LₓLᵧk with L = Δ + score·∇.
 
-    Lₓk = a + (s·x) 2k_p + (s·D) 2k_z with a = Δₓk; then Lᵧ of each term by the product rule, where y enters s·D too.
+    Lₓk = a + (s·x) 2k_p + (s·D) 2k_z with a = Δₓk; then Lᵧ of each term by the product rule, where
+    y enters s·D too.
     """
     k = _derivatives(base, m)
     sd, td = m.sx - m.sy, m.tx - m.ty
 
-    def laplacian(j: int, l: int) -> Any:  # ∂_q^j ∂_z^l of a = 2d(k_p + k_z) + 4p k_pp + 4z k_zz + 4(p + z − q) k_pz
+    # ∂_q^j ∂_z^l of a = 2d(k_p + k_z) + 4p k_pp + 4z k_zz + 4(p + z − q) k_pz
+    def laplacian(j: int, l: int) -> Any:
         return _total(
             (2 * m.d + 4 * l, k(1, j, l)),
             (2 * m.d + 4 * l, k(0, j, l + 1)),
@@ -133,7 +146,8 @@ def second_order(base: AbstractKernel, m: InnerProducts) -> Float[Array, "n m"]:
             (-4 * j, k(1, j - 1, l + 1)) if j else (0, 0),
         )
 
-    def apply(h: Callable[[int, int], Any]) -> Any:  # Lᵧ of a function of q and z, given its derivatives
+    # Lᵧ of a function of q and z, given its derivatives
+    def apply(h: Callable[[int, int], Any]) -> Any:
         return _total(
             (2 * m.d + 2 * m.ty, h(1, 0)),
             (2 * m.d - 2 * td, h(0, 1)),

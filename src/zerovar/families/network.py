@@ -1,8 +1,9 @@
 """Neural networks as control variates: a Stein operator on any Equinox module.
 
-A network with q outputs serves q integrands with one trunk. Under `Langevin` the outputs are vector fields with an exact
-divergence, or, for training in high dimension, random probes vᵀ(∂u)v whose mean it is; under `ScalarLangevin` they are
-potentials, and Laplacian and gradient come from one forward pass (`folx`).
+A network with q outputs serves q integrands with one trunk. Under `Langevin` the outputs are vector
+fields with an exact divergence, or, for training in high dimension, random probes vᵀ(∂u)v whose
+mean it is; under `ScalarLangevin` they are potentials, and Laplacian and gradient come from one
+forward pass (`folx`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from ..io.archive import Storable, register_functions
 from ..operators import Langevin, Operator, ScalarLangevin
 from .base import Nd, NonlinearFamily
 
-# Files name them by these keys. All but the last have a bounded second derivative, which is what a Laplacian needs.
+# Files name them by these keys. All but the last have a bounded second derivative, which is what a
+# Laplacian needs.
 ACTIVATIONS: dict[str, Callable] = {
     "tanh": jnp.tanh,
     "softplus": jax.nn.softplus,
@@ -44,19 +46,27 @@ Layers = tuple[tuple[Any, ...], ...]  # (weight (in, out), bias (out,)) of each
 
 
 class Architecture(Storable, eqx.Module):
-    """A network before it knows its sizes: `built(d, outputs, rng)` is the module with parameters, x (d,) → (outputs,)."""
+    """A network before it knows its sizes: `built(d, outputs, rng)` is the module with parameters,
+    x (d,) → (outputs,)."""
 
     width: int = eqx.field(static=True, default=32)
     depth: int = eqx.field(static=True, default=2)
     activation: Callable = eqx.field(static=True, default=jax.nn.swish)
     layers: Layers = ()  # none before it is built
 
-    def __init__(self, width: int = 32, depth: int = 2, activation: Callable = jax.nn.swish, layers: Any = ()):
+    def __init__(
+        self, width: int = 32, depth: int = 2, activation: Callable = jax.nn.swish, layers: Any = ()
+    ):
         for name, number in (("width", width), ("depth", depth)):
             if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
-                raise ValueError(f"{type(self).__name__}: {name} must be a positive integer; got {number!r}")
+                raise ValueError(
+                    f"{type(self).__name__}: {name} must be a positive integer; got {number!r}"
+                )
         if not callable(activation):
-            raise ValueError(f"{type(self).__name__}: activation must be a function such as jax.numpy.tanh; got {activation!r}")
+            raise ValueError(
+                f"{type(self).__name__}: activation must be a function such as jax.numpy.tanh; got "
+                f"{activation!r}"
+            )
         self.width, self.depth, self.activation = int(width), int(depth), activation
         self.layers = tuple(tuple(layer) for layer in layers)
 
@@ -75,21 +85,29 @@ class Architecture(Storable, eqx.Module):
     def divergence(self, x: Float[Array, " d"]) -> Float[Array, " q"]:
         """Of each of the q vector fields that the outputs are, (q, d) when reshaped.
 
-        Outputs are linear in the hidden units, so that slopes of those, (width, d), are enough: nothing of size q d² is made.
+        Outputs are linear in the hidden units, so that slopes of those, (width, d), are enough:
+        nothing of size q d² is made.
         """
         slopes = (jax.jacrev if self.width < len(x) else jax.jacfwd)(self.hidden)(x)
         return jnp.einsum("kqi,ki->q", self.layers[-1][0].reshape(self.width, -1, len(x)), slopes)
 
     def built(self, d: int, outputs: int, rng: np.random.Generator) -> Architecture:
-        """Unit-variance layers with spread-out biases, and an output layer of zeros: g starts at 0."""
+        """Unit-variance layers with spread-out biases, and an output layer of zeros: g starts at
+        0."""
         sizes = self.sizes(d, outputs)
-        layers = [(rng.normal(size=size) / math.sqrt(size[0]), 0.5 * rng.normal(size=size[1])) for size in sizes]
+        layers = [
+            (rng.normal(size=size) / math.sqrt(size[0]), 0.5 * rng.normal(size=size[1]))
+            for size in sizes
+        ]
         layers[-1] = (np.zeros(sizes[-1]), np.zeros(sizes[-1][1]))
         return type(self)(self.width, self.depth, self.activation, layers)
 
     def describe(self) -> str:
         name = activation_name(self.activation)
-        return f"{type(self).__name__}({self.width} × {self.depth}, {name or getattr(self.activation, '__name__', 'custom')})"
+        return (
+            f"{type(self).__name__}({self.width} × {self.depth}, "
+            f"{name or getattr(self.activation, '__name__', 'custom')})"
+        )
 
 
 class MLP(Architecture):
@@ -109,27 +127,37 @@ class ResNet(Architecture):
     """`depth` blocks h + W activation(h V + b), between a first hidden layer and the output."""
 
     def sizes(self, d, outputs):
-        return [(d, self.width), *[(self.width, self.width)] * (2 * self.depth), (self.width, outputs)]
+        return [
+            (d, self.width),
+            *[(self.width, self.width)] * (2 * self.depth),
+            (self.width, outputs),
+        ]
 
     def hidden(self, x):
         weight, bias = self.layers[0]
         x = self.activation(x @ weight + bias)
-        for (into, inner), (back, outer) in zip(self.layers[1:-1:2], self.layers[2:-1:2], strict=True):
+        for (into, inner), (back, outer) in zip(
+            self.layers[1:-1:2], self.layers[2:-1:2], strict=True
+        ):
             x = x + (self.activation(x @ into + inner) @ back + outer) / math.sqrt(self.depth)
         return x
 
 
 def _output_shape(module: Any, d: int) -> tuple[int, ...]:
-    return jax.eval_shape(module, jax.ShapeDtypeStruct((d,), jax.dtypes.canonicalize_dtype(np.float64))).shape
+    return jax.eval_shape(
+        module, jax.ShapeDtypeStruct((d,), jax.dtypes.canonicalize_dtype(np.float64))
+    ).shape
 
 
 class Network(NonlinearFamily):
     """Control variates L u with u a neural network on standardised coordinates, trained by `SGD`.
 
-    `module` is an architecture (`MLP()`, `ResNet()`, sizes free) or any Equinox module x (d,) → u. Under `Langevin` (the
-    default, and the more flexible one) u is a vector field for each of q integrands, shape (q, d), or (d,) for one; under
-    `ScalarLangevin` a potential for each, (q,), or (). `probes=k` replaces the divergence by the mean of k random probes while
-    training (two independent sets, so that squares stay unbiased); what is reported always uses the exact divergence.
+    `module` is an architecture (`MLP()`, `ResNet()`, sizes free) or any Equinox module x (d,) → u.
+    Under `Langevin` (the default, and the more flexible one) u is a vector field for each of q
+    integrands, shape (q, d), or (d,) for one; under `ScalarLangevin` a potential for each, (q,), or
+    (). `probes=k` replaces the divergence by the mean of k random probes while training (two
+    independent sets, so that squares stay unbiased); what is reported always uses the exact
+    divergence.
     """
 
     module: Any
@@ -141,37 +169,59 @@ class Network(NonlinearFamily):
         self.operator = Langevin() if operator is None else operator
         self.probes = int(probes)
         if not callable(self.module):
-            raise ValueError(f"Network: module must be MLP(), ResNet() or a callable Equinox module; got {module!r}")
+            raise ValueError(
+                "Network: module must be MLP(), ResNet() or a callable Equinox module; got "
+                f"{module!r}"
+            )
         if not isinstance(self.operator, (Langevin, ScalarLangevin)):
-            raise ValueError(f"Network: operator must be Langevin() or ScalarLangevin(); got {operator!r}")
+            raise ValueError(
+                f"Network: operator must be Langevin() or ScalarLangevin(); got {operator!r}"
+            )
         if isinstance(probes, bool) or probes < 0 or probes != self.probes:
             raise ValueError(f"Network: probes must be an integer ≥ 0; got {probes!r}")
         if probes and isinstance(self.operator, ScalarLangevin):
             raise ValueError(
-                "Network: probes estimate the divergence of a vector field, so they need operator=Langevin(); "
+                "Network: probes estimate the divergence of a vector field, so they need "
+                "operator=Langevin(); "
                 "the Laplacian of a potential is exact in one forward pass"
             )
 
     def describe(self):
-        inside = self.module.describe() if isinstance(self.module, Architecture) else type(self.module).__name__
+        inside = (
+            self.module.describe()
+            if isinstance(self.module, Architecture)
+            else type(self.module).__name__
+        )
         potential = ", ScalarLangevin" if isinstance(self.operator, ScalarLangevin) else ""
         return f"Network({inside}{potential}{f', {self.probes} probes' if self.probes else ''})"
 
     def built(self, d: int, q: int, rng: np.random.Generator) -> Network:
-        """This network with parameters in double precision, for q integrands in d dimensions, shape and smoothness checked."""
+        """This network with parameters in double precision, for q integrands in d dimensions, shape
+        and smoothness checked."""
         module = self.module
         wanted = (q,) if isinstance(self.operator, ScalarLangevin) else (q, d)
         if isinstance(module, Architecture) and not module.layers:
             module = module.built(d, math.prod(wanted), rng)
-        module = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64) if eqx.is_inexact_array(leaf) else leaf, module)
+        module = jax.tree.map(
+            lambda leaf: np.asarray(leaf, dtype=np.float64) if eqx.is_inexact_array(leaf) else leaf,
+            module,
+        )
         try:
             shape = _output_shape(module, d)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{self.describe()}: the module cannot be called on a point of shape ({d},): {error}") from error
-        if math.prod(shape) != math.prod(wanted):
-            short = "" if q > 1 else (" or ()" if isinstance(self.operator, ScalarLangevin) else f" or ({d},)")
             raise ValueError(
-                f"{self.describe()}: the module returns shape {shape}; {q} integrand(s) in d = {d} under "
+                f"{self.describe()}: the module cannot be called on a point of shape ({d},): "
+                f"{error}"
+            ) from error
+        if math.prod(shape) != math.prod(wanted):
+            short = (
+                ""
+                if q > 1
+                else (" or ()" if isinstance(self.operator, ScalarLangevin) else f" or ({d},)")
+            )
+            raise ValueError(
+                f"{self.describe()}: the module returns shape {shape}; {q} integrand(s) in d = {d} "
+                "under "
                 f"{type(self.operator).__name__} need {wanted}{short}"
             )
         network = Network(module, self.operator, self.probes)
@@ -180,12 +230,15 @@ class Network(NonlinearFamily):
         return network
 
     def stirred(self, rng: np.random.Generator) -> Network:
-        """With typical parameters: an output layer of zeros says nothing about derivatives, or about the size of g."""
+        """With typical parameters: an output layer of zeros says nothing about derivatives, or
+        about the size of g."""
 
         def moved(leaf: Any) -> Any:
             if not eqx.is_inexact_array(leaf):
                 return leaf
-            return leaf + rng.normal(size=leaf.shape) * (1 / math.sqrt(leaf.shape[0]) if leaf.ndim > 1 else 0.3)
+            return leaf + rng.normal(size=leaf.shape) * (
+                1 / math.sqrt(leaf.shape[0]) if leaf.ndim > 1 else 0.3
+            )
 
         return jax.tree.map(moved, self)
 
@@ -196,7 +249,9 @@ class Network(NonlinearFamily):
     @property
     def starts_at_zero(self):
         """As a new architecture of ours does, whose output layer is zero."""
-        return isinstance(self.module, Architecture) and not any(np.any(leaf) for leaf in self.module.layers[-1])
+        return isinstance(self.module, Architecture) and not any(
+            np.any(leaf) for leaf in self.module.layers[-1]
+        )
 
     def floats(self, d: int) -> int:
         """About how many numbers g at one point holds in memory at once."""
@@ -204,12 +259,16 @@ class Network(NonlinearFamily):
         closed = isinstance(self.module, Architecture) and isinstance(self.operator, Langevin)
         return outputs + self.module.width * d if closed else outputs * d
 
-    def probed(self, x: Nd, s: Nd, key: PRNGKeyArray) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
+    def probed(
+        self, x: Nd, s: Nd, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
         """Two independent unbiased estimates of g."""
 
         def one(point, score, key):
             def estimate(directions):
-                images = jax.vmap(lambda v: jax.jvp(self._field(len(point)), (point,), (v,))[1] @ v)(directions)
+                images = jax.vmap(
+                    lambda v: jax.jvp(self._field(len(point)), (point,), (v,))[1] @ v
+                )(directions)
                 return jnp.mean(images, axis=0)
 
             signs = jax.random.rademacher(key, (2, self.probes, len(point)), dtype=point.dtype)
@@ -234,23 +293,31 @@ class Network(NonlinearFamily):
         return out.laplacian + s @ out.jacobian.dense_array
 
     def _check_curved(self, d: int, rng: np.random.Generator) -> None:
-        """Refuse piecewise linear networks: their Laplacian is zero almost everywhere, and L u has not mean zero."""
+        """Refuse piecewise linear networks: their Laplacian is zero almost everywhere, and L u has
+        not mean zero."""
 
         @eqx.filter_jit
         def derivatives(module: Any, points: Any) -> Any:
             total = lambda x: jnp.sum(module(x))  # noqa: E731
             slopes = jax.vmap(jax.grad(total))(points)
-            return jnp.ptp(slopes, axis=0).max(), jax.vmap(lambda x: jnp.abs(jax.hessian(total)(x)).max())(points[:8]).max()
+            return jnp.ptp(slopes, axis=0).max(), jax.vmap(
+                lambda x: jnp.abs(jax.hessian(total)(x)).max()
+            )(points[:8]).max()
 
         bend, curvature = derivatives(self.module, 2 * rng.normal(size=(32, d)))
         if float(bend) > 0 and float(curvature) == 0:
             raise ValueError(
-                f"{self.describe()}: a piecewise linear network (ReLU) cannot be a potential. Its Laplacian is zero almost "
-                "everywhere, so L u has not mean zero (relu(x) under N(0, 1): −0.399). Use a smooth activation (tanh, "
+                f"{self.describe()}: a piecewise linear network (ReLU) cannot be a potential. Its "
+                "Laplacian is zero almost "
+                "everywhere, so L u has not mean zero (relu(x) under N(0, 1): −0.399). Use a "
+                "smooth activation (tanh, "
                 "softplus, swish, sine), or operator=Langevin()"
             )
 
 
 def _is_smooth(module: Any) -> bool:
     """Whether it is an architecture of ours with an activation that is known to be smooth."""
-    return isinstance(module, Architecture) and activation_name(module.activation) not in (None, "relu")
+    return isinstance(module, Architecture) and activation_name(module.activation) not in (
+        None,
+        "relu",
+    )

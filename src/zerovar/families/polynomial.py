@@ -1,8 +1,10 @@
-"""Polynomial control variates in closed form: features by a recursion over degrees, Gram at O(d) a pair for every degree.
+"""Polynomial control variates in closed form: features by a recursion over degrees, Gram at O(d) a
+pair for every degree.
 
-Monomials of degree j are scaled to x^α / √(α! j!), the scaling under which Σ_{|α|=j} is the dot-product kernel
-h_j(x·y) = (x·y)^j / (j!)² (for potentials of degree 2 it is the Frobenius norm on the symmetric matrix of ½xᵀAx).
-So the sum over C(d+j−1, j) monomials never appears in the Gram: k₀ is the Stein operator applied to h_j in both arguments.
+Monomials of degree j are scaled to x^α / √(α! j!), the scaling under which Σ_{|α|=j} is the
+dot-product kernel h_j(x·y) = (x·y)^j / (j!)² (for potentials of degree 2 it is the Frobenius norm
+on the symmetric matrix of ½xᵀAx). So the sum over C(d+j−1, j) monomials never appears in the Gram:
+k₀ is the Stein operator applied to h_j in both arguments.
 """
 
 import functools
@@ -24,20 +26,22 @@ _HIGHEST = 80  # degree: (k!)² is a double
 class Polynomial(BasisFamily):
     """Control variates L u with u a polynomial of total degree at most `degree`.
 
-    Under `ScalarLangevin` (the default) u is a potential, degrees 1 … degree, p = C(d + degree, d) − 1. Under `Langevin` it is
-    a vector field with polynomial components, degrees 0 … degree, p = d · C(d + degree, d);
-    `Polynomial(1, operator=Langevin())` already contains `Polynomial(2)`.
+    Under `ScalarLangevin` (the default) u is a potential, degrees 1 … degree, p = C(d + degree, d)
+    − 1. Under `Langevin` it is a vector field with polynomial components, degrees 0 … degree, p = d
+    · C(d + degree, d); `Polynomial(1, operator=Langevin())` already contains `Polynomial(2)`.
 
-    `coordinates` restricts u to some of the coordinates (standardisation then treats each coordinate by itself).
-    `weight` is the prior variance of the coefficients, one number or one a degree: what a ridge divides by. `inf` leaves
-    the terms unpenalised (with a kernel: semi-exact control functionals), `0` leaves a degree out.
+    `coordinates` restricts u to some of the coordinates (standardisation then treats each
+    coordinate by itself). `weight` is the prior variance of the coefficients, one number or one a
+    degree: what a ridge divides by. `inf` leaves the terms unpenalised (with a kernel: semi-exact
+    control functionals), `0` leaves a degree out.
     """
 
     degree: int = eqx.field(static=True)
     coordinates: tuple[int, ...] | None = eqx.field(static=True)
     operator: Operator
     weight: np.ndarray = eqx.field(metadata=WEIGHT)
-    # Which degrees are penalised and which are free is structure, not a number that a compiled program may vary.
+    # Which degrees are penalised and which are free is structure, not a number that a compiled
+    # program may vary.
     penalised: tuple[int, ...] = eqx.field(static=True)
     free: tuple[int, ...] = eqx.field(static=True)
 
@@ -52,12 +56,20 @@ class Polynomial(BasisFamily):
             raise ValueError(f"Polynomial: degree must be an integer; got {degree!r}")
         self.operator = ScalarLangevin() if operator is None else operator
         if not isinstance(self.operator, (Langevin, ScalarLangevin)):
-            raise ValueError(f"Polynomial: operator must be Langevin() or ScalarLangevin(); got {operator!r}")
+            raise ValueError(
+                f"Polynomial: operator must be Langevin() or ScalarLangevin(); got {operator!r}"
+            )
         lowest = 0 if isinstance(self.operator, Langevin) else 1
         if degree < lowest:
-            raise ValueError(f"Polynomial: degree must be at least {lowest} under {type(self.operator).__name__}; got {degree}")
+            raise ValueError(
+                f"Polynomial: degree must be at least {lowest} under "
+                f"{type(self.operator).__name__}; got {degree}"
+            )
         if degree > _HIGHEST:
-            raise ValueError(f"Polynomial: degree must be at most {_HIGHEST}, or its coefficients overflow; got {degree}")
+            raise ValueError(
+                f"Polynomial: degree must be at most {_HIGHEST}, or its coefficients overflow; got "
+                f"{degree}"
+            )
         self.degree = int(degree)
         self.coordinates = _checked_coordinates(coordinates)
         degrees = range(lowest, self.degree + 1)
@@ -68,7 +80,10 @@ class Polynomial(BasisFamily):
             or np.isnan(weights).any()
             or (weights < 0).any()
         ):
-            raise ValueError(f"Polynomial: weight must be a number ≥ 0 or one a degree, {len(degrees)} of them; got {weight!r}")
+            raise ValueError(
+                f"Polynomial: weight must be a number ≥ 0 or one a degree, {len(degrees)} of them; "
+                f"got {weight!r}"
+            )
         weights = np.broadcast_to(weights, (len(degrees),)).copy()
         if not weights.any():
             raise ValueError("Polynomial: at least one weight must be positive; got only zeros")
@@ -91,7 +106,9 @@ class Polynomial(BasisFamily):
         if isinstance(self.operator, Langevin):
             inside.append("Langevin")
         if self.free:
-            inside.append("unpenalised" if not self.penalised else f"unpenalised in degree {list(self.free)}")
+            inside.append(
+                "unpenalised" if not self.penalised else f"unpenalised in degree {list(self.free)}"
+            )
         if self.penalised and np.any(self.weight != 1):
             inside.append("weight " + "/".join(f"{w:.3g}" for w in self.weight))
         return f"Polynomial({', '.join(inside)})"
@@ -104,7 +121,8 @@ class Polynomial(BasisFamily):
     def check(self, d):
         if self.coordinates is not None and max(self.coordinates) >= d:
             raise ValueError(
-                f"{self.describe()}: coordinates must lie in 0 … {d - 1} for draws with d = {d}; got {max(self.coordinates)}"
+                f"{self.describe()}: coordinates must lie in 0 … {d - 1} for draws with d = {d}; "
+                f"got {max(self.coordinates)}"
             )
 
     def unweighted(self):
@@ -118,16 +136,22 @@ class Polynomial(BasisFamily):
             return None, self
         finite = np.isfinite(self.weight)
         rebuild = functools.partial(Polynomial, self.degree, self.coordinates, self.operator)
-        return rebuild(np.where(finite, self.weight, 0.0)), rebuild(np.where(finite, 0.0, self.weight))
+        return rebuild(np.where(finite, self.weight, 0.0)), rebuild(
+            np.where(finite, 0.0, self.weight)
+        )
 
     def basis(self, x):
         d = len(x)
         inner, _ = self._restricted(x[None], x[None])
         degrees = [m[:, 0] for m, _ in _monomials(inner, inner, self.degree)]
-        monomials = jnp.concatenate([scale * degrees[k] for k, scale in self._scales(inner.shape[1])])
+        monomials = jnp.concatenate(
+            [scale * degrees[k] for k, scale in self._scales(inner.shape[1])]
+        )
         if isinstance(self.operator, ScalarLangevin):
             return monomials
-        directions = jnp.eye(d) if self.coordinates is None else jnp.eye(d)[np.asarray(self.coordinates)]
+        directions = (
+            jnp.eye(d) if self.coordinates is None else jnp.eye(d)[np.asarray(self.coordinates)]
+        )
         return (monomials[:, None, None] * directions).reshape(-1, d)
 
     def features(self, x, s):
@@ -145,7 +169,11 @@ class Polynomial(BasisFamily):
     @property
     def _quadratic(self) -> bool:
         """Whether it is a quadratic potential, whose control variates are sᵀAx + tr A + b·s."""
-        return isinstance(self.operator, ScalarLangevin) and self.degree == 2 and 2 in (*self.penalised, *self.free)
+        return (
+            isinstance(self.operator, ScalarLangevin)
+            and self.degree == 2
+            and 2 in (*self.penalised, *self.free)
+        )
 
     def work(self, d):
         d = len(self.coordinates) if self.coordinates is not None else d
@@ -161,7 +189,8 @@ class Polynomial(BasisFamily):
         linear = scaled[:d] if len(scaled) > d * (d + 1) // 2 else jnp.zeros((d, q), theta.dtype)
         first, second = _table(d, 2)[2].parent, _table(d, 2)[2].variable
         upper = jnp.zeros((d, d, q), theta.dtype).at[first, second].set(scaled[-len(first) :])
-        matrix = upper + jnp.swapaxes(upper, 0, 1)  # L(x_i x_j) = x_i s_j + x_j s_i, and 2 x_i s_i + 2 on the diagonal
+        # L(x_i x_j) = x_i s_j + x_j s_i, and 2 x_i s_i + 2 on the diagonal
+        matrix = upper + jnp.swapaxes(upper, 0, 1)
         image = (x @ matrix.reshape(d, d * q)).reshape(len(x), d, q)
         return jnp.einsum("niq,ni->nq", image, s) + jnp.trace(matrix) + s @ linear
 
@@ -197,7 +226,8 @@ class Polynomial(BasisFamily):
         return x[:, chosen], s[:, chosen]
 
     def _scales(self, d: int) -> list[tuple[int, Float[Array, " p"]]]:
-        """For each degree present, the factors of its monomials: √(weight / (α! j!)), and weight 1 where free."""
+        """For each degree present, the factors of its monomials: √(weight / (α! j!)), and weight 1
+        where free."""
         tables = _table(d, self.degree)
         out = []
         for k in range(self.lowest, self.degree + 1):
@@ -209,18 +239,21 @@ class Polynomial(BasisFamily):
 
 
 class _Degree(NamedTuple):
-    """Monomials of one degree, each written as P = x_v · Q with v its last variable and Q = parent of one degree less."""
+    """Monomials of one degree, each written as P = x_v · Q with v its last variable and Q = parent
+    of one degree less."""
 
     variable: np.ndarray  # (p,) v
     parent: np.ndarray  # (p,) index of Q among the monomials of degree j − 1
     power: np.ndarray  # (p,) the power of x_v in Q: ∂_v Q = power · (Q / x_v)
-    grandparent: np.ndarray  # (p,) index of Q / x_v among those of degree j − 2 (0 where power is 0)
+    # (p,) index of Q / x_v among those of degree j − 2 (0 where power is 0)
+    grandparent: np.ndarray
     scale: np.ndarray  # (p,) 1 / √(α! j!)
 
 
 @functools.lru_cache(maxsize=64)
 def _table(d: int, degree: int) -> tuple[_Degree, ...]:
-    """Index tables for all monomials up to `degree` in d variables, built degree by degree with array operations."""
+    """Index tables for all monomials up to `degree` in d variables, built degree by degree with
+    array operations."""
     zero = np.zeros(1, dtype=np.int32)
     tables = [_Degree(zero, zero, zero, zero, np.ones(1))]
     last, power = (
@@ -246,7 +279,8 @@ def _table(d: int, degree: int) -> tuple[_Degree, ...]:
 def _monomials(x: Float[Array, "n d"], s: Float[Array, "n d"], degree: int):
     """For each degree 0 … degree: monomials P and L P = ΔP + ∇P·s, both (p, n).
 
-    With P = x_v Q:  L P = x_v L Q + s_v Q + 2 ∂_v Q. Rows are monomials, so that every step is a gather of whole rows.
+    With P = x_v Q:  L P = x_v L Q + s_v Q + 2 ∂_v Q. Rows are monomials, so that every step is a
+    gather of whole rows.
     """
     xt, st = x.T, s.T
     tables = _table(x.shape[1], degree)
@@ -275,7 +309,8 @@ def _vector_features(degrees, k: int, s: Float[Array, "n d"]) -> Float[Array, "p
 
 @functools.lru_cache(maxsize=64)
 def _partials(d: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """∂_i P = power · (monomial number index of degree k − 1), for P of degree k: two (p, d) tables."""
+    """∂_i P = power · (monomial number index of degree k − 1), for P of degree k: two (p, d)
+    tables."""
     table = _table(d, k)[k]
     index = np.zeros((len(table.parent), d), dtype=np.int32)
     power = np.zeros((len(table.parent), d), dtype=np.int32)
@@ -313,8 +348,13 @@ def _checked_coordinates(coordinates: Any) -> tuple[int, ...] | None:
         return None
     array = np.atleast_1d(np.asarray(coordinates))
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"Polynomial: coordinates must be column numbers, integers; got {coordinates!r}")
+        raise ValueError(
+            f"Polynomial: coordinates must be column numbers, integers; got {coordinates!r}"
+        )
     chosen = tuple(int(i) for i in array)
     if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
-        raise ValueError(f"Polynomial: coordinates must be distinct non-negative column numbers; got {coordinates!r}")
+        raise ValueError(
+            "Polynomial: coordinates must be distinct non-negative column numbers; got "
+            f"{coordinates!r}"
+        )
     return chosen

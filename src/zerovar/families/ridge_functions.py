@@ -1,4 +1,5 @@
-"""Functions of single directions: what many dimensions leave affordable beyond a linear control variate."""
+"""Functions of single directions: what many dimensions leave affordable beyond a linear control
+variate."""
 
 from typing import Any
 
@@ -16,10 +17,11 @@ _SAME = 0.999  # cosine from which two directions count as one
 class RidgeFunctions(Wrapper):
     """Σ_r g_r(a_r·x), where every g_r is in `family` in one dimension.
 
-    If s is the score of x, then a·s serves as that of a·x for any unit vector a: a family in one dimension, applied so, has
-    mean zero. By default there is one direction an integrand, learned from the fitting draws: that of the linear regression of
-    its normal scores. It is exact for an increasing function of one linear combination, as probabilities under a generalised
-    linear model are. `directions` (d, r) gives them instead, in the coordinates of the standardised draws.
+    If s is the score of x, then a·s serves as that of a·x for any unit vector a: a family in one
+    dimension, applied so, has mean zero. By default there is one direction an integrand, learned
+    from the fitting draws: that of the linear regression of its normal scores. It is exact for an
+    increasing function of one linear combination, as probabilities under a generalised linear model
+    are. `directions` (d, r) gives them instead, in the coordinates of the standardised draws.
     """
 
     family: LinearFamily
@@ -28,18 +30,26 @@ class RidgeFunctions(Wrapper):
     def __init__(self, family: LinearFamily, directions: Any = None):
         if not isinstance(family, LinearFamily) or family.keeps_axes:
             raise ValueError(
-                "RidgeFunctions: family must be linear in its parameters and without coordinates, such as Polynomial(4); "
+                "RidgeFunctions: family must be linear in its parameters and without coordinates, "
+                "such as Polynomial(4); "
                 f"got {family!r}"
             )
         self.family = family
         self.directions = None
         if directions is not None:
             array = np.asarray(directions, dtype=np.float64)
-            if array.ndim != 2 or not array.size or not np.isfinite(array).all() or not np.any(array, axis=0).all():
+            if (
+                array.ndim != 2
+                or not array.size
+                or not np.isfinite(array).all()
+                or not np.any(array, axis=0).all()
+            ):
                 raise ValueError(
-                    f"RidgeFunctions: directions must be finite columns (d, r), none of them zero; got {directions!r}"
+                    "RidgeFunctions: directions must be finite columns (d, r), none of them zero; "
+                    f"got {directions!r}"
                 )
-            length = np.linalg.norm(array, axis=0)  # of one that is a unit vector already, nothing is changed
+            # of one that is a unit vector already, nothing is changed
+            length = np.linalg.norm(array, axis=0)
             self.directions = array / np.where(np.abs(length - 1) < 1e-14, 1.0, length)
 
     @property
@@ -52,11 +62,14 @@ class RidgeFunctions(Wrapper):
 
     def check(self, d):
         if self.directions is not None and len(self.directions) != d:
-            raise ValueError(f"RidgeFunctions: directions must have d = {d} rows; got {len(self.directions)}")
+            raise ValueError(
+                f"RidgeFunctions: directions must have d = {d} rows; got {len(self.directions)}"
+            )
         self.family.check(1)
 
     def resolve(self, x, values):
-        family = self.family.resolve(x[:, :1], values)  # standardised draws have the same spread in every direction
+        # standardised draws have the same spread in every direction
+        family = self.family.resolve(x[:, :1], values)
         directions = steepest(x, values) if self.directions is None else self.directions
         return RidgeFunctions(family, directions)
 
@@ -68,7 +81,11 @@ class RidgeFunctions(Wrapper):
 
     def num_features(self, d):
         each = self.family.num_features(1)
-        return None if each is None else each * (1 if self.directions is None else self.directions.shape[1])
+        return (
+            None
+            if each is None
+            else each * (1 if self.directions is None else self.directions.shape[1])
+        )
 
     def features(self, x, s):
         each = jax.vmap(self.family.features)(self._projected(x), self._projected(s))
@@ -78,23 +95,32 @@ class RidgeFunctions(Wrapper):
         def add(total, along):
             return total + self.family.gram(*along), None
 
-        # one direction after the other, and once more for its derivative: all of them at a time do not fit in a cache
+        # one direction after the other, and once more for its derivative: all of them at a time do
+        # not fit in a cache
         along = tuple(self._projected(points) for points in (x, s, y, t))
         return jax.lax.scan(jax.checkpoint(add), jnp.zeros((len(x), len(y)), x.dtype), along)[0]
 
     def _projected(self, points):
-        """(r, n, 1): the points along each direction. Directions are no hyper-parameters: nothing descends in them."""
+        """(r, n, 1): the points along each direction. Directions are no hyper-parameters: nothing
+        descends in them."""
         return (points @ jax.lax.stop_gradient(self.directions)).T[:, :, None]
 
 
-def steepest(x: Float64[np.ndarray, "n d"], values: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "d r"]:
-    """For each integrand the direction of the regression of its normal scores on x; those that are nearly the same, once."""
+def steepest(
+    x: Float64[np.ndarray, "n d"], values: Float64[np.ndarray, "n q"]
+) -> Float64[np.ndarray, "d r"]:
+    """For each integrand the direction of the regression of its normal scores on x; those that are
+    nearly the same, once."""
     scores, centred = normal_scores(values), x - x.mean(axis=0)
     # by the normal equations: a direction needs few digits, and the draws are standardised
     found = np.linalg.lstsq(centred.T @ centred, centred.T @ scores, rcond=None)[0]
     kept: list[np.ndarray] = []
     for column, spread in zip(found.T, np.ptp(values, axis=0), strict=True):
         size = np.linalg.norm(column)
-        if spread > 0 and size > 0 and not any(abs(column @ other) > _SAME * size for other in kept):
+        if (
+            spread > 0
+            and size > 0
+            and not any(abs(column @ other) > _SAME * size for other in kept)
+        ):
             kept.append(column / size)
     return np.stack(kept, axis=1) if kept else np.eye(x.shape[1], 1)

@@ -1,4 +1,5 @@
-"""Polynomials of few terms: what hundreds of parameters leave affordable beyond a linear control variate."""
+"""Polynomials of few terms: what hundreds of parameters leave affordable beyond a linear control
+variate."""
 
 from __future__ import annotations
 
@@ -21,16 +22,19 @@ _POWERS = {1: "", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶"}
 
 
 class SparsePolynomial(TermFamily):
-    """Control variates L u with u a polynomial of degree at most `degree` in the parameters themselves, of which only the terms
-    that matter are taken: all linear ones and squares where the draws allow, and those products that the fit finds.
+    """Control variates L u with u a polynomial of degree at most `degree` in the parameters
+    themselves, of which only the terms that matter are taken: all linear ones and squares where the
+    draws allow, and those products that the fit finds.
 
-    Parameters are scaled and not mixed, as mixing would turn one product into thousands. The terms are part of the fit
-    (`Screening`, the default solver): each integrand has its own, so errors are cross-fitted. `terms` bounds the number of
-    products an integrand; by default there are as many as stand out from chance.
+    Parameters are scaled and not mixed, as mixing would turn one product into thousands. The terms
+    are part of the fit (`Screening`, the default solver): each integrand has its own, so errors are
+    cross-fitted. `terms` bounds the number of products an integrand; by default there are as many
+    as stand out from chance.
 
-    `monomials` (p, degree) are the terms where they are known: each row has the numbers of its coordinates in increasing order,
-    with −1 for none at the end, so that (0, 3) is x₀x₃ and (3, −1) is x₃. Without them every other solver, and a sum with
-    other families, takes all terms up to the degree. `weight` is the prior variance of the coefficients.
+    `monomials` (p, degree) are the terms where they are known: each row has the numbers of its
+    coordinates in increasing order, with −1 for none at the end, so that (0, 3) is x₀x₃ and (3, −1)
+    is x₃. Without them every other solver, and a sum with other families, takes all terms up to the
+    degree. `weight` is the prior variance of the coefficients.
     """
 
     degree: int = eqx.field(static=True)
@@ -38,13 +42,28 @@ class SparsePolynomial(TermFamily):
     monomials: np.ndarray | None
     weight: np.ndarray = eqx.field(metadata=WEIGHT)
 
-    def __init__(self, degree: int = 3, terms: int | None = None, monomials: Any = None, weight: float = 1.0):
-        if isinstance(degree, bool) or not isinstance(degree, (int, np.integer)) or not 1 <= degree <= _HIGHEST:
-            raise ValueError(f"SparsePolynomial: degree must be an integer from 1 to {_HIGHEST}; got {degree!r}")
-        if terms is not None and (isinstance(terms, bool) or not isinstance(terms, (int, np.integer)) or terms < 0):
-            raise ValueError(f"SparsePolynomial: terms must be the most products an integrand, an integer ≥ 0; got {terms!r}")
+    def __init__(
+        self, degree: int = 3, terms: int | None = None, monomials: Any = None, weight: float = 1.0
+    ):
+        if (
+            isinstance(degree, bool)
+            or not isinstance(degree, (int, np.integer))
+            or not 1 <= degree <= _HIGHEST
+        ):
+            raise ValueError(
+                f"SparsePolynomial: degree must be an integer from 1 to {_HIGHEST}; got {degree!r}"
+            )
+        if terms is not None and (
+            isinstance(terms, bool) or not isinstance(terms, (int, np.integer)) or terms < 0
+        ):
+            raise ValueError(
+                "SparsePolynomial: terms must be the most products an integrand, an integer ≥ 0; "
+                f"got {terms!r}"
+            )
         if np.ndim(weight) != 0 or not 0 < float(weight) < math.inf:
-            raise ValueError(f"SparsePolynomial: weight must be a positive finite number; got {weight!r}")
+            raise ValueError(
+                f"SparsePolynomial: weight must be a positive finite number; got {weight!r}"
+            )
         self.degree, self.terms = int(degree), None if terms is None else int(terms)
         self.monomials = None if monomials is None else _checked_monomials(monomials, self.degree)
         self.weight = np.asarray(weight, dtype=np.float64)
@@ -66,7 +85,8 @@ class SparsePolynomial(TermFamily):
     def check(self, d):
         if self.monomials is not None and self.monomials.max() >= d:
             raise ValueError(
-                f"SparsePolynomial: monomials must be of coordinates 0 … {d - 1} for draws with d = {d}; "
+                f"SparsePolynomial: monomials must be of coordinates 0 … {d - 1} for draws with d "
+                f"= {d}; "
                 f"got {self.monomials.max()}"
             )
 
@@ -86,13 +106,19 @@ class SparsePolynomial(TermFamily):
         return (jnp.sqrt(self.weight) * scale[:, None] * images).T
 
     def gram(self, x, s, y, t):
-        return self._dense().gram(x, s, y, t) if self.monomials is None else super().gram(x, s, y, t)
+        return (
+            self._dense().gram(x, s, y, t) if self.monomials is None else super().gram(x, s, y, t)
+        )
 
     def work(self, d):
         return self._dense().work(d) if self.monomials is None else len(self.monomials)
 
     def apply(self, x, s, theta):
-        return self._dense().apply(x, s, theta) if self.monomials is None else super().apply(x, s, theta)
+        return (
+            self._dense().apply(x, s, theta)
+            if self.monomials is None
+            else super().apply(x, s, theta)
+        )
 
     def _dense(self) -> Polynomial:
         """With all terms up to the degree."""
@@ -101,23 +127,27 @@ class SparsePolynomial(TermFamily):
 
 
 def with_constant(xt: Any, st: Any, numpy: Any = np) -> tuple[Any, Any]:
-    """Coordinates and scores (d + 1, n), with a last coordinate that is 1 and has no score: number −1 is no factor."""
+    """Coordinates and scores (d + 1, n), with a last coordinate that is 1 and has no score: number
+    −1 is no factor."""
     one = numpy.ones_like(xt[:1])
     return numpy.concatenate([xt, one]), numpy.concatenate([st, 0 * one])
 
 
 def monomial_images(xt: Any, st: Any, rows: Any, numpy: Any = np) -> tuple[Any, Any, Any]:
-    """Monomials P, L P (both (p, n)) and their factors 1/√(α! j!) (p,); xt and st (d + 1, n) are `with_constant`.
+    """Monomials P, L P (both (p, n)) and their factors 1/√(α! j!) (p,); xt and st (d + 1, n) are
+    `with_constant`.
 
-    With P = x_v Q and v its last variable, L P = x_v L Q + s_v Q + 2 ∂_v Q, where ∂_v Q is a power times what Q was before its
-    own last factor.
+    With P = x_v Q and v its last variable, L P = x_v L Q + s_v Q + 2 ∂_v Q, where ∂_v Q is a power
+    times what Q was before its own last factor.
     """
     shorter, values, images = numpy.ones_like(xt[:1]), xt[rows[:, 0]], st[rows[:, 0]]
     power, square = numpy.ones(len(rows)), numpy.ones(len(rows))
     for k in range(1, rows.shape[1]):
         last = rows[:, k]
         before = numpy.where((last >= 0) & (last == rows[:, k - 1]), power, 0.0)
-        images = xt[last] * images + st[last] * values + (2 * before).astype(xt.dtype)[:, None] * shorter
+        images = (
+            xt[last] * images + st[last] * values + (2 * before).astype(xt.dtype)[:, None] * shorter
+        )
         shorter, values = values, xt[last] * values
         power = before + 1
         square = square * numpy.where(last >= 0, (k + 1) * power, 1.0)
@@ -139,13 +169,22 @@ def named(row: Sequence[int], names: tuple[str, ...] | None) -> str:
 def _checked_monomials(monomials: Any, degree: int) -> np.ndarray:
     rows = np.asarray(monomials)
     if rows.ndim != 2 or rows.shape[1] != degree or not len(rows) or rows.dtype.kind not in "iu":
-        raise ValueError(f"SparsePolynomial: monomials must be integers (p, {degree}), one row a term; got {monomials!r}")
+        raise ValueError(
+            f"SparsePolynomial: monomials must be integers (p, {degree}), one row a term; got "
+            f"{monomials!r}"
+        )
     absent = rows == -1
     in_order = (rows[:, 1:] >= rows[:, :-1]) | absent[:, 1:]
     at_end = absent[:, 1:] >= absent[:, :-1]
-    if (rows < -1).any() or absent[:, 0].any() or not (in_order & at_end).all() or len(np.unique(rows, axis=0)) < len(rows):
+    if (
+        (rows < -1).any()
+        or absent[:, 0].any()
+        or not (in_order & at_end).all()
+        or len(np.unique(rows, axis=0)) < len(rows)
+    ):
         raise ValueError(
-            "SparsePolynomial: each row of monomials must have coordinate numbers in increasing order, −1 for none at the end, "
+            "SparsePolynomial: each row of monomials must have coordinate numbers in increasing "
+            "order, −1 for none at the end, "
             f"and no row twice; got {monomials!r}"
         )
     return rows.astype(np.int32)

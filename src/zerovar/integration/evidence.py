@@ -12,20 +12,24 @@ _ROUNDS = 4  # the last ones, with two thirds of the points
 def log_evidence(points: WeightedPoints) -> tuple[float, float]:
     """log ∫ exp(log density), and its standard error.
 
-    Z is the mean weight of a round by its own proposal, which knows nothing of the round's points. By the mixture of all
-    proposals it would come out too small: later ones are near earlier points of large weight, and make these smaller.
+    Z is the mean weight of a round by its own proposal, which knows nothing of the round's points.
+    By the mixture of all proposals it would come out too small: later ones are near earlier points
+    of large weight, and make these smaller.
     """
     rounds = points.rounds[-_ROUNDS:]
     top = max(one.log_weights.max() for one in rounds)
     sizes = np.array([len(one.log_weights) for one in rounds])
-    means, errors = np.transpose([_mean_weight(one, np.exp(one.log_weights - top)) for one in rounds])
+    means, errors = np.transpose(
+        [_mean_weight(one, np.exp(one.log_weights - top)) for one in rounds]
+    )
     value = sizes @ means / sizes.sum()
     error = np.sqrt(np.sum((sizes * errors) ** 2)) / sizes.sum()
     return float(np.log(value) + top), float(error / value)
 
 
 def _mean_weight(one: Round, weights: Float64[np.ndarray, " n"]) -> tuple[float, float]:
-    """By least squares on the ratios, whose means are known; with residuals of fits without the point, or plain if better."""
+    """By least squares on the ratios, whose means are known; with residuals of fits without the
+    point, or plain if better."""
     n, mean = len(weights), float(weights.mean())
     plain_error = float(weights.std(ddof=1) / np.sqrt(n))
     design = np.column_stack([np.ones(n), one.ratios[:, : n // _POINTS_PER_TERM] - 1])
@@ -34,5 +38,8 @@ def _mean_weight(one: Round, weights: Float64[np.ndarray, " n"]) -> tuple[float,
     left, size, right = left[:, kept], size[kept], right[kept]
     residuals = (weights - left @ (left.T @ weights)) / (1 - np.sum(left**2, axis=1))
     intercept = left @ (right[:, 0] / size)  # what each point adds to it
-    value, error = float(intercept @ weights), float(np.sqrt(n / (n - 1) * np.sum((intercept * residuals) ** 2)))
+    value, error = (
+        float(intercept @ weights),
+        float(np.sqrt(n / (n - 1) * np.sum((intercept * residuals) ** 2))),
+    )
     return (value, error) if value > 0 and error < plain_error else (mean, plain_error)

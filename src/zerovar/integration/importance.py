@@ -1,4 +1,5 @@
-"""Adaptive importance sampling in which every point counts: all of them are weighted by the mixture of all proposals."""
+"""Adaptive importance sampling in which every point counts: all of them are weighted by the mixture
+of all proposals."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ from .target import Target
 
 _FIRST_FREEDOM = 5.0  # of the t distributions about the modes
 _LEAST_SHARE = 0.05  # of a mode's in the first proposal, whatever its mass seems
-_ROUNDS = (1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 4)  # points of each, relative: proposals improve by rounds, and answers by points
+# points of each, relative: proposals improve by rounds, and answers by points
+_ROUNDS = (1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 4)
 _EXPLORING = 8  # first rounds, which look for mass beyond the points of largest weight
 _JUDGED = 3  # last rounds by which the proposals are judged
 _NEGLIGIBLE = -50.0  # log probabilities below which points change no sum
-_TEMPERED = 3  # a fit is to points that count at least like a third of them, or like five a coordinate
+# a fit is to points that count at least like a third of them, or like five a coordinate
+_TEMPERED = 3
 
 
 class Frame(NamedTuple):
@@ -41,8 +44,9 @@ class Frame(NamedTuple):
 
 
 class Round(NamedTuple):
-    """n points, of one proposal that does not depend on them: log weights by it alone, and the ratios of its components to it,
-    each of mean one; no ratios where it is known at the points alone."""
+    """n points, of one proposal that does not depend on them: log weights by it alone, and the
+    ratios of its components to it, each of mean one; no ratios where it is known at the points
+    alone."""
 
     log_weights: Float64[np.ndarray, " n"]
     ratios: Float64[np.ndarray, "n c"]
@@ -54,7 +58,8 @@ class Round(NamedTuple):
 
 
 class WeightedPoints(NamedTuple):
-    """n points in rounds, the log density and scores there, and the log density of the mixture of all their proposals."""
+    """n points in rounds, the log density and scores there, and the log density of the mixture of
+    all their proposals."""
 
     x: Float64[np.ndarray, "n d"]
     log_density: Float64[np.ndarray, " n"]
@@ -102,34 +107,45 @@ def weights_of(log_weights: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " 
 
 
 def first_proposal(modes: Sequence[Mode]) -> tuple[Frame, TMixture]:
-    """Laplace's approximation with the tails of a t distribution, a component a mode, in the coordinates of the best one."""
+    """Laplace's approximation with the tails of a t distribution, a component a mode, in the
+    coordinates of the best one."""
     frame = Frame(modes[0].at, modes[0].root)
     mass = np.array([mode.log_mass for mode in modes])
     shares = np.maximum(np.exp(mass - mass.max()), _LEAST_SHARE)
     roots = [_triangular(np.linalg.solve(frame.root, mode.root)) for mode in modes]
     means = frame.z(np.stack([mode.at for mode in modes]))
-    return frame, TMixture(shares / shares.sum(), means, np.stack(roots), np.full(len(modes), _FIRST_FREEDOM))
+    return frame, TMixture(
+        shares / shares.sum(), means, np.stack(roots), np.full(len(modes), _FIRST_FREEDOM)
+    )
 
 
 def proposal_of(points: WeightedPoints) -> tuple[Frame, TMixture]:
-    """A proposal like points of which only their own density is known, by weights so tempered that enough of them count."""
+    """A proposal like points of which only their own density is known, by weights so tempered that
+    enough of them count."""
     log_weights = points.log_weights
     good = np.isfinite(log_weights)
     if good.sum() <= points.x.shape[1] + 1:
-        raise NumericalError(f"the log density is finite at {good.sum()} of {len(good)} draws: too few to begin with")
+        raise NumericalError(
+            f"the log density is finite at {good.sum()} of {len(good)} draws: too few to begin with"
+        )
     tempered = _tempered(log_weights[good], points.x.shape[1])
     probabilities, x = np.exp(tempered), points.x[good]
     mean = probabilities @ x
     away = x - mean
     covariance = away.T @ (probabilities[:, None] * away)
     scale = np.sqrt(np.diag(covariance))
-    root = scale[:, None] * np.linalg.cholesky(covariance / np.outer(scale, scale) + 1e-8 * np.eye(len(mean)))
+    root = scale[:, None] * np.linalg.cholesky(
+        covariance / np.outer(scale, scale) + 1e-8 * np.eye(len(mean))
+    )
     d = len(mean)
-    return Frame(mean, root), TMixture(np.ones(1), np.zeros((1, d)), np.eye(d)[None], np.array([_FIRST_FREEDOM]))
+    return Frame(mean, root), TMixture(
+        np.ones(1), np.zeros((1, d)), np.eye(d)[None], np.array([_FIRST_FREEDOM])
+    )
 
 
 def _tempered(log_weights: Float64[np.ndarray, " n"], d: int) -> Float64[np.ndarray, " n"]:
-    """Log probabilities by the largest power of the weights by which enough points count to fit d dimensions."""
+    """Log probabilities by the largest power of the weights by which enough points count to fit d
+    dimensions."""
     enough = min(len(log_weights) / _TEMPERED, max(50.0, 5.0 * d))
     power = 1.0
     while effective_number(power * log_weights) < enough and power > 1e-6:
@@ -151,7 +167,8 @@ def importance_sample(
     sobol: bool,
     told: Callable[[str], Any],
 ) -> WeightedPoints:
-    """All that the budget leaves, in rounds; before each the proposal is fitted to the points so far."""
+    """All that the budget leaves, in rounds; before each the proposal is fitted to the points so
+    far."""
     cloud = _Cloud(target, frame)
     ends = np.cumsum((0, *_ROUNDS)) * target.left // sum(_ROUNDS)
     for k, size in enumerate(np.diff(ends)):
@@ -179,10 +196,16 @@ class _Cloud:
         found = self.target.at(self.frame.x(z))
         components = proposal.densities(z)
         own = proposal.log_density(z)
-        earlier = np.stack([one.log_density(z) for _, one in self.mixtures]) if self.mixtures else np.empty((0, n))
+        earlier = (
+            np.stack([one.log_density(z) for _, one in self.mixtures])
+            if self.mixtures
+            else np.empty((0, n))
+        )
         now = np.concatenate([proposal.log_density(self.z), own])
         self.each = np.concatenate([np.concatenate([self.each, earlier], axis=1), now[None]])
-        self.rounds.append(Round(found.log_density - own + self.frame.log_volume, np.exp(components - own).T))
+        self.rounds.append(
+            Round(found.log_density - own + self.frame.log_volume, np.exp(components - own).T)
+        )
         self.mixtures.append((n, proposal))
         self.z = np.concatenate([self.z, z])
         self.log_density = np.concatenate([self.log_density, found.log_density])
@@ -192,7 +215,8 @@ class _Cloud:
     def defended(self, proposal: TMixture, exploring: bool) -> TMixture:
         """With what guards against tails, and finds mass that it does not show.
 
-        Components about points of large weight make these smaller, and tails with them: the large rounds have none.
+        Components about points of large weight make these smaller, and tails with them: the large
+        rounds have none.
         """
         bulk, proposal = proposal.covariance, proposal.defended()
         if not self.mixtures:
@@ -216,7 +240,9 @@ class _Cloud:
         tempered = _tempered(log_weights[good], self.target.dim)
         positive = tempered > _NEGLIGIBLE
         log_density = log_proposal[good] + tempered + np.log(len(self.z))
-        return fitted_mixture(self.z[good][positive], log_density[positive], np.exp(tempered[positive]), before)
+        return fitted_mixture(
+            self.z[good][positive], log_density[positive], np.exp(tempered[positive]), before
+        )
 
     def points(self) -> WeightedPoints:
         return WeightedPoints(

@@ -23,7 +23,14 @@ from ..progress import spinner
 from ..sample import Sample, as_float
 from ..task import Task
 from .evidence import log_evidence
-from .importance import Round, WeightedPoints, first_proposal, importance_sample, proposal_of, weights_of
+from .importance import (
+    Round,
+    WeightedPoints,
+    first_proposal,
+    importance_sample,
+    proposal_of,
+    weights_of,
+)
 from .modes import Mode, found_modes
 from .second_answer import held
 from .target import Target
@@ -32,13 +39,17 @@ _FEWEST = 200  # gradients
 _FEW = 100  # effective points under which there is no answer
 _LONG_TAIL = 0.7  # Pareto k of the weights
 _RULED = 0.05  # share of all weight in ten points from which a long tail rules the answer
-# Effective shares of the last three rounds: their median, and their best. Right answers had 0.55 and 0.63 or more on five
-# posteriors, three seeds each. Two curved ridges in four dimensions, of whose ends a tenth of the mass is missed, had less than
-# 0.5 in 99 of 100 seeds, and 0.51 and 0.59 in the other.
+# Effective shares of the last three rounds: their median, and their best. Right answers had 0.55
+# and 0.63 or more on five posteriors, three seeds each. Two curved ridges in four dimensions, of
+# whose ends a tenth of the mass is missed, had less than 0.5 in 99 of 100 seeds, and 0.51 and 0.59
+# in the other.
 _LEAST_SHARE, _LEAST_BEST = 0.5, 0.6
-_NEGLIGIBLE = 1e-12  # of an average weight: such points change no sum, and have scores like no others
-_JUMP = 1e-5  # of the weight next to points without density, from which Stein's identity is in doubt
-_SEEN_ONCE = 0.1  # share of the starts that found a mode no other did, from which more modes are likely
+# of an average weight: such points change no sum, and have scores like no others
+_NEGLIGIBLE = 1e-12
+# of the weight next to points without density, from which Stein's identity is in doubt
+_JUMP = 1e-5
+# share of the starts that found a mode no other did, from which more modes are likely
+_SEEN_ONCE = 0.1
 _ADVICE = "Sample it, by NUTS for instance, and call zv.estimate"
 
 
@@ -58,32 +69,43 @@ def integrate(
     progress: bool = True,
     seed: int = 0,
 ) -> Estimate:
-    """Means under a density that is known up to a constant, from a few thousand gradients and no chain.
+    """Means under a density that is known up to a constant, from a few thousand gradients and no
+    chain.
 
-    log_density: a JAX function of one unconstrained draw; or a PyMC model; or a NumPyro model, with `args` and `kwargs`, its
-        data.
-    start: how a draw looks, and where the search for modes begins: a number of dimensions, an array (d,), or a dict of arrays.
-        An array (s, d) has all the starts; otherwise they are dispersed about the one, and about the first mode.
-    values: a function of one draw, or name → such functions; of a model they see a dict of all its quantities. By default
-        those, or the draws themselves.
-    gradients: how many may be computed in all, and nearly are.
-    draws, log_proposal: points from elsewhere, (n, d) or a dict of arrays (n, …), and the log density, normalised, of what they
-        were drawn from (n,): used as they are if their weights are good, otherwise to fit the first proposal.
-    family: what the control variates are taken from, by default chosen for each integrand as in `zv.estimate`.
-    sobol: points from scrambled Sobol sequences; else pseudo-random ones.
-    seed: the same seed gives the same points.
+    log_density: a JAX function of one unconstrained draw; or a PyMC model; or a NumPyro model, with
+        `args` and `kwargs`, its data.
+    start: how a draw looks, and where the search for modes begins: a number of dimensions, an array
+        (d,), or a dict of arrays. An array (s, d) has all the starts; otherwise they are dispersed
+        about the one, and about the first mode.
+    values: a function of one draw, or name → such functions; of a model they see a dict of all its
+        quantities. By default those, or the draws themselves.
+    gradients: how many may be computed in all, and nearly are. draws, log_proposal: points from
+    elsewhere, (n, d) or a dict of arrays (n, …), and the log density, normalised, of what they
+        were drawn from (n,): used as they are if their weights are good, otherwise to fit the first
+        proposal.
+    family: what the control variates are taken from, by default chosen for each integrand as in
+    `zv.estimate`. sobol: points from scrambled Sobol sequences; else pseudo-random ones. seed: the
+    same seed gives the same points.
 
-    Modes are searched by L-BFGS. Mixtures of t distributions about them are then adapted to the density in rounds, and every
-    point of every round is weighted by the mixture of all proposals. `estimate.integration` says how that went, with log Z.
+    Modes are searched by L-BFGS. Mixtures of t distributions about them are then adapted to the
+    density in rounds, and every point of every round is weighted by the mixture of all proposals.
+    `estimate.integration` says how that went, with log Z.
 
-    Where importance sampling fails a `NumericalError` says so: too few effective points, weights with too long a tail, a
-    density that does not fall off. No answer is better than a wrong one.
+    Where importance sampling fails a `NumericalError` says so: too few effective points, weights
+    with too long a tail, a density that does not fall off. No answer is better than a wrong one.
     """
     check_call(True, seed)
-    if isinstance(gradients, bool) or not isinstance(gradients, (int, np.integer)) or gradients < _FEWEST:
+    if (
+        isinstance(gradients, bool)
+        or not isinstance(gradients, (int, np.integer))
+        or gradients < _FEWEST
+    ):
         raise ValueError(f"gradients must be an integer of at least {_FEWEST}; got {gradients!r}")
     if (draws is None) != (log_proposal is None):
-        raise ValueError("draws and log_proposal belong together: points, and the log density of what they were drawn from")
+        raise ValueError(
+            "draws and log_proposal belong together: points, and the log density of what they were "
+            "drawn from"
+        )
     given = None if draws is None else _given(draws, log_proposal)
     if given is not None and start is None:
         start = jax.tree.map(lambda leaf: np.asarray(leaf)[0], draws)
@@ -130,13 +152,21 @@ def _given(draws: Any, log_proposal: Any) -> _Given:
     if sizes != {log_density.shape} or (hasattr(draws, "shape") and leaves[0].ndim != 2):
         shapes = [leaf.shape for leaf in leaves]
         raise ValueError(
-            f"draws must be (n, d) or a dict of (n, …), and log_proposal (n,); got {shapes} and {log_density.shape}"
+            f"draws must be (n, d) or a dict of (n, …), and log_proposal (n,); got {shapes} and "
+            f"{log_density.shape}"
         )
-    return _Given(np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1), log_density)
+    return _Given(
+        np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1), log_density
+    )
 
 
 def _points(
-    flat: FlatDensity, given: _Given | None, budget: int, rng: np.random.Generator, sobol: bool, told: Callable[[str], Any]
+    flat: FlatDensity,
+    given: _Given | None,
+    budget: int,
+    rng: np.random.Generator,
+    sobol: bool,
+    told: Callable[[str], Any],
 ) -> tuple[list[Mode], WeightedPoints, int]:
     """The modes that were found, weighted points, and the number of gradients."""
     target = Target(flat.log_density, flat.starts[0], budget)
@@ -147,7 +177,9 @@ def _points(
     if given.x.shape[1] != target.dim:
         raise ValueError(f"draws have {given.x.shape[1]} numbers each, and start has {target.dim}")
     if len(given.x) > budget:
-        raise ValueError(f"gradients={budget} does not reach for {len(given.x)} draws: each needs one")
+        raise ValueError(
+            f"gradients={budget} does not reach for {len(given.x)} draws: each needs one"
+        )
     told("points: those given")
     at = target.at(given.x)
     alone = Round(at.log_density - given.log_proposal, np.empty((len(given.x), 0)))
@@ -162,39 +194,56 @@ def _refusal(points: WeightedPoints) -> str | None:
     """Why the weights are no basis for an answer; None if they are."""
     effective, k = points.effective, points.pareto_k
     if effective < _FEW:
-        return f"{len(points.x)} weighted points count like {effective:.0f}, and fewer than {_FEW} give no answer"
+        return (
+            f"{len(points.x)} weighted points count like {effective:.0f}, and fewer than "
+            f"{_FEW} "
+            "give no answer"
+        )
     if k > _LONG_TAIL and points.top_share > _RULED:
-        return f"ten of {len(points.x)} points have {points.top_share:.0%} of all weight (Pareto k {k:.2f}, above {_LONG_TAIL})"
+        return (
+            f"ten of {len(points.x)} points have {points.top_share:.0%} of all weight (Pareto "
+            "k "
+            f"{k:.2f}, above {_LONG_TAIL})"
+        )
     median, best = points.last_shares
     if median < _LEAST_SHARE or best < _LEAST_BEST:
         return (
-            f"points of the last proposals count like {median:.0%} of them, those of the best one like {best:.0%}. Proposals "
-            f"that fit have more than {_LEAST_SHARE:.0%} and {_LEAST_BEST:.0%}, and others miss mass without a sign"
+            f"points of the last proposals count like {median:.0%} of them, those of the best one "
+            f"like {best:.0%}. Proposals "
+            f"that fit have more than {_LEAST_SHARE:.0%} and {_LEAST_BEST:.0%}, and others miss "
+            "mass without a sign"
         )
     return None
 
 
-def _judged(flat: FlatDensity, modes: list[Mode], points: WeightedPoints, used: int, cautions: Cautions) -> Integration:
+def _judged(
+    flat: FlatDensity, modes: list[Mode], points: WeightedPoints, used: int, cautions: Cautions
+) -> Integration:
     """How it went, with log Z; or an error where no proposal was good."""
     reason = _refusal(points)
     if reason is not None:
         d = points.x.shape[1]
         raise NumericalError(
-            f"Importance sampling does not reach this density: {reason}, after {used} gradients in {d} dimensions. Funnels, "
-            f"curved ridges, many dimensions do that. Give more gradients, or a start near the mass. {_ADVICE}"
+            f"Importance sampling does not reach this density: {reason}, after {used} gradients in "
+            f"{d} dimensions. Funnels, "
+            "curved ridges, many dimensions do that. Give more gradients, or a start near the "
+            f"mass. {_ADVICE}"
         )
     starts = tuple(mode.starts for mode in modes)
     if len(starts) > 1 and starts.count(1) > _SEEN_ONCE * sum(starts):
         cautions.add(
             SampleWarning,
-            f"{len(starts)} modes were found, {starts.count(1)} of them from one of {sum(starts)} starts only: others may be "
+            f"{len(starts)} modes were found, {starts.count(1)} of them from one of {sum(starts)} "
+            "starts only: others may be "
             "missing, with their mass. Give starts that reach them, start=(s, d).",
         )
     if points.pareto_k > _LONG_TAIL:
         cautions.add(
             SampleWarning,
-            f"The importance weights have a long tail (Pareto k {points.pareto_k:.2f}), of which ten points have "
-            f"{points.top_share:.1%} of all weight: the density reaches further than its proposals. {_ADVICE}, if it matters.",
+            f"The importance weights have a long tail (Pareto k {points.pareto_k:.2f}), of which "
+            "ten points have "
+            f"{points.top_share:.1%} of all weight: the density reaches further than its "
+            f"proposals. {_ADVICE}, if it matters.",
         )
     undefined = int(points.undefined.sum())
     outside = int(np.sum(points.log_density == -np.inf)) - undefined
@@ -213,7 +262,8 @@ def _judged(flat: FlatDensity, modes: list[Mode], points: WeightedPoints, used: 
 
 
 def _jumps(points: WeightedPoints, cautions: Cautions) -> bool:
-    """Whether the density is zero or undefined next to where it has mass, so that Stein's identity may fail at the edge."""
+    """Whether the density is zero or undefined next to where it has mass, so that Stein's identity
+    may fail at the edge."""
     zero = points.log_density == -np.inf
     if not zero.any():
         return False
@@ -226,8 +276,10 @@ def _jumps(points: WeightedPoints, cautions: Cautions) -> bool:
         return False
     cautions.add(
         SampleWarning,
-        f"The log density is −inf or NaN at {zero.sum()} of {len(zero)} points, next to where its mass is. These count for "
-        "nothing. Control variates need a density that goes to zero without a jump, so that the answers are plain importance "
+        f"The log density is −inf or NaN at {zero.sum()} of {len(zero)} points, next to where its "
+        "mass is. These count for "
+        "nothing. Control variates need a density that goes to zero without a jump, so that the "
+        "answers are plain importance "
         "sampling. Use unconstrained coordinates, or mend the log density.",
     )
     return True
@@ -240,22 +292,40 @@ def _answered(
         method = Method(family)
         return answer_of(task, method, default_split(task, method)), None
     if not (family is None or isinstance(family, Automatic)):
-        raise ValueError(f"family must be a family such as Polynomial(2), or Automatic(); got {family!r}")
+        raise ValueError(
+            f"family must be a family such as Polynomial(2), or Automatic(); got {family!r}"
+        )
     return choose(task, names, Automatic(progress=progress) if family is None else family)
 
 
-def _integrands(flat: FlatDensity, values: Any, names: Sequence[str] | None, sample: Sample) -> tuple[Any, ...]:
+def _integrands(
+    flat: FlatDensity, values: Any, names: Sequence[str] | None, sample: Sample
+) -> tuple[Any, ...]:
     """Values, sample and names as `as_values` takes them."""
     if values is None and flat.default is None:
-        return {name: column for name, column in zip(flat.names, sample.draws.T, strict=True)}, sample, names
+        return (
+            {name: column for name, column in zip(flat.names, sample.draws.T, strict=True)},
+            sample,
+            names,
+        )
     if values is None:
         return flat.default, sample, names
     if isinstance(values, Mapping):
         wrong = [name for name, each in values.items() if not callable(each)]
         if wrong or not values:
-            raise ValueError(f"values must be a function of one draw, or name → such functions; got {wrong or 'an empty dict'}")
+            raise ValueError(
+                "values must be a function of one draw, or name → such functions; got "
+                f"{wrong or 'an empty dict'}"
+            )
         table = dict(values)
-        return lambda x: {name: each(flat.natural(x)) for name, each in table.items()}, sample, names
+        return (
+            lambda x: {name: each(flat.natural(x)) for name, each in table.items()},
+            sample,
+            names,
+        )
     if not callable(values):
-        raise ValueError(f"values must be a function of one draw, as the points are not known yet; got {type(values).__name__}")
+        raise ValueError(
+            "values must be a function of one draw, as the points are not known yet; got "
+            f"{type(values).__name__}"
+        )
     return lambda x: values(flat.natural(x)), sample, names

@@ -1,4 +1,5 @@
-"""Where the mass of a density is: modes from several starts, and the widths of the density around each."""
+"""Where the mass of a density is: modes from several starts, and the widths of the density around
+each."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _FAR = (5.0, 10.0, 20.0)  # widths of the first mode, of those about it
 _NEWTON = 6  # steps after L-BFGS, each of d gradients
 _CONVERGED = 0.1  # widths from the maximum
 _SAME = 1.0  # widths between two ends of L-BFGS that are one mode
-_LOW, _HIGH = 0.5, 8.0  # by how much the log density falls within two widths, where these are right: 2 if normal
+# by how much the log density falls within two widths, where these are right: 2 if normal
+_LOW, _HIGH = 0.5, 8.0
 _WIDENINGS = 60  # by a factor of two each; as many narrow 1 to 1e-18
 _LEAST_EVIDENCE = 12.0  # of a mode, in logarithms below the best
 
@@ -45,9 +47,14 @@ class Mode:
 
 
 def found_modes(
-    target: Target, starts: Float64[np.ndarray, "s d"], rng: np.random.Generator, told: Callable[[str], Any], scatter: bool
+    target: Target,
+    starts: Float64[np.ndarray, "s d"],
+    rng: np.random.Generator,
+    told: Callable[[str], Any],
+    scatter: bool,
 ) -> list[Mode]:
-    """The modes that L-BFGS reaches, best first; from `starts` alone, or with `scatter` from places about the first as well."""
+    """The modes that L-BFGS reaches, best first; from `starts` alone, or with `scatter` from places
+    about the first as well."""
     modes: list[Mode] = []
     stop = target.gradients + int(_SHARE * target.budget)
     queue = list(starts)
@@ -63,10 +70,14 @@ def found_modes(
             best = max(modes, key=lambda mode: mode.log_density)
             directions = rng.standard_normal((_STARTS, target.dim))
             directions /= np.linalg.norm(directions, axis=1)[:, None]
-            queue += [best.at + scale * (best.root @ u) for scale, u in zip(np.resize(_FAR, _STARTS), directions, strict=True)]
+            queue += [
+                best.at + scale * (best.root @ u)
+                for scale, u in zip(np.resize(_FAR, _STARTS), directions, strict=True)
+            ]
     if not modes:
         raise NumericalError(
-            f"the log density is −inf or NaN at all {tried} starts: give one where it is finite, integrate(log_density, start)"
+            f"the log density is −inf or NaN at all {tried} starts: give one where it is finite, "
+            "integrate(log_density, start)"
         )
     best_mass = max(mode.log_mass for mode in modes)
     kept = [mode for mode in modes if mode.log_mass > best_mass - _LEAST_EVIDENCE]
@@ -103,7 +114,8 @@ def _climbed(target: Target, start: np.ndarray, most: int) -> tuple[np.ndarray, 
     def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
         found = target.at_one(x)
         value, slope = float(found.log_density[0]), found.scores[0]
-        if not np.isfinite(value):  # a wall that rises away from the best point: the line search turns back
+        # a wall that rises away from the best point: the line search turns back
+        if not np.isfinite(value):
             back = x - best[0]
             height = 1e3 * (1 + abs(best[1]))
             return height - best[1], height * back / max(float(back @ back), 1e-300)
@@ -111,14 +123,21 @@ def _climbed(target: Target, start: np.ndarray, most: int) -> tuple[np.ndarray, 
             best[:] = [x.copy(), value, slope]
         return -value, -slope
 
-    minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxfun": most, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-6})
+    minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxfun": most, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-6},
+    )
     return best[0], best[1], best[2]
 
 
 def _polished(
     target: Target, x: np.ndarray, value: float, slope: np.ndarray
 ) -> tuple[np.ndarray, float, bool, np.ndarray, np.ndarray]:
-    """By Newton's steps, along which negative curvature counts as positive; with axes (d, d) and widths (d,) at the end."""
+    """By Newton's steps, along which negative curvature counts as positive; with axes (d, d) and
+    widths (d,) at the end."""
     for step in range(_NEWTON + 1):
         axes, widths = _axes(target.curvature(x))
         pull = widths * (axes.T @ slope)  # the slope in widths: 0 at a maximum
@@ -130,7 +149,11 @@ def _polished(
         for halvings in range(12):
             found = target.at_one(x + move / 2**halvings)
             if found.log_density[0] > value:
-                x, value, slope = x + move / 2**halvings, float(found.log_density[0]), found.scores[0]
+                x, value, slope = (
+                    x + move / 2**halvings,
+                    float(found.log_density[0]),
+                    found.scores[0],
+                )
                 break
         else:
             break
@@ -141,7 +164,8 @@ def _axes(curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvectors of the curvature, (d, d), and 1/√|eigenvalue|; 1 where that says nothing."""
     if not np.isfinite(curvature).all():
         return np.eye(len(curvature)), np.ones(len(curvature))
-    scale = np.sqrt(np.abs(np.diag(curvature)))  # scaled first: units of coordinates may be far apart
+    # scaled first: units of coordinates may be far apart
+    scale = np.sqrt(np.abs(np.diag(curvature)))
     scale = np.where(scale > 1e-100, scale, 1.0)
     values, vectors = np.linalg.eigh(curvature / np.outer(scale, scale))
     size = np.abs(values)
@@ -152,8 +176,11 @@ def _axes(curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return axes, widths
 
 
-def _measured(target: Target, x: np.ndarray, value: float, axes: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """Widths that two steps of fall by about 2 in the log density, on the wider side: curvature says nothing of a flat top."""
+def _measured(
+    target: Target, x: np.ndarray, value: float, axes: np.ndarray, widths: np.ndarray
+) -> np.ndarray:
+    """Widths that two steps of fall by about 2 in the log density, on the wider side: curvature
+    says nothing of a flat top."""
     widths = widths.copy()
     both = np.stack([widths, widths])
     moving = np.ones(both.shape, dtype=bool)
@@ -172,7 +199,8 @@ def _measured(target: Target, x: np.ndarray, value: float, axes: np.ndarray, wid
     else:
         if (direction[:, :] > 0).any():
             raise NumericalError(
-                "the log density does not fall along some direction from its highest point: it has no finite integral, or a "
+                "the log density does not fall along some direction from its highest point: it has "
+                "no finite integral, or a "
                 "tail too long for importance sampling. Sample it, and call zv.estimate"
             )
     return both.max(axis=0)

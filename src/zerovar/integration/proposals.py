@@ -1,4 +1,5 @@
-"""Mixtures of multivariate t distributions: to draw from, to evaluate, and to fit to weighted points."""
+"""Mixtures of multivariate t distributions: to draw from, to evaluate, and to fit to weighted
+points."""
 
 from __future__ import annotations
 
@@ -14,12 +15,17 @@ _STEPS = 10  # of expectation maximisation, from the mixture of the round before
 _MOST = 8  # components
 _POINTS_PER_NUMBER = 4.0  # effective points for each number of a richer mixture
 _RAREST = 0.02  # share under which a component is dropped
-_WIDE, _WIDER, _HEAVY = 0.05, 2.0, 3.0  # share, scale and freedom of the component that keeps weights in the tails bounded
-_LONG, _LONGER, _LESS_HEAVY = 0.15, 8.0, 5.0  # the same of those that are long in one coordinate each, all together
+# share, scale and freedom of the component that keeps weights in the tails bounded
+_WIDE, _WIDER, _HEAVY = 0.05, 2.0, 3.0
+# the same of those that are long in one coordinate each, all together
+_LONG, _LONGER, _LESS_HEAVY = 0.15, 8.0, 5.0
 _FRONTIER, _OUTPOSTS = 0.1, 4  # share and number of components about the points of largest weight
-_AROUND, _ROUNDER = 0.02, 0.05  # share of the points that shape one, and what its variances have at least, of the mixture's
-_MOST_LONG = 30  # dimensions up to which there are long components, and those at the frontier and in tails
-_TAILS, _TAIL, _FEWEST = 0.1, 0.02, 20  # share of components in tails; the mass that is one, and the points at least
+# share of the points that shape one, and what its variances have at least, of the mixture's
+_AROUND, _ROUNDER = 0.02, 0.05
+# dimensions up to which there are long components, and those at the frontier and in tails
+_MOST_LONG = 30
+# share of components in tails; the mass that is one, and the points at least
+_TAILS, _TAIL, _FEWEST = 0.1, 0.02, 20
 _FURTHER = 3.2  # deviations to the mean of such a tail from which it is long; a normal's is at 2.4
 
 
@@ -47,14 +53,19 @@ class TMixture:
         some = self.shares > 0
         return self._by_component(x)[0][some] - np.log(self.shares[some])[:, None]
 
-    def points(self, n: int, rng: np.random.Generator, sobol: bool) -> tuple[Float64[np.ndarray, "n d"], TMixture]:
-        """n points, as many of each component as its share says; and the mixture with the shares that these are."""
+    def points(
+        self, n: int, rng: np.random.Generator, sobol: bool
+    ) -> tuple[Float64[np.ndarray, "n d"], TMixture]:
+        """n points, as many of each component as its share says; and the mixture with the shares
+        that these are."""
         counts = np.floor(n * self.shares).astype(int)
         order = np.argsort(counts - n * self.shares, kind="stable")
         counts[order[: n - counts.sum()]] += 1
         found = [
             mean + _standard_t(int(count), self.dim, float(nu), rng, sobol) @ root.T
-            for count, mean, root, nu in zip(counts, self.means, self.roots, self.freedom, strict=True)
+            for count, mean, root, nu in zip(
+                counts, self.means, self.roots, self.freedom, strict=True
+            )
             if count
         ]
         return np.concatenate(found), dataclasses.replace(self, shares=counts / n)
@@ -67,8 +78,9 @@ class TMixture:
         return within + np.einsum("k,ki,kj->ij", self.shares, away, away)
 
     def defended(self, long: bool = True) -> TMixture:
-        """With components of heavy tails about all of it, so that no tail is left to chance: one that is wide, and for each
-        coordinate one that is `long` in it, along the regression of the others on that coordinate."""
+        """With components of heavy tails about all of it, so that no tail is left to chance: one
+        that is wide, and for each coordinate one that is `long` in it, along the regression of the
+        others on that coordinate."""
         mean, covariance, d = self.shares @ self.means, self.covariance, self.dim
         added = [_WIDER**2 * covariance]
         if long and d <= _MOST_LONG:
@@ -79,9 +91,11 @@ class TMixture:
         means, roots = np.broadcast_to(mean, (len(added), d)), np.linalg.cholesky(np.stack(added))
         return self._joined(shares, means, roots, np.append(_HEAVY, np.full(count, _LESS_HEAVY)))
 
-    def with_frontier(self, x: Float64[np.ndarray, "n d"], log_weights: Float64[np.ndarray, " n"]) -> TMixture:
-        """With small components about the points of largest weight, each like the points around it: where weights are large,
-        the density goes on beyond what was seen."""
+    def with_frontier(
+        self, x: Float64[np.ndarray, "n d"], log_weights: Float64[np.ndarray, " n"]
+    ) -> TMixture:
+        """With small components about the points of largest weight, each like the points around it:
+        where weights are large, the density goes on beyond what was seen."""
         if self.dim > _MOST_LONG:
             return self
         root = np.linalg.cholesky(self.covariance)
@@ -113,9 +127,9 @@ class TMixture:
         along: Float64[np.ndarray, "k d"],
         covariance: Float64[np.ndarray, "d d"],
     ) -> TMixture:
-        """With components in the long tails of the linear functions in `along`, like the points there; the longer the tail, the
-        larger its share. `covariance` is that of the bulk. An exponential tail has mass far out, and seldom in the direction in
-        which the bulk is long."""
+        """With components in the long tails of the linear functions in `along`, like the points
+        there; the longer the tail, the larger its share. `covariance` is that of the bulk. An
+        exponential tail has mass far out, and seldom in the direction in which the bulk is long."""
         if self.dim > _MOST_LONG:
             return self
         probabilities = np.exp(normalised(log_weights))
@@ -125,7 +139,9 @@ class TMixture:
             u = (x - centre) @ line / np.sqrt(line @ covariance @ line)
             for side in (1.0, -1.0):
                 order = np.argsort(-side * u)
-                far = order[: max(least, int(np.searchsorted(np.cumsum(probabilities[order]), _TAIL)))]
+                far = order[
+                    : max(least, int(np.searchsorted(np.cumsum(probabilities[order]), _TAIL)))
+                ]
                 share = probabilities[far] + probabilities[far].mean() / 10
                 if not share.sum() > 0:  # far out, and the density is nothing there
                     continue
@@ -135,14 +151,22 @@ class TMixture:
                 mean = share @ x[far]
                 away = x[far] - mean
                 means.append(mean)
-                roots.append(np.linalg.cholesky(away.T @ (share[:, None] * away) + _ROUNDER * covariance))
+                roots.append(
+                    np.linalg.cholesky(away.T @ (share[:, None] * away) + _ROUNDER * covariance)
+                )
                 excess.append(np.abs(share @ u[far] - u[far[-1]]) + np.finfo(float).eps)
         if not means:
             return self
-        shares = min(_TAILS, len(means) * _TAILS / 2) * np.square(excess) / np.sum(np.square(excess))
-        return self._joined(shares, np.stack(means), np.stack(roots), np.full(len(means), _LESS_HEAVY))
+        shares = (
+            min(_TAILS, len(means) * _TAILS / 2) * np.square(excess) / np.sum(np.square(excess))
+        )
+        return self._joined(
+            shares, np.stack(means), np.stack(roots), np.full(len(means), _LESS_HEAVY)
+        )
 
-    def _joined(self, shares: np.ndarray, means: np.ndarray, roots: np.ndarray, freedom: np.ndarray) -> TMixture:
+    def _joined(
+        self, shares: np.ndarray, means: np.ndarray, roots: np.ndarray, freedom: np.ndarray
+    ) -> TMixture:
         """With more components, whose shares are taken from the others in proportion."""
         return TMixture(
             np.append((1 - shares.sum()) * self.shares, shares),
@@ -161,7 +185,12 @@ class TMixture:
 
         nu, d = self.freedom, self.dim
         pairs = zip(self.means, self.roots, strict=True)
-        distance = np.stack([np.sum(scipy.linalg.solve_triangular(r, (x - m).T, lower=True) ** 2, axis=0) for m, r in pairs])
+        distance = np.stack(
+            [
+                np.sum(scipy.linalg.solve_triangular(r, (x - m).T, lower=True) ** 2, axis=0)
+                for m, r in pairs
+            ]
+        )
         constant = gammaln((nu + d) / 2) - gammaln(nu / 2) - d / 2 * np.log(nu * np.pi)
         volume = np.log(np.abs(np.diagonal(self.roots, axis1=1, axis2=2))).sum(axis=1)
         with np.errstate(divide="ignore"):  # a share of zero
@@ -182,14 +211,17 @@ def normalised(log_weights: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " 
     return log_weights - log_sum(log_weights[:, None])[0]
 
 
-def _standard_t(n: int, d: int, freedom: float, rng: np.random.Generator, sobol: bool) -> Float64[np.ndarray, "n d"]:
+def _standard_t(
+    n: int, d: int, freedom: float, rng: np.random.Generator, sobol: bool
+) -> Float64[np.ndarray, "n d"]:
     if not sobol:
         return rng.standard_normal((n, d)) / np.sqrt(rng.chisquare(freedom, (n, 1)) / freedom)
     from scipy.special import gammaincinv, ndtri
     from scipy.stats import qmc
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # balance is best at powers of two; scrambled points need none
+        # balance is best at powers of two; scrambled points need none
+        warnings.simplefilter("ignore", UserWarning)
         uniform = qmc.Sobol(d + 1, rng=rng).random(n)
     uniform = np.clip(uniform, 1e-12, 1 - 1e-12)
     return ndtri(uniform[:, :d]) / np.sqrt(2 * gammaincinv(freedom / 2, uniform[:, d:]) / freedom)
@@ -201,27 +233,35 @@ def fitted_mixture(
     probabilities: Float64[np.ndarray, " n"],
     before: TMixture,
 ) -> TMixture:
-    """A mixture for points with these probabilities under a normalised density, by expectation maximisation from the one
-    `before` and from finer ones.
+    """A mixture for points with these probabilities under a normalised density, by expectation
+    maximisation from the one `before` and from finer ones.
 
-    Tails and the number of components are those of the largest effective share that importance sampling from it would have,
-    1 / E[density / mixture] over the points, less what so many numbers would gain by chance. Likelihood alone would have tails
-    too light. Covariances of few points are shrunk towards those before.
+    Tails and the number of components are those of the largest effective share that importance
+    sampling from it would have, 1 / E[density / mixture] over the points, less what so many numbers
+    would gain by chance. Likelihood alone would have tails too light. Covariances of few points are
+    shrunk towards those before.
     """
     effective = 1 / np.sum(probabilities**2)
     numbers = 1 + x.shape[1] + x.shape[1] * (x.shape[1] + 1) / 2
 
     def score(mixture: TMixture, fitted: int = 0) -> float:
         ratio = log_density - mixture.defended(long=False).log_density(x)
-        return -float(log_sum((np.log(probabilities) + ratio)[:, None])[0]) - fitted * numbers / len(x)
+        return -float(
+            log_sum((np.log(probabilities) + ratio)[:, None])[0]
+        ) - fitted * numbers / len(x)
 
     found = [
-        max(((score(one), one) for one in (before, *(before.with_freedom(nu) for nu in _FREEDOMS))), key=lambda pair: pair[0])
+        max(
+            ((score(one), one) for one in (before, *(before.with_freedom(nu) for nu in _FREEDOMS))),
+            key=lambda pair: pair[0],
+        )
     ]
     start = before
     while True:
         fits = [_maximised(x, probabilities, start.with_freedom(nu), effective) for nu in _FREEDOMS]
-        found.append(max(((score(one, len(one.shares)), one) for one in fits), key=lambda pair: pair[0]))
+        found.append(
+            max(((score(one, len(one.shares)), one) for one in fits), key=lambda pair: pair[0])
+        )
         best = found[-1]
         more = 2 * len(best[1].shares)
         improves = len(found) == 2 or best[0] > found[-2][0]
@@ -231,7 +271,9 @@ def fitted_mixture(
     return max(found, key=lambda pair: pair[0])[1]
 
 
-def _maximised(x: np.ndarray, probabilities: np.ndarray, start: TMixture, effective: float) -> TMixture:
+def _maximised(
+    x: np.ndarray, probabilities: np.ndarray, start: TMixture, effective: float
+) -> TMixture:
     mixture, d = start, x.shape[1]
     prior = start.roots @ start.roots.transpose(0, 2, 1)
     for _ in range(_STEPS):
@@ -245,10 +287,14 @@ def _maximised(x: np.ndarray, probabilities: np.ndarray, start: TMixture, effect
         share, pull, mass, prior = share[kept], pull[kept], mass[kept], prior[kept]
         means = pull @ x / pull.sum(axis=1)[:, None]
         away = x - means[:, None]
-        scatter = np.einsum("kn,kni,knj->kij", pull, away, away, optimize=True) / mass[:, None, None]
+        scatter = (
+            np.einsum("kn,kni,knj->kij", pull, away, away, optimize=True) / mass[:, None, None]
+        )
         size, shrinkage = (effective * mass)[:, None, None], d + 1.0
         covariance = (size * scatter + shrinkage * prior) / (size + shrinkage)
-        mixture = TMixture(mass / mass.sum(), means, np.linalg.cholesky(covariance), mixture.freedom[kept])
+        mixture = TMixture(
+            mass / mass.sum(), means, np.linalg.cholesky(covariance), mixture.freedom[kept]
+        )
     return mixture
 
 

@@ -17,7 +17,8 @@ _INSTEAD = "draws and scores to zv.estimate"
 
 
 class Evaluated(NamedTuple):
-    """Log densities (n,) and scores (n, d) at points; −inf and zeros where the density is zero or undefined."""
+    """Log densities (n,) and scores (n, d) at points; −inf and zeros where the density is zero or
+    undefined."""
 
     log_density: Float64[np.ndarray, " n"]
     scores: Float64[np.ndarray, "n d"]
@@ -27,14 +28,24 @@ class Evaluated(NamedTuple):
 class Target:
     """A log density of d numbers, with its gradient and its curvature, compiled once for each.
 
-    `gradients` counts what was asked for; a matrix of second derivatives counts as d. `left` is what the budget still allows.
+    `gradients` counts what was asked for; a matrix of second derivatives counts as d. `left` is
+    what the budget still allows.
     """
 
-    def __init__(self, log_density: Callable[[Any], Any], start: Float64[np.ndarray, " d"], budget: int):
+    def __init__(
+        self, log_density: Callable[[Any], Any], start: Float64[np.ndarray, " d"], budget: int
+    ):
         self.dim, self.budget, self.gradients = len(start), budget, 0
-        found = evaluated("log_density", lambda: at_draws(log_density, start[None]), f" of shape ({self.dim},)", _INSTEAD)
+        found = evaluated(
+            "log_density",
+            lambda: at_draws(log_density, start[None]),
+            f" of shape ({self.dim},)",
+            _INSTEAD,
+        )
         if np.size(found) != 1:
-            raise ValueError(f"log_density must return one number; got shape {np.shape(found)[1:]} for one draw")
+            raise ValueError(
+                f"log_density must return one number; got shape {np.shape(found)[1:]} for one draw"
+            )
 
         def number(x: Any) -> Any:
             return jnp.reshape(log_density(x), ())
@@ -79,7 +90,9 @@ class Target:
 
 def _cleaned(value: np.ndarray, slope: np.ndarray) -> Evaluated:
     if (value == np.inf).any():
-        raise ValueError("the log density is +inf somewhere: no density is, and no mean can be taken")
+        raise ValueError(
+            "the log density is +inf somewhere: no density is, and no mean can be taken"
+        )
     undefined = np.isnan(value) | (np.isfinite(value) & ~np.isfinite(slope).all(axis=1))
     zero = undefined | (value == -np.inf)
     return Evaluated(np.where(zero, -np.inf, value), np.where(zero[:, None], 0.0, slope), undefined)

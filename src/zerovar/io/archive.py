@@ -1,8 +1,9 @@
 """Archives: objects in one .npz, a JSON header and plain arrays, without pickle.
 
-A class registers itself for saving: as a subclass of `Storable`, or by the decorator `storable`. Loading looks names up among
-the classes that this process has registered, and never imports what a file names: a file from a stranger runs no code of
-theirs. What is stored of an object are the fields that its constructor takes.
+A class registers itself for saving: as a subclass of `Storable`, or by the decorator `storable`.
+Loading looks names up among the classes that this process has registered, and never imports what a
+file names: a file from a stranger runs no code of theirs. What is stored of an object are the
+fields that its constructor takes.
 """
 
 import dataclasses
@@ -38,7 +39,8 @@ def storable(cls: Class) -> Class:
 
 
 class Storable:
-    """Subclasses are registered for saving as they are defined; those with a leading underscore are not."""
+    """Subclasses are registered for saving as they are defined; those with a leading underscore are
+    not."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -47,7 +49,8 @@ class Storable:
 
 
 def register_functions(named: dict[str, Callable[..., Any]]) -> None:
-    """Functions that may be fields of what is saved, such as activations; files name them by these keys."""
+    """Functions that may be fields of what is saved, such as activations; files name them by these
+    keys."""
     _FUNCTIONS.update(named)
 
 
@@ -61,9 +64,12 @@ def write(path: str | os.PathLike[str], item: Any) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """The `Fitted` or `Estimate` in a file that their `save` wrote. Loading runs no code from the file."""
+    """The `Fitted` or `Estimate` in a file that their `save` wrote. Loading runs no code from the
+    file."""
     with naming(path, what="is not a file written by zerovar"):
-        arrays = read_arrays(path, lambda names: ["header", *(f"a{k}" for k in range(len(names) - 1))])
+        arrays = read_arrays(
+            path, lambda names: ["header", *(f"a{k}" for k in range(len(names) - 1))]
+        )
         header = json.loads(str(arrays.pop("header")))
         form, item = header["format"], header.get("item")
     if form != FORMAT:
@@ -84,13 +90,18 @@ def naming(*paths: str | os.PathLike[str], what: str = "cannot be read") -> Iter
     except Exception as error:
         if isinstance(error, (ValueError, OSError)) and any(name in str(error) for name in names):
             raise
-        raise ValueError(f"{', '.join(names)} {what}: {error if isinstance(error, ValueError) else repr(error)}") from error
+        raise ValueError(
+            f"{', '.join(names)} {what}: {error if isinstance(error, ValueError) else repr(error)}"
+        ) from error
 
 
 def read_arrays(
-    path: str | os.PathLike[str], choose: Callable[[list[str]], Iterable[str]], compressed: bool = False
+    path: str | os.PathLike[str],
+    choose: Callable[[list[str]], Iterable[str]],
+    compressed: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Those arrays of an .npz that `choose` chooses from their names; memory is taken for what the file has bytes for."""
+    """Those arrays of an .npz that `choose` chooses from their names; memory is taken for what the
+    file has bytes for."""
     most = {zipfile.ZIP_STORED: 1} | ({zipfile.ZIP_DEFLATED: _MOST_DEFLATED} if compressed else {})
     with zipfile.ZipFile(path) as folder:
         members = {info.filename.removesuffix(".npy"): info for info in folder.infolist()}
@@ -100,7 +111,9 @@ def read_arrays(
         for name in choose([*members]):
             info = members[name]
             if info.file_size > most.get(info.compress_type, 0) * info.compress_size:
-                raise ValueError(f"its member {name} is compressed, or claims more bytes than it has")
+                raise ValueError(
+                    f"its member {name} is compressed, or claims more bytes than it has"
+                )
             with folder.open(info) as file:
                 _must_fit(file, name, info.file_size)
             with folder.open(info) as file:
@@ -109,13 +122,16 @@ def read_arrays(
 
 
 def _must_fit(file: IO[bytes], name: str, size: int) -> None:
-    """The shape that an array claims must be that of the bytes which follow; what is pickled is refused by its reader."""
+    """The shape that an array claims must be that of the bytes which follow; what is pickled is
+    refused by its reader."""
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError(f"its member {name} is of another version of NumPy's format than 1.0")
     shape, _, dtype = np.lib.format.read_array_header_1_0(file)
     claimed = file.tell() + math.prod(shape) * max(dtype.itemsize, 1)
     if not dtype.hasobject and (claimed != size or not all(0 <= side <= size for side in shape)):
-        raise ValueError(f"its member {name} claims shape {shape} of {dtype}, which are not its {size} bytes")
+        raise ValueError(
+            f"its member {name} claims shape {shape} of {dtype}, which are not its {size} bytes"
+        )
 
 
 def _name(cls: type) -> str:
@@ -127,7 +143,11 @@ def _name(cls: type) -> str:
 def _stored_fields(cls: type) -> list[str]:
     """Those that the constructor takes, but for what belongs to this process alone."""
     taken = inspect.signature(cls).parameters
-    return [field.name for field in dataclasses.fields(cls) if field.name in taken and field.metadata.get("stored", True)]
+    return [
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.name in taken and field.metadata.get("stored", True)
+    ]
 
 
 def _encode(item: Any, arrays: list[np.ndarray]) -> Any:
@@ -142,7 +162,10 @@ def _encode(item: Any, arrays: list[np.ndarray]) -> Any:
         fields = {name: _encode(getattr(item, name), arrays) for name in _stored_fields(type(item))}
         return {"class": _name(type(item)), "fields": fields}
     if isinstance(item, (tuple, list)):
-        return {"list": [_encode(entry, arrays) for entry in item], "tuple": isinstance(item, tuple)}
+        return {
+            "list": [_encode(entry, arrays) for entry in item],
+            "tuple": isinstance(item, tuple),
+        }
     if isinstance(item, dict):
         return {"dict": {str(key): _encode(entry, arrays) for key, entry in item.items()}}
     if item is None or isinstance(item, (bool, int, float, str)):
@@ -151,8 +174,10 @@ def _encode(item: Any, arrays: list[np.ndarray]) -> Any:
         if function is item:
             return {"function": name}
     raise TypeError(
-        f"cannot store {item!r}, of type {type(item).__name__}: files hold registered classes only (MLP and ResNet "
-        f"with activations {', '.join(_FUNCTIONS)}). Equinox' tree_serialise_leaves stores parameters of your own module"
+        f"cannot store {item!r}, of type {type(item).__name__}: files hold registered classes only "
+        "(MLP and ResNet "
+        f"with activations {', '.join(_FUNCTIONS)}). Equinox' tree_serialise_leaves stores "
+        "parameters of your own module"
     )
 
 
@@ -160,7 +185,9 @@ def _decode(item: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     if "array" in item:
         return arrays.pop(f"a{item['array']}")  # each is stored for one place
     if "class" in item:
-        return _known(item["class"])(**{key: _decode(entry, arrays) for key, entry in item["fields"].items()})
+        return _known(item["class"])(
+            **{key: _decode(entry, arrays) for key, entry in item["fields"].items()}
+        )
     if "enum" in item:
         return _known(item["enum"])[item["member"]]  # type: ignore[index]
     if "function" in item:
@@ -176,7 +203,8 @@ def _decode(item: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
 def _known(name: str) -> type:
     if name not in _CLASSES:
         raise ValueError(
-            f"this file names a class that zerovar does not know: {name!r}. If it is one of yours, import the module that "
+            f"this file names a class that zerovar does not know: {name!r}. If it is one of yours, "
+            "import the module that "
             "defines it first"
         )
     return _CLASSES[name]

@@ -16,7 +16,8 @@ def discard_pending() -> None:
 
 
 def destination(path: Path) -> tuple[Path, int | None]:
-    """Where writing to `path` ends, links followed, and the mode that the file will have: None for a pipe or device.
+    """Where writing to `path` ends, links followed, and the mode that the file will have: None for
+    a pipe or device.
 
     Raises an OSError if it cannot be written.
     """
@@ -25,12 +26,20 @@ def destination(path: Path) -> tuple[Path, int | None]:
     except (FileNotFoundError, NotADirectoryError):
         found = None
     is_file = found is None or stat.S_ISREG(found)
-    end = Path(os.path.realpath(path)) if is_file else path  # a pipe in /dev/fd has no other name than its link
-    if not end.parent.is_dir() or not (is_file or stat.S_ISFIFO(found or 0) or stat.S_ISCHR(found or 0)):
-        raise FileNotFoundError(f"{path} cannot be written: it must be a file in a folder that exists")
-    open_to_us = found is None or (found & 0o222 and os.access(path, os.W_OK))  # root has access to what is protected too
+    # a pipe in /dev/fd has no other name than its link
+    end = Path(os.path.realpath(path)) if is_file else path
+    if not end.parent.is_dir() or not (
+        is_file or stat.S_ISFIFO(found or 0) or stat.S_ISCHR(found or 0)
+    ):
+        raise FileNotFoundError(
+            f"{path} cannot be written: it must be a file in a folder that exists"
+        )
+    # root has access to what is protected too
+    open_to_us = found is None or (found & 0o222 and os.access(path, os.W_OK))
     if not open_to_us or (is_file and not os.access(end.parent, os.W_OK)):
-        raise PermissionError(f"{path} cannot be written: it or its folder is write-protected; name another file")
+        raise PermissionError(
+            f"{path} cannot be written: it or its folder is write-protected; name another file"
+        )
     if found is None:
         mask = os.umask(0)
         os.umask(mask)
@@ -41,7 +50,8 @@ def destination(path: Path) -> tuple[Path, int | None]:
 class atomic:
     """A temporary path that replaces `target` if the block ends well, and vanishes if not.
 
-    Links stay, and what they lead to is replaced; a file keeps its mode; a pipe or device is written through at the end.
+    Links stay, and what they lead to is replaced; a file keeps its mode; a pipe or device is
+    written through at the end.
     """
 
     def __init__(self, target: Path):
@@ -49,8 +59,11 @@ class atomic:
 
     def __enter__(self) -> Path:
         self._end, self._mode = destination(self._target)
-        folder = None if self._mode is None else self._end.parent  # None: where the system has temporary files
-        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{self._end.name}.", suffix=self._target.suffix)
+        # None: where the system has temporary files
+        folder = None if self._mode is None else self._end.parent
+        handle, name = tempfile.mkstemp(
+            dir=folder, prefix=f".{self._end.name}.", suffix=self._target.suffix
+        )
         os.close(handle)
         self._temporary = Path(name)
         _pending.add(self._temporary)

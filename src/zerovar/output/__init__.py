@@ -1,4 +1,5 @@
-"""The answer and the ways to look at it: a record, and tables, pictures and pages that are drawn from it."""
+"""The answer and the ways to look at it: a record, and tables, pictures and pages that are drawn
+from it."""
 
 from .estimates import Estimate as Estimate
 from .record import Integration as Integration

@@ -23,23 +23,29 @@ _COLUMNS = ("name", "value", "plain Monte Carlo", "gain", "worth (draws)")
 @storable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Estimate(EstimateRecord):
-    """Means of q integrands with and without control variates, as `zv.estimate` gives them; arrays are NumPy, (q,).
+    """Means of q integrands with and without control variates, as `zv.estimate` gives them; arrays
+    are NumPy, (q,).
 
-    `gain` is (plain_std_error / std_error)²: how many times more draws plain Monte Carlo would need for the same error.
-    `covariance` (q, q) is that of the estimates, for differences, ratios and the delta method. `error_reasons` says what each
-    standard error rests on. `warnings` are the words of caution that were given, `stats` what was fitted and how. `family` is
-    the one that was given; where it was chosen for each integrand it is None, and `selection` says what was taken and why.
-    `traces` is what the pictures show, `settings` what was asked for, with a fingerprint of the data. `integration` says how
-    the points of `zv.integrate` came about.
+    `gain` is (plain_std_error / std_error)²: how many times more draws plain Monte Carlo would need
+    for the same error. `covariance` (q, q) is that of the estimates, for differences, ratios and
+    the delta method. `error_reasons` says what each standard error rests on. `warnings` are the
+    words of caution that were given, `stats` what was fitted and how. `family` is the one that was
+    given; where it was chosen for each integrand it is None, and `selection` says what was taken
+    and why. `traces` is what the pictures show, `settings` what was asked for, with a fingerprint
+    of the data. `integration` says how the points of `zv.integrate` came about.
     """
 
     def table(self) -> "Table":
-        """A rich table: name, value ± error, plain value ± error, gain, and what the draws are now worth."""
+        """A rich table: name, value ± error, plain value ± error, gain, and what the draws are now
+        worth."""
         from rich.table import Column, Table
         from rich.text import Text
 
         first, *others = _COLUMNS
-        table = Table(Column(first, no_wrap=True), *(Column(name, justify="right", no_wrap=True) for name in others))
+        table = Table(
+            Column(first, no_wrap=True),
+            *(Column(name, justify="right", no_wrap=True) for name in others),
+        )
         for row in self._cells():
             table.add_row(*map(Text, row))  # not markup: names hold brackets
         return table
@@ -55,7 +61,9 @@ class Estimate(EstimateRecord):
     def __str__(self) -> str:
         from rich.console import Console
 
-        console = Console(width=max(110, *(len(name) + 90 for name in self.names)), no_color=True, highlight=False)
+        console = Console(
+            width=max(110, *(len(name) + 90 for name in self.names)), no_color=True, highlight=False
+        )
         with console.capture() as capture:
             console.print(self)
         return capture.get().rstrip()
@@ -64,7 +72,10 @@ class Estimate(EstimateRecord):
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(column)}</th>" for column in _COLUMNS)
-        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells())
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in self._cells()
+        )
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         notes += "".join(f"<p>⚠ {escape(text)}</p>" for text in self.warnings)
         caption = f"<caption>{escape(self._title)}</caption>"
@@ -77,7 +88,10 @@ class Estimate(EstimateRecord):
             record["gain"] = None if math.isnan(record["gain"]) else record["gain"]  # a constant's
         if self.selection is not None:
             for k, record in enumerate(records):
-                record |= {"control_variate": self.selection.describe(k), "reason": self.selection.reasons[k]}
+                record |= {
+                    "control_variate": self.selection.describe(k),
+                    "reason": self.selection.reasons[k],
+                }
         done: dict[str, Any] = {
             "num_draws": self.num_draws,
             "family": self._family,
@@ -98,14 +112,18 @@ class Estimate(EstimateRecord):
         data["covariance"] = (("integrand", "integrand_"), self.covariance)
         names = list(self.names)
         attributes = {"family": self._family, "split": self.split, "num_draws": self.num_draws}
-        return xarray.Dataset(data, coords={"integrand": names, "integrand_": names}, attrs=attributes)
+        return xarray.Dataset(
+            data, coords={"integrand": names, "integrand_": names}, attrs=attributes
+        )
 
     def plot(self, path: str | PathLike[str] | None = None) -> Any:
-        """Estimates with error bars, plain against controlled; saved to `path` if given (needs `zerovar[plots]`)."""
+        """Estimates with error bars, plain against controlled; saved to `path` if given (needs
+        `zerovar[plots]`)."""
         return plots.forest(self, path)
 
     def report(self, path: str | PathLike[str]) -> None:
-        """Write one self-contained HTML page: answer, table, pictures, diagnostics, settings and versions."""
+        """Write one self-contained HTML page: answer, table, pictures, diagnostics, settings and
+        versions."""
         report.write_page(self, path)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -122,4 +140,7 @@ class Estimate(EstimateRecord):
 
     def _cells(self) -> list[tuple[str, ...]]:
         rows, n = by_integrand(self), self.num_draws
-        return [(name, plus_minus(v, e), plus_minus(pv, pe), worth(g), human(g * n)) for name, v, e, pv, pe, g in rows]
+        return [
+            (name, plus_minus(v, e), plus_minus(pv, pe), worth(g), human(g * n))
+            for name, v, e, pv, pe, g in rows
+        ]

@@ -6,7 +6,8 @@ EXACT = 1e18  # gains beyond this are those of rounding errors
 
 
 def worth(gain: float) -> str:
-    """A gain in a few digits, or the word for one that only rounding limits; nothing for a constant's, which is NaN."""
+    """A gain in a few digits, or the word for one that only rounding limits; nothing for a
+    constant's, which is NaN."""
     if math.isnan(gain):
         return ""
     if gain > EXACT:
@@ -22,12 +23,17 @@ def plus_minus(value: float, error: float) -> str:
     digits = 1 - math.floor(math.log10(error))
     if -4 <= size < 6:
         digits = min(max(digits, 0), 15 - max(size, 0))
-        return f"{value:.{digits}f} ± {error:.{digits}f}" if digits <= 6 else f"{value:.{digits}f} ± {error:.1e}"
+        return (
+            f"{value:.{digits}f} ± {error:.{digits}f}"
+            if digits <= 6
+            else f"{value:.{digits}f} ± {error:.1e}"
+        )
     return f"{value:.{min(max(size + digits, 1), 15)}e} ± {error:.1e}"
 
 
 def human(number: float) -> str:
-    """A count as people say it: 950, 12 thousand, 3.4 million; nothing beyond what can be counted."""
+    """A count as people say it: 950, 12 thousand, 3.4 million; nothing beyond what can be
+    counted."""
     if math.isnan(number) or number > EXACT:
         return ""
     for power, word in ((1e12, ""), (1e9, " billion"), (1e6, " million"), (1e3, " thousand")):

@@ -1,4 +1,5 @@
-"""A data frame that prints all its columns, wrapped to the width of the terminal: pandas leaves those in the middle out."""
+"""A data frame that prints all its columns, wrapped to the width of the terminal: pandas leaves
+those in the middle out."""
 
 import shutil
 

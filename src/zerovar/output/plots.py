@@ -1,4 +1,5 @@
-"""Pictures (need the extra `zerovar[plots]`): each function returns a matplotlib figure, and saves it where a path is given."""
+"""Pictures (need the extra `zerovar[plots]`): each function returns a matplotlib figure, and saves
+it where a path is given."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,24 +19,45 @@ from .record import EstimateRecord
 
 File = str | PathLike[str]
 
-# Okabe and Ito's colours, told apart by everyone, with markers of their own for black and white; one a role, by the paper
+# Okabe and Ito's colours, told apart by everyone, with markers of their own for black and white;
+# one a role, by the paper
 _LIGHT = SimpleNamespace(plain="#E69F00", controlled="#0072B2", extra="#009E73", ink="#222222")
 _DARK = SimpleNamespace(plain="#F0B640", controlled="#6FB7F0", extra="#3CC99B", ink="#E6E6E6")
-_STYLE: dict[Any, Any] = {"font.size": 11, "axes.grid": True, "grid.alpha": 0.25, "svg.hashsalt": "zerovar"}
+_STYLE: dict[Any, Any] = {
+    "font.size": 11,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "svg.hashsalt": "zerovar",
+}
 _STYLE |= dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False)
-_INKS = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color", "grid.color")
+_INKS = (
+    "text.color",
+    "axes.labelcolor",
+    "axes.edgecolor",
+    "axes.titlecolor",
+    "xtick.color",
+    "ytick.color",
+    "grid.color",
+)
 _PAPERS = ("figure.facecolor", "axes.facecolor")
 _POINTS = 3000  # of a scatter: more only make a blot
 
 
-def forest(estimate: EstimateRecord, path: File | None = None, *, most: int = 40, dark: bool = False) -> Any:
-    """One row an integrand: plain and controlled 95 % intervals around the controlled value, in plain standard errors.
+def forest(
+    estimate: EstimateRecord, path: File | None = None, *, most: int = 40, dark: bool = False
+) -> Any:
+    """One row an integrand: plain and controlled 95 % intervals around the controlled value, in
+    plain standard errors.
 
     Of more than `most` integrands, those are shown whose gains are spread over the whole range.
     """
     chosen = _spread_out(estimate.gain, most)
     count = len(chosen)
-    value, error, unit = estimate.value[chosen], estimate.std_error[chosen], estimate.plain_std_error[chosen]
+    value, error, unit = (
+        estimate.value[chosen],
+        estimate.std_error[chosen],
+        estimate.plain_std_error[chosen],
+    )
     with _picture(path, dark, figsize=(9.5, 1.5 + 0.42 * count)) as (figure, axes, colours):
         rows = np.arange(count)[::-1]
         shift = (estimate.plain_value[chosen] - value) / unit
@@ -43,14 +65,23 @@ def forest(estimate: EstimateRecord, path: File | None = None, *, most: int = 40
         axes.axvline(0, color=colours.ink, linewidth=0.6, zorder=1)
         for at, y, width, marker, colour, label in (
             (shift, rows + 0.16, 1.96, "s", colours.plain, "plain Monte Carlo"),
-            (np.zeros(count), rows - 0.16, 1.96 * error / unit, "o", colours.controlled, "with control variates"),
+            (
+                np.zeros(count),
+                rows - 0.16,
+                1.96 * error / unit,
+                "o",
+                colours.controlled,
+                "with control variates",
+            ),
         ):
             axes.errorbar(at, y, xerr=width, fmt=marker, color=colour, label=label, **style)
         axes.set_yticks(rows, [_plain_text(estimate.names[k]) for k in chosen])
         axes.set_ylim(-0.6, count - 0.4)
         limit = max(3.0, 1.05 * float(abs(shift).max()) + 2.0)
         axes.set_xlim(-limit, limit)
-        axes.set_xlabel("distance from the controlled estimate, in standard errors of plain Monte Carlo")
+        axes.set_xlabel(
+            "distance from the controlled estimate, in standard errors of plain Monte Carlo"
+        )
         answers = [plus_minus(*pair) for pair in zip(value, error, strict=True)]
         longest = max(map(len, answers))
         place = {"xycoords": ("axes fraction", "data"), "va": "center"}
@@ -64,8 +95,15 @@ def forest(estimate: EstimateRecord, path: File | None = None, *, most: int = 40
         return figure
 
 
-def scatter(estimate: EstimateRecord, name: str | None = None, path: File | None = None, *, dark: bool = False) -> Any:
-    """The integrand f against its control variate c + g, and what is left, f − g − c, for one integrand (default: the first).
+def scatter(
+    estimate: EstimateRecord,
+    name: str | None = None,
+    path: File | None = None,
+    *,
+    dark: bool = False,
+) -> Any:
+    """The integrand f against its control variate c + g, and what is left, f − g − c, for one
+    integrand (default: the first).
 
     Each draw's c + g is by a fit that left the draw, or its block of the chain, out.
     """
@@ -76,46 +114,86 @@ def scatter(estimate: EstimateRecord, name: str | None = None, path: File | None
     control = f - residual
     frame = {"nrows": 2, "figsize": (7, 6.4), "sharex": True, "height_ratios": (2.4, 1)}
     with _picture(path, dark, **frame) as (figure, (above, below), colours):
-        points = {"s": 9, "alpha": 0.45, "color": colours.controlled, "edgecolors": "none", "rasterized": True}
+        points = {
+            "s": 9,
+            "alpha": 0.45,
+            "color": colours.controlled,
+            "edgecolors": "none",
+            "rasterized": True,
+        }
         ends = [control.min(), control.max()]
         above.plot(ends, ends, color=colours.ink, linewidth=0.8, label="f = c + g")
         above.scatter(control, f, **points)
-        above.set(ylabel="f at the draws", title=f"{_plain_text(estimate.names[k])}: the integrand and its control variate")
+        above.set(
+            ylabel="f at the draws",
+            title=f"{_plain_text(estimate.names[k])}: the integrand and its control variate",
+        )
         above.legend(loc="upper left")
         below.axhline(0, color=colours.ink, linewidth=0.8)
         below.scatter(control, residual, **points)
         below.set(xlabel="c + g, fitted without the draw", ylabel="f − (c + g)")
         spreads = f"sd of f: {f.std():.3g}     sd of what is left: {residual.std():.3g}"
-        below.annotate(spreads, (0.01, 1.03), xycoords="axes fraction", fontsize=10, color=colours.ink)
+        below.annotate(
+            spreads, (0.01, 1.03), xycoords="axes fraction", fontsize=10, color=colours.ink
+        )
         return figure
 
 
-def errors(estimate: EstimateRecord, name: str | None = None, path: File | None = None, *, dark: bool = False) -> Any:
-    """Standard error against the number of draws, plain and controlled, for one integrand (default: that of median gain).
+def errors(
+    estimate: EstimateRecord,
+    name: str | None = None,
+    path: File | None = None,
+    *,
+    dark: bool = False,
+) -> Any:
+    """Standard error against the number of draws, plain and controlled, for one integrand (default:
+    that of median gain).
 
-    The control variate is the one fitted to all draws; dots are standard errors of the first draws of every chain, and the
-    dashed line says how many draws plain Monte Carlo would need.
+    The control variate is the one fitted to all draws; dots are standard errors of the first draws
+    of every chain, and the dashed line says how many draws plain Monte Carlo would need.
     """
     traces, k = _traces(estimate), _index(estimate, name, typical(estimate))
     chains, draws, _ = traces.values.shape
     lengths = np.unique(np.geomspace(min(50, draws), draws, 9).astype(int))
-    last, error, gain = (float(column[k]) for column in (estimate.plain_std_error, estimate.std_error, estimate.gain))
+    last, error, gain = (
+        float(column[k]) for column in (estimate.plain_std_error, estimate.std_error, estimate.gain)
+    )
     with _picture(path, dark, figsize=(8, 4.8)) as (figure, axes, colours):
         for label, series, marker, colour, ending in (
             ("plain Monte Carlo", traces.values, "s", colours.plain, last),
             ("with control variates", traces.residuals, "o", colours.controlled, error),
         ):
             parts = [series[:, :length, k : k + 1] for length in lengths]
-            spreads = np.array([part.std(ddof=1) / np.sqrt(effective_size(part)[0]) for part in parts])
-            # A reported error may be raised above its series' scatter (bias, choice): the curve ends at what was reported
-            scaled = spreads * ending / spreads[-1] if spreads[-1] > 0 else np.full(len(spreads), ending)
-            axes.plot(chains * lengths, scaled, marker=marker, color=colour, label=label, linewidth=2)
+            spreads = np.array(
+                [part.std(ddof=1) / np.sqrt(effective_size(part)[0]) for part in parts]
+            )
+            # A reported error may be raised above its series' scatter (bias, choice): the curve
+            # ends at what was reported
+            scaled = (
+                spreads * ending / spreads[-1] if spreads[-1] > 0 else np.full(len(spreads), ending)
+            )
+            axes.plot(
+                chains * lengths, scaled, marker=marker, color=colour, label=label, linewidth=2
+            )
         if gain < EXACT:  # else no number of draws would do
             total, needed = chains * draws, chains * draws * gain
-            axes.plot([total, needed], [last, error], "--", color=colours.plain, linewidth=1.5, label="plain, with more draws")
+            axes.plot(
+                [total, needed],
+                [last, error],
+                "--",
+                color=colours.plain,
+                linewidth=1.5,
+                label="plain, with more draws",
+            )
             axes.axhline(error, color=colours.controlled, linewidth=0.8, linestyle=":")
             axes.plot([needed], [error], "*", color=colours.ink, markersize=12, zorder=4)
-            below = {"xytext": (0, -12), "textcoords": "offset points", "va": "top", "ha": "right", "color": colours.ink}
+            below = {
+                "xytext": (0, -12),
+                "textcoords": "offset points",
+                "va": "top",
+                "ha": "right",
+                "color": colours.ink,
+            }
             axes.annotate(f"{human(needed)} draws", (needed, error), **below)
         shown = f"standard error of {_plain_text(estimate.names[k])}"
         axes.set(xscale="log", yscale="log", xlabel="number of draws", ylabel=shown)
@@ -124,11 +202,17 @@ def errors(estimate: EstimateRecord, name: str | None = None, path: File | None 
         return figure
 
 
-def training(fitted: Fitted | EstimateRecord, path: File | None = None, *, dark: bool = False) -> Any:
-    """The loss of a stochastic fit against epochs, and that on held-out draws where there were any."""
+def training(
+    fitted: Fitted | EstimateRecord, path: File | None = None, *, dark: bool = False
+) -> Any:
+    """The loss of a stochastic fit against epochs, and that on held-out draws where there were
+    any."""
     stats = fitted.stats
     if "loss" not in stats:
-        raise ValueError(f"there is no training curve: the fit was {stats.get('form', 'of another kind')}, not by SGD")
+        raise ValueError(
+            f"there is no training curve: the fit was {stats.get('form', 'of another kind')}, not "
+            "by SGD"
+        )
     with _picture(path, dark, figsize=(8, 4.8)) as (figure, axes, colours):
         positive = True
         for key, label, colour, line in (
@@ -139,30 +223,47 @@ def training(fitted: Fitted | EstimateRecord, path: File | None = None, *, dark:
             if key in stats:
                 curve = np.asarray(stats[key], float).reshape(len(stats[key]), -1).mean(axis=1)
                 an_epoch = stats.get("windows", 1) if key != "hyper_loss" else 1
-                axes.plot(np.arange(1, len(curve) + 1) / an_epoch, curve, line, color=colour, label=label, linewidth=2)
+                axes.plot(
+                    np.arange(1, len(curve) + 1) / an_epoch,
+                    curve,
+                    line,
+                    color=colour,
+                    label=label,
+                    linewidth=2,
+                )
                 positive &= bool((curve > 0).all())
         if positive:
             axes.set_yscale("log")
-        axes.set(xlabel="epoch", ylabel="mean square of what is left, in variances of f", title="training")
+        axes.set(
+            xlabel="epoch",
+            ylabel="mean square of what is left, in variances of f",
+            title="training",
+        )
         axes.legend()
         return figure
 
 
 @contextmanager
-def _picture(path: File | None, dark: bool, **frame: Any) -> Iterator[tuple[Any, Any, SimpleNamespace]]:
-    """A figure in our style, its axes, and the colours to draw with; saved to `path` at the end. `dark` is for dark pages."""
+def _picture(
+    path: File | None, dark: bool, **frame: Any
+) -> Iterator[tuple[Any, Any, SimpleNamespace]]:
+    """A figure in our style, its axes, and the colours to draw with; saved to `path` at the end.
+    `dark` is for dark pages."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise missing("matplotlib", "plots") from error
-    inks: dict[Any, Any] = dict.fromkeys(_INKS, _DARK.ink) | dict.fromkeys(_PAPERS, "#16191D") if dark else {}
+    inks: dict[Any, Any] = (
+        dict.fromkeys(_INKS, _DARK.ink) | dict.fromkeys(_PAPERS, "#16191D") if dark else {}
+    )
     with plt.rc_context(_STYLE | inks):
         figure, axes = plt.subplots(layout="constrained", **frame)
         yield figure, axes, _DARK if dark else _LIGHT
         if path is not None:
             with atomic(Path(path)) as temporary:
                 kind = Path(path).suffix[1:] or "png"
-                dated = {"metadata": {"Date": None}} if kind == "svg" else {}  # the same picture, the same bytes
+                # the same picture, the same bytes
+                dated = {"metadata": {"Date": None}} if kind == "svg" else {}
                 figure.savefig(temporary, dpi=160, format=kind, **dated)
             plt.close(figure)
 
@@ -192,7 +293,9 @@ def _index(estimate: EstimateRecord, name: str | None, default: int = 0) -> int:
 def _traces(estimate: EstimateRecord) -> Any:
     if estimate.traces is None:
         raise ValueError(
-            "this estimate has no traces to draw: it is one of chunked draws, which are not kept, or was stored by an earlier "
-            "version. estimate.plot() needs none; for this picture estimate again, from draws in memory"
+            "this estimate has no traces to draw: it is one of chunked draws, which are not kept, "
+            "or was stored by an earlier "
+            "version. estimate.plot() needs none; for this picture estimate again, from draws in "
+            "memory"
         )
     return estimate.traces

@@ -14,7 +14,8 @@ from ..io.archive import storable
 from ..solvers import FitStats
 from .formatting import plus_minus
 
-NUMBERS = ("value", "std_error", "plain_value", "plain_std_error", "gain")  # what there is one of an integrand
+# what there is one of an integrand
+NUMBERS = ("value", "std_error", "plain_value", "plain_std_error", "gain")
 PerIntegrand = Float64[np.ndarray, " q"]
 EXACT_IF = "exact to rounding if the scores are right"
 
@@ -25,7 +26,8 @@ class Traces:
     """What pictures show, at the draws that estimate: (chain, draw, q)."""
 
     values: Float64[np.ndarray, "chain draw q"]  # f
-    residuals: Float64[np.ndarray, "chain draw q"]  # n times what each draw adds to the answer: f − c − g, weighted
+    # n times what each draw adds to the answer: f − c − g, weighted
+    residuals: Float64[np.ndarray, "chain draw q"]
 
 
 @storable
@@ -33,9 +35,10 @@ class Traces:
 class Integration:
     """How the points of `zv.integrate` came about.
 
-    `modes` (m, d) are the maxima that were found, each by so many of the `starts`; `effective_size` and `pareto_k` are those of
-    the importance weights. `log_evidence` is log ∫ exp(log density), with its standard error. At `outside` of the points the
-    density is zero, at `undefined` of them it is NaN: both have weight zero.
+    `modes` (m, d) are the maxima that were found, each by so many of the `starts`; `effective_size`
+    and `pareto_k` are those of the importance weights. `log_evidence` is log ∫ exp(log density),
+    with its standard error. At `outside` of the points the density is zero, at `undefined` of them
+    it is NaN: both have weight zero.
     """
 
     gradients: int
@@ -52,14 +55,29 @@ class Integration:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON."""
-        return dataclasses.asdict(self) | {"modes": self.modes.tolist(), "starts": list(self.starts)}
+        return dataclasses.asdict(self) | {
+            "modes": self.modes.tolist(),
+            "starts": list(self.starts),
+        }
 
     def describe(self) -> str:
-        zero = f"; zero at {self.outside} points and undefined at {self.undefined}" if self.outside + self.undefined else ""
-        several = f"{len(self.starts)} modes" if len(self.starts) > 1 else "one mode" if self.starts else "points as given"
+        zero = (
+            f"; zero at {self.outside} points and undefined at {self.undefined}"
+            if self.outside + self.undefined
+            else ""
+        )
+        several = (
+            f"{len(self.starts)} modes"
+            if len(self.starts) > 1
+            else "one mode"
+            if self.starts
+            else "points as given"
+        )
         return (
-            f"{self.gradients} gradients: {several}, {self.points} weighted points that count like {self.effective_size:.0f}, "
-            f"Pareto k {self.pareto_k:.2f}{zero}. log evidence {plus_minus(self.log_evidence, self.log_evidence_error)}."
+            f"{self.gradients} gradients: {several}, {self.points} weighted points that count like "
+            f"{self.effective_size:.0f}, "
+            f"Pareto k {self.pareto_k:.2f}{zero}. log evidence "
+            f"{plus_minus(self.log_evidence, self.log_evidence_error)}."
         )
 
 
@@ -67,12 +85,13 @@ class Integration:
 class EstimateRecord:
     """Means of q integrands with and without control variates; arrays are NumPy, (q,).
 
-    `gain` is (plain_std_error / std_error)²: how many times more draws plain Monte Carlo would need for the same error.
-    `covariance` (q, q) is that of the estimates, for differences, ratios and the delta method. `error_reasons` says what each
-    standard error rests on. `warnings` are the words of caution that were given, `stats` what was fitted and how. `family` is
-    the one that was given; where it was chosen for each integrand it is None, and `selection` says what was taken and why.
-    `traces` is what the pictures show, `settings` what was asked for, with a fingerprint of the data. `integration` says how
-    the points of `zv.integrate` came about.
+    `gain` is (plain_std_error / std_error)²: how many times more draws plain Monte Carlo would need
+    for the same error. `covariance` (q, q) is that of the estimates, for differences, ratios and
+    the delta method. `error_reasons` says what each standard error rests on. `warnings` are the
+    words of caution that were given, `stats` what was fitted and how. `family` is the one that was
+    given; where it was chosen for each integrand it is None, and `selection` says what was taken
+    and why. `traces` is what the pictures show, `settings` what was asked for, with a fingerprint
+    of the data. `integration` says how the points of `zv.integrate` came about.
     """
 
     names: tuple[str, ...]
@@ -103,12 +122,18 @@ class EstimateRecord:
             return ""
         unhelped = ~self.selection.helped & (self.plain_std_error > 0)
         names = [name for name, so in zip(self.names, unhelped, strict=True) if so]
-        return f"No control variate helps {listed(names)}: the plain mean is given." if names else ""
+        return (
+            f"No control variate helps {listed(names)}: the plain mean is given." if names else ""
+        )
 
     @property
     def notes(self) -> list[str]:
         """What stands under the table besides warnings."""
-        skipped = [] if self.selection is None else [f"Not tried: {text}." for text in self.selection.skipped]
+        skipped = (
+            []
+            if self.selection is None
+            else [f"Not tried: {text}." for text in self.selection.skipped]
+        )
         origin = [] if self.integration is None else [self.integration.describe()]
         unhelped = [self.unhelped] if self.unhelped else []
         return [*origin, *unhelped, *skipped, *self._limits]
@@ -116,12 +141,23 @@ class EstimateRecord:
     @property
     def _limits(self) -> list[str]:
         """Errors that no further draw would make smaller, and why."""
-        said = [reason for reason in dict.fromkeys(self.error_reasons) if reason in DIGITS or reason.startswith(EXACT_IF)]
-        why = {reason: f"the digits of the input limit it, for {reason}" if reason in DIGITS else reason for reason in said}
+        said = [
+            reason
+            for reason in dict.fromkeys(self.error_reasons)
+            if reason in DIGITS or reason.startswith(EXACT_IF)
+        ]
+        why = {
+            reason: f"the digits of the input limit it, for {reason}"
+            if reason in DIGITS
+            else reason
+            for reason in said
+        }
         return [f"{listed(self._with(reason))}: {text}." for reason, text in why.items()]
 
     def _with(self, reason: str) -> list[str]:
-        return [name for name, own in zip(self.names, self.error_reasons, strict=True) if own == reason]
+        return [
+            name for name, own in zip(self.names, self.error_reasons, strict=True) if own == reason
+        ]
 
 
 def gain_of(plain: PerIntegrand, controlled: PerIntegrand) -> PerIntegrand:

@@ -35,7 +35,8 @@ def write_page(estimate: EstimateRecord, path: str | PathLike[str]) -> None:
     template = Template((files("zerovar") / "data" / "report.html").read_text(encoding="utf-8"))
     sections = {"title": _title, "lead": _lead, "table": _table, "pictures": _pictures}
     sections |= {"diagnostics": _diagnostics, "choice": _choice, "settings": _settings}
-    with atomic(Path(path)) as temporary:  # first, so that a path that cannot be written is refused before the work
+    # first, so that a path that cannot be written is refused before the work
+    with atomic(Path(path)) as temporary:
         page = template.substitute({name: section(estimate) for name, section in sections.items()})
         temporary.write_text(page, encoding="utf-8")
 
@@ -51,38 +52,77 @@ def _lead(estimate: EstimateRecord) -> str:
     gain = estimate.gain
     middle = float(np.median(gain))
     first = by_integrand(estimate)[:3]
-    shown = [f"<strong>{escape(name)}</strong> is {escape(plus_minus(value, error))}" for name, value, error, *_ in first]
-    text = ", ".join(shown) + ("." if len(gain) <= 3 else f", and {len(gain) - 3} more in the table.")
+    shown = [
+        f"<strong>{escape(name)}</strong> is {escape(plus_minus(value, error))}"
+        for name, value, error, *_ in first
+    ]
+    text = ", ".join(shown) + (
+        "." if len(gain) <= 3 else f", and {len(gain) - 3} more in the table."
+    )
     if middle < 1.05:
-        return f"<p>{text} Control variates hardly help here: the errors are those of plain Monte Carlo.</p>"
-    draws = f"worth {human(middle * estimate.num_draws)} plain ones" if middle < EXACT else "exact to rounding"
+        return (
+            f"<p>{text} Control variates hardly help here: the errors are those of plain Monte "
+            "Carlo.</p>"
+        )
+    draws = (
+        f"worth {human(middle * estimate.num_draws)} plain ones"
+        if middle < EXACT
+        else "exact to rounding"
+    )
     text += f" With control variates the {estimate.num_draws} draws are {draws} (at the median)."
     if len(gain) > 1:
-        least, best = (f"{escape(estimate.names[k])}, {worth(gain[k])}" for k in (np.argmin(gain), np.argmax(gain)))
+        least, best = (
+            f"{escape(estimate.names[k])}, {worth(gain[k])}"
+            for k in (np.argmin(gain), np.argmax(gain))
+        )
         text += f" The gain is least for {least}, and largest for {best}."
     return f"<p>{text}</p>"
 
 
 def _table(estimate: EstimateRecord) -> str:
-    head = "".join(f'<th scope="col" title="{escape(meaning)}">{escape(name)}</th>' for name, meaning in _HEADS)
+    head = "".join(
+        f'<th scope="col" title="{escape(meaning)}">{escape(name)}</th>' for name, meaning in _HEADS
+    )
     rows = []
     for name, value, error, plain, plain_error, gain in by_integrand(estimate):
         draws = gain * estimate.num_draws
         keys = (value, error, plain, gain, draws)
-        texts = (plus_minus(value, error), f"{error:.2g}", plus_minus(plain, plain_error), worth(gain), human(draws) or "exact")
-        body = "".join(f'<td data-key="{key!r}">{escape(text)}</td>' for key, text in zip(keys, texts, strict=True))
-        rows.append(f'<tr><th scope="row" data-key="{escape(name, quote=True)}">{escape(name)}</th>{body}</tr>')
+        texts = (
+            plus_minus(value, error),
+            f"{error:.2g}",
+            plus_minus(plain, plain_error),
+            worth(gain),
+            human(draws) or "exact",
+        )
+        body = "".join(
+            f'<td data-key="{key!r}">{escape(text)}</td>'
+            for key, text in zip(keys, texts, strict=True)
+        )
+        rows.append(
+            '<tr><th scope="row" '
+            f'data-key="{escape(name, quote=True)}">{escape(name)}</th>{body}</tr>'
+        )
     return f"<thead><tr>{head}</tr></thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody>"
 
 
 def _pictures(estimate: EstimateRecord) -> str:
     count, most = len(estimate.names), 40
-    intervals = "95 % intervals of plain Monte Carlo and of control variates, in units of the plain standard errors."
-    intervals += f" {most} of {count}, from the least gain to the largest; the table has all." if count > most else ""
+    intervals = (
+        "95 % intervals of plain Monte Carlo and of control variates, in units of the "
+        "plain standard errors."
+    )
+    intervals += (
+        f" {most} of {count}, from the least gain to the largest; the table has all."
+        if count > most
+        else ""
+    )
     wanted: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [(plots.forest, (), intervals)]
     if estimate.traces is not None:
         middle = estimate.names[plots.typical(estimate)]
-        falls = f"How the standard error of {middle} falls with draws, and how many plain ones it would take."
+        falls = (
+            f"How the standard error of {middle} falls with draws, and how many plain ones it "
+            "would take."
+        )
         left = f"{middle} at each draw against its control variate, and what is left of it."
         wanted += [(plots.errors, (middle,), falls), (plots.scatter, (middle,), left)]
     if "loss" in estimate.stats:
@@ -90,7 +130,9 @@ def _pictures(estimate: EstimateRecord) -> str:
     return "\n".join(_figure(estimate, *picture) for picture in wanted)
 
 
-def _figure(estimate: EstimateRecord, draw: Callable[..., Any], arguments: tuple[Any, ...], caption: str) -> str:
+def _figure(
+    estimate: EstimateRecord, draw: Callable[..., Any], arguments: tuple[Any, ...], caption: str
+) -> str:
     """A picture twice, for light and dark pages, inside the page."""
     text, sources = escape(caption), []
     with tempfile.TemporaryDirectory() as folder:
@@ -98,20 +140,26 @@ def _figure(estimate: EstimateRecord, draw: Callable[..., Any], arguments: tuple
         try:
             for dark in (False, True):
                 draw(estimate, *arguments, path, dark=dark)
-                sources.append("data:image/svg+xml;base64," + base64.b64encode(_light(path.read_bytes())).decode("ascii"))
+                sources.append(
+                    "data:image/svg+xml;base64,"
+                    + base64.b64encode(_light(path.read_bytes())).decode("ascii")
+                )
         except Exception as error:  # a page without one picture is better than none
             return f"<p>A picture is missing ({text}): {escape(str(error))}</p>"
     return (
-        f'<figure><picture><source media="screen and (prefers-color-scheme: dark)" srcset="{sources[1]}">'
+        '<figure><picture><source media="screen and (prefers-color-scheme: dark)" '
+        f'srcset="{sources[1]}">'
         f'<img src="{sources[0]}" alt="{text}"></picture><figcaption>{text}</figcaption></figure>'
     )
 
 
 def _light(svg: bytes) -> bytes:
-    """The same picture in two thirds of the bytes: most of it says where each letter stands, to a millionth of a point. Factors
-    of scales keep their digits."""
+    """The same picture in two thirds of the bytes: most of it says where each letter stands, to a
+    millionth of a point. Factors of scales keep their digits."""
     svg = re.sub(rb"(scale\([^)]*\))|(\d\.\d\d)\d+", lambda found: found[1] or found[2], svg)
-    svg = re.sub(rb'(<use xlink:href="[^"]*") transform="translate\(([-\d.]+) 0\)"', rb'\1 x="\2"', svg)
+    svg = re.sub(
+        rb'(<use xlink:href="[^"]*") transform="translate\(([-\d.]+) 0\)"', rb'\1 x="\2"', svg
+    )
     return re.sub(rb"^ +|DejaVuSans(?=[\w-]*-\w+\")", b"", svg, flags=re.M)
 
 
@@ -122,14 +170,26 @@ def _diagnostics(estimate: EstimateRecord) -> str:
     told = []
     slowest = estimate.stats.get("autocorrelation_time")
     if slowest is not None:
-        slow = f"The slowest quantity needs about {slowest:.3g} draws for one independent one; the errors count that."
+        slow = (
+            f"The slowest quantity needs about {slowest:.3g} draws for one independent one; "
+            "the "
+            "errors count that."
+        )
         told.append("Successive draws are nearly independent." if slowest < INDEPENDENT else slow)
     repeated = estimate.stats.draws - estimate.stats.distinct_draws
     if repeated > 0:
-        told.append(f"{repeated} draws repeat an earlier one (rejected proposals); they count, and were merged for the fit.")
-    apart = np.abs(estimate.value - estimate.plain_value) / np.hypot(estimate.plain_std_error, estimate.std_error)
+        told.append(
+            f"{repeated} draws repeat an earlier one (rejected proposals); they count, and were "
+            "merged for the fit."
+        )
+    apart = np.abs(estimate.value - estimate.plain_value) / np.hypot(
+        estimate.plain_std_error, estimate.std_error
+    )
     which = f" ({escape(estimate.names[int(apart.argmax())])})" if len(apart) > 1 else ""
-    told.append(f"The controlled and the plain means are at most {apart.max():.2g} joint standard errors apart{which}.")
+    told.append(
+        f"The controlled and the plain means are at most {apart.max():.2g} joint standard errors "
+        f"apart{which}."
+    )
     if estimate.unhelped:
         told.append(escape(estimate.unhelped))
     return head + "<p>" + " ".join(told) + "</p>"
@@ -146,7 +206,8 @@ def _choice(estimate: EstimateRecord) -> str:
     skipped = "".join(f"<p>Not tried: {escape(text)}.</p>" for text in chosen.skipped)
     head = '<tr><th scope="col">name</th><th scope="col">taken</th><th scope="col">why</th></tr>'
     return (
-        "<p>Chosen for each mean from candidates that run from none to tuned sums of polynomials and kernels.</p>"
+        "<p>Chosen for each mean from candidates that run from none to tuned sums of polynomials "
+        "and kernels.</p>"
         '<div class="wide" tabindex="0" role="region" aria-label="Choices"><table class="words">'
         f"<thead>{head}</thead><tbody>{rows}</tbody></table></div>{skipped}"
     )

@@ -1,8 +1,8 @@
 """Solvers: how the parameters of a family are found.
 
-A solver prepares what does not depend on the integrands, and what it prepares then solves for any of them. `exact` factorises,
-`iterative` multiplies, `training` takes random batches, `screening` chooses terms; `algebra` is what they share, `default`
-chooses among them by cost.
+A solver prepares what does not depend on the integrands, and what it prepares then solves for any
+of them. `exact` factorises, `iterative` multiplies, `training` takes random batches, `screening`
+chooses terms; `algebra` is what they share, `default` chooses among them by cost.
 """
 
 from .base import Prepared as Prepared

@@ -1,4 +1,5 @@
-"""The pieces that every solver shares: the problem it is given, the factorisation it makes, the fit that comes out."""
+"""The pieces that every solver shares: the problem it is given, the factorisation it makes, the fit
+that comes out."""
 
 from __future__ import annotations
 
@@ -27,28 +28,42 @@ class Result(enum.Enum):
 
     OK = "solved"
     RIDGE_RAISED = (
-        "the Gram matrix is singular to rounding; its ridge was raised to the rounding error of its entries (stats['ridge']). "
+        "the Gram matrix is singular to rounding; its ridge was raised to the rounding error of "
+        "its entries (stats['ridge']). "
         "Give a Ridge penalty of your own, or a shorter length-scale, to choose it yourself"
     )
     RANK_DEFICIENT = (
-        "the features are linearly dependent on these draws; the fit of least norm was taken (stats['rank']). "
+        "the features are linearly dependent on these draws; the fit of least norm was taken "
+        "(stats['rank']). "
         "Use a lower degree or a Ridge penalty"
     )
     COLLINEAR = (
-        "the unpenalised terms are linearly dependent on these draws. Use a lower degree, or penalise them with a finite weight"
+        "the unpenalised terms are linearly dependent on these draws. Use a lower degree, "
+        "or penalise them with a finite weight"
     )
-    SINGULAR = "the Gram matrix could not be factorised: are there infinite entries, or scores of very different size?"
-    NOT_CONVERGED = "the L1 solver stopped before it converged. Raise its strength or lower the degree"
+    SINGULAR = (
+        "the Gram matrix could not be factorised: are there infinite entries, or scores of "
+        "very different size?"
+    )
+    NOT_CONVERGED = (
+        "the L1 solver stopped before it converged. Raise its strength or lower the degree"
+    )
     DIVERGED = (
-        "training diverged: the loss grew or became infinite (stats['loss'] has its curve). Lower learning_rate, use a larger "
+        "training diverged: the loss grew or became infinite (stats['loss'] has its curve). Lower "
+        "learning_rate, use a larger "
         "batch_size, or give clip=1.0"
     )
     STALLED = (
-        "conjugate gradients stopped before they converged; the control variate is valid, but not the best "
-        "(stats['error_left'] estimates how far its intercept is from the exact fit's, in standard errors). "
+        "conjugate gradients stopped before they converged; the control variate is valid, but not "
+        "the best "
+        "(stats['error_left'] estimates how far its intercept is from the exact fit's, in standard "
+        "errors). "
         "Raise max_iterations, rank or the Ridge, or use solver=Nystrom(…)"
     )
-    INTERRUPTED = "the fit was interrupted; the best so far was taken (stats['epochs'] or ['iterations'] says how far it came)"
+    INTERRUPTED = (
+        "the fit was interrupted; the best so far was taken (stats['epochs'] or "
+        "['iterations'] says how far it came)"
+    )
 
     @property
     def failed(self) -> bool:
@@ -57,7 +72,8 @@ class Result(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A linear least-squares problem on standardised points, with the strengths of its penalties."""
+    """A linear least-squares problem on standardised points, with the strengths of its
+    penalties."""
 
     family: LinearFamily
     points: Points
@@ -75,7 +91,8 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Solution:
-    """Intercept (q,) and the terms whose sum is g; and the family, where the solver changed its hyper-parameters."""
+    """Intercept (q,) and the terms whose sum is g; and the family, where the solver changed its
+    hyper-parameters."""
 
     intercept: Float64[np.ndarray, " q"]
     terms: tuple[Term, ...]
@@ -83,52 +100,67 @@ class Solution:
 
 
 class Prepared(ABC):
-    """What is computed once a family and sample, and then serves any integrands; `result` and `stats` are of the last solve."""
+    """What is computed once a family and sample, and then serves any integrands; `result` and
+    `stats` are of the last solve."""
 
     result: Result = Result.OK
     stats: FitStats
 
     @abstractmethod
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        """Coefficients for these values; another `ridge` than the one factorised for, where the factorisation serves any."""
+        """Coefficients for these values; another `ridge` than the one factorised for, where the
+        factorisation serves any."""
 
-    def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
-        """f − c − g at every draw, from the fit that leaves its group out; 0 at draws in no group. None: one group each."""
+    def leave_out(
+        self, values: Values, groups: Groups | None, ridge: float | None = None
+    ) -> Values:
+        """f − c − g at every draw, from the fit that leaves its group out; 0 at draws in no group.
+        None: one group each."""
         raise ValueError(
-            "This fit (trained, with terms chosen, or with an L1 penalty) has no closed-form leave-one-out residuals, so "
+            "This fit (trained, with terms chosen, or with an L1 penalty) has no closed-form "
+            "leave-one-out residuals, so "
             "in_sample() has no honest standard error for it. Use split=cross_fit() or holdout()"
         )
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
-        """w with c = Σ w f: leaving a group of draws out moves the intercept by Σ w · (leave-out residual) over the group."""
+        """w with c = Σ w f: leaving a group of draws out moves the intercept by Σ w · (leave-out
+        residual) over the group."""
         raise ValueError(
-            "The intercept of this fit (trained, with terms chosen, or with an L1 penalty) is no linear function of the "
+            "The intercept of this fit (trained, with terms chosen, or with an L1 penalty) is no "
+            "linear function of the "
             "integrand"
         )
 
 
 def check_sizes(family: LinearFamily, m: int, d: int, held: bool = True) -> None:
-    """That the intercept and the terms that no penalty holds are determined; `held`: whether one holds any."""
+    """That the intercept and the terms that no penalty holds are determined; `held`: whether one
+    holds any."""
     free = family.split()[1] if held else family
     unpenalised = None if free is None else free.num_features(d)
     if unpenalised is not None and unpenalised + 1 > m:
         raise ValueError(
-            f"{family.describe()} has {unpenalised} unpenalised terms and an intercept in d = {d}, but there are only {m} "
-            "distinct draws to fit. Use more draws, a lower degree, or a finite weight with a Ridge penalty"
+            f"{family.describe()} has {unpenalised} unpenalised terms and an intercept in d = {d}, "
+            f"but there are only {m} "
+            "distinct draws to fit. Use more draws, a lower degree, or a finite weight with a "
+            "Ridge penalty"
         )
 
 
 def check_sparse(family: LinearFamily | None, d: int) -> None:
     """That an L1 penalty makes sense; None stands for what is not linear."""
     if family is None or family.num_features(d) is None or family.split()[1] is not None:
-        raise ValueError("L1 needs a family with features, all of them penalised: a Polynomial with finite weights")
+        raise ValueError(
+            "L1 needs a family with features, all of them penalised: a Polynomial with finite "
+            "weights"
+        )
 
 
 def only_its_own_ridge(ridge: float | None) -> None:
     """For factorisations that serve one ridge."""
     if ridge is not None:
         raise ValueError(
-            "another ridge on the same factorisation needs solver=Spectral(); this fit was factorised for one ridge"
+            "another ridge on the same factorisation needs solver=Spectral(); this fit was "
+            "factorised for one ridge"
         )
 
 
@@ -136,18 +168,26 @@ def check_integers(solver: Solver, *names: str) -> None:
     """That these options are integers of at least 1, where they are given."""
     for name in names:
         value = getattr(solver, name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
-            raise ValueError(f"{type(solver).__name__}: {name} must be an integer of at least 1; got {value!r}")
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1
+        ):
+            raise ValueError(
+                f"{type(solver).__name__}: {name} must be an integer of at least 1; got {value!r}"
+            )
 
 
 class Solver(ABC):
-    """How θ is found. One that is `silent` shows no progress and writes no files, so that several fits may run at once."""
+    """How θ is found. One that is `silent` shows no progress and writes no files, so that several
+    fits may run at once."""
 
     silent: ClassVar[bool] = False
 
     @abstractmethod
-    def prepare(self, family: Family, objective: Objective, points: Points, seed: int = 0) -> Prepared:
-        """Everything that does not depend on the integrands, at distinct, standardised points; `seed` is for what is random."""
+    def prepare(
+        self, family: Family, objective: Objective, points: Points, seed: int = 0
+    ) -> Prepared:
+        """Everything that does not depend on the integrands, at distinct, standardised points;
+        `seed` is for what is random."""
 
     def leaves_out(self, objective: Objective) -> bool:
         """Whether leave-out residuals, and so an in-sample standard error, come in closed form."""

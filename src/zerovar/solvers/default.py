@@ -1,8 +1,9 @@
 """Which solver, where the user names none: by what each would cost.
 
-The exact solution is the answer wherever it can be had: it has leave-out residuals in closed form. Conjugate gradients come
-next, and training at centres, which costs a few passes over the draws whatever their number, where neither fits into memory or
-patience. Rates are those of one core, or one accelerator; `benchmarks/scale.py` measures them, and the choice.
+The exact solution is the answer wherever it can be had: it has leave-out residuals in closed form.
+Conjugate gradients come next, and training at centres, which costs a few passes over the draws
+whatever their number, where neither fits into memory or patience. Rates are those of one core, or
+one accelerator; `benchmarks/scale.py` measures them, and the choice.
 """
 
 import os
@@ -18,8 +19,10 @@ from .screening.solver import Screening
 from .training.solver import SGD
 
 PATIENCE = 900.0  # seconds
-_ITERATIONS = 40  # of conjugate gradients: 15 to 50 at ridges from 1e-4 to 1e-6 of the mean diagonal
-_CORE = {"multiply": 1.5e10, "stream": 7e9, "pair": 4e7}  # a second: flops of LAPACK, of skinny products, entries of a Gram
+# of conjugate gradients: 15 to 50 at ridges from 1e-4 to 1e-6 of the mean diagonal
+_ITERATIONS = 40
+# a second: flops of LAPACK, of skinny products, entries of a Gram
+_CORE = {"multiply": 1.5e10, "stream": 7e9, "pair": 4e7}
 _ACCELERATOR = {"multiply": 3e13, "stream": 4e12, "pair": 1e10}
 
 
@@ -40,7 +43,10 @@ def default_solver(family: Family, m: int, d: int, q: int, objective: Objective)
         return SGD()
     if family.chooses_terms:
         return Screening()
-    exact, iterative = exact_cost(family, m, d, bool(objective.total(Ridge))), cg_cost(family, m, d, q)
+    exact, iterative = (
+        exact_cost(family, m, d, bool(objective.total(Ridge))),
+        cg_cost(family, m, d, q),
+    )
     if exact.affordable or not objective.total(Ridge):
         return Exact() if exact.affordable or family.num_features(d) is not None else SGD()
     return CG() if iterative.affordable else SGD()
@@ -69,5 +75,7 @@ def cg_cost(family: LinearFamily, m: int, d: int, q: int) -> Cost:
 def _rates() -> dict[str, float]:
     if not on_host():
         return _ACCELERATOR
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return {name: cores * rate for name, rate in _CORE.items()}

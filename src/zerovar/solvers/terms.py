@@ -1,4 +1,5 @@
-"""What a fit consists of: functions with their trained parameters, evaluated on the host in compiled tiles."""
+"""What a fit consists of: functions with their trained parameters, evaluated on the host in
+compiled tiles."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -24,7 +25,8 @@ class Term(Storable, ABC):
         """Its values at standardised points with scores."""
 
     def named(self, names: tuple[str, ...] | None) -> list[tuple[str, ...]] | None:
-        """For each integrand the terms that were chosen for it, in these names of coordinates; None if none were chosen."""
+        """For each integrand the terms that were chosen for it, in these names of coordinates; None
+        if none were chosen."""
         return None
 
 
@@ -44,20 +46,28 @@ class LinearTerm(Term):
         return evaluate(self.family, self.coefficients, x, s)
 
 
-def linear_terms(families: Sequence[LinearFamily], theta: Float64[np.ndarray, "p q"], d: int) -> tuple[LinearTerm, ...]:
-    """A term a family, from the coefficients of all their features in d dimensions, side by side."""
+def linear_terms(
+    families: Sequence[LinearFamily], theta: Float64[np.ndarray, "p q"], d: int
+) -> tuple[LinearTerm, ...]:
+    """A term a family, from the coefficients of all their features in d dimensions, side by
+    side."""
     ends = np.cumsum([width(family, d) for family in families])
-    return tuple(LinearTerm(*pair) for pair in zip(families, np.split(theta, ends)[:-1], strict=True))
+    return tuple(
+        LinearTerm(*pair) for pair in zip(families, np.split(theta, ends)[:-1], strict=True)
+    )
 
 
 Terms = tuple[LinearFamily, ...]
 
 
 def arranged(family: LinearFamily, d: int) -> tuple[Terms, Float64[np.ndarray, " p"]]:
-    """The family in parts, penalised ones first, and for each feature 1 where a ridge holds it and 0 where it is free."""
+    """The family in parts, penalised ones first, and for each feature 1 where a ridge holds it and
+    0 where it is free."""
     penalised, free = family.split()
     parts = [(term, held) for term, held in ((penalised, 1.0), (free, 0.0)) if term is not None]
-    return tuple(term for term, _ in parts), np.concatenate([np.full(width(term, d), held) for term, held in parts])
+    return tuple(term for term, _ in parts), np.concatenate(
+        [np.full(width(term, d), held) for term, held in parts]
+    )
 
 
 def width(term: LinearFamily, d: int) -> int:
@@ -66,7 +76,8 @@ def width(term: LinearFamily, d: int) -> int:
     assert p is not None, "a family without features has only a Gram"
     if p > _MOST_FEATURES:
         raise ValueError(
-            f"{term.describe()} has {p:,} terms in d = {d}, more than fit into memory one by one. Use a lower degree, or "
+            f"{term.describe()} has {p:,} terms in d = {d}, more than fit into memory one by one. "
+            "Use a lower degree, or "
             "solver=Exact() with a Ridge penalty, which needs only the Gram matrix of the draws"
         )
     return p
@@ -80,7 +91,12 @@ class NetworkTerm(Term):
     scale: Any
 
     def __call__(self, x, s):
-        return in_tiles(lambda a, b: _values(self.network, a, b), x, s, self.network.floats(x.shape[1])) * self.scale
+        return (
+            in_tiles(
+                lambda a, b: _values(self.network, a, b), x, s, self.network.floats(x.shape[1])
+            )
+            * self.scale
+        )
 
 
 _values = eqx.filter_jit(lambda network, x, s: network(x, s))

@@ -1,4 +1,5 @@
-"""Hyper-parameters chosen from the draws: criteria, descent, grids, and the call that users make."""
+"""Hyper-parameters chosen from the draws: criteria, descent, grids, and the call that users
+make."""
 
 from .criteria import CrossValidation as CrossValidation
 from .criteria import Differentiable as Differentiable

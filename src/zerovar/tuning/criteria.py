@@ -1,10 +1,11 @@
 """Criteria by which hyper-parameters are chosen.
 
-A Stein GP reads the equations of the dual: f = c + g + noise, g with covariance k₀, c and unpenalised terms with a flat prior.
-With A = K + noise, border B and Q = A⁻¹ − A⁻¹B(BᵀA⁻¹B)⁻¹BᵀA⁻¹, a = Qf, both criteria are functions of A alone,
+A Stein GP reads the equations of the dual: f = c + g + noise, g with covariance k₀, c and
+unpenalised terms with a flat prior. With A = K + noise, border B and Q = A⁻¹ − A⁻¹B(BᵀA⁻¹B)⁻¹BᵀA⁻¹,
+a = Qf, both criteria are functions of A alone,
 
-    leave-one-out          log mean (a_i / Q_ii)²
-    marginal likelihood    (m − b) log fᵀQf + log |A| + log |BᵀA⁻¹B|     (restricted; the scale of k₀ profiled out)
+    leave-one-out          log mean (a_i / Q_ii)² marginal likelihood    (m − b) log fᵀQf + log |A|
+    + log |BᵀA⁻¹B|     (restricted; the scale of k₀ profiled out)
 
 and dQ = −Q dA Q gives their derivatives in A in closed form, one matrix product.
 """
@@ -34,7 +35,9 @@ class SteinGp(NamedTuple):
     free: int
 
     @staticmethod
-    def of(gram: Square, noise: Float64[np.ndarray, " m"], border: np.ndarray, values: Values) -> SteinGp | None:
+    def of(
+        gram: Square, noise: Float64[np.ndarray, " m"], border: np.ndarray, values: Values
+    ) -> SteinGp | None:
         gram[np.diag_indices_from(gram)] += noise
         factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, clean=0)
         if failed:
@@ -46,7 +49,8 @@ class SteinGp(NamedTuple):
         if failed:
             return None
         half = scipy.linalg.solve_triangular(schur, solved.T, lower=True, check_finite=False)
-        a = scipy.linalg.lapack.dpotrs(factor, values, lower=1)[0]  # not Q @ values, which loses what the condition of A takes
+        # not Q @ values, which loses what the condition of A takes
+        a = scipy.linalg.lapack.dpotrs(factor, values, lower=1)[0]
         a -= solved @ scipy.linalg.cho_solve((schur, True), border.T @ a, check_finite=False)
         log_determinant = 2 * (np.log(factor.diagonal()).sum() + np.log(schur.diagonal()).sum())
         return SteinGp(inverse - half.T @ half, a, values, float(log_determinant), border.shape[1])
@@ -70,7 +74,9 @@ class Differentiable(Criterion, ABC):
     """One that is a closed-form function of A."""
 
     @abstractmethod
-    def measure(self, gp: SteinGp, probabilities: Float64[np.ndarray, " m"]) -> tuple[float, Square]:
+    def measure(
+        self, gp: SteinGp, probabilities: Float64[np.ndarray, " m"]
+    ) -> tuple[float, Square]:
         """The mean loss over the integrands, and its derivative in A, symmetric."""
 
 
@@ -92,12 +98,15 @@ class LeaveOneOut(Differentiable):
 
 @dataclasses.dataclass(frozen=True)
 class MarginalLikelihood(Differentiable):
-    """Minus twice the restricted log likelihood of the Stein GP, per draw, its scale profiled out."""
+    """Minus twice the restricted log likelihood of the Stein GP, per draw, its scale profiled
+    out."""
 
     def measure(self, gp, probabilities):
         m, degrees = len(gp.a), len(gp.a) - gp.free
         quadratic = np.sum(gp.values * gp.a, axis=0)
-        return float(self.losses(gp).mean()), (gp.q - degrees * (gp.a / (quadratic * len(quadratic))) @ gp.a.T) / m
+        return float(self.losses(gp).mean()), (
+            gp.q - degrees * (gp.a / (quadratic * len(quadratic))) @ gp.a.T
+        ) / m
 
     def losses(self, gp: SteinGp) -> Float64[np.ndarray, " q"]:
         """Of each integrand."""
@@ -107,6 +116,7 @@ class MarginalLikelihood(Differentiable):
 
 @dataclasses.dataclass(frozen=True)
 class CrossValidation(Criterion):
-    """Mean squared error on k contiguous blocks of every chain, each predicted by the fit to the others; for grids."""
+    """Mean squared error on k contiguous blocks of every chain, each predicted by the fit to the
+    others; for grids."""
 
     k: int = 5

@@ -1,7 +1,8 @@
 """Descent in all hyper-parameters and the ridge at once.
 
-Criteria are functions of one matrix, A = K + noise, with derivatives in closed form (`criteria.py`). What remains, dA in the
-hyper-parameters, is the compiled derivative of the Gram. So all of them descend together for the price of a few factorisations.
+Criteria are functions of one matrix, A = K + noise, with derivatives in closed form
+(`criteria.py`). What remains, dA in the hyper-parameters, is the compiled derivative of the Gram.
+So all of them descend together for the price of a few factorisations.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from .criteria import Differentiable, MarginalLikelihood, Square, SteinGp, Value
 _EPS = np.finfo(np.float64).eps
 _FARTHEST = np.log(30.0)  # how far a scale may move from where it starts
 _FARTHEST_WEIGHT = 25.0
-_WEIGHT_STEP = 3.0  # of a logarithm, where a scale takes 1: between 11 posteriors weights differ by 5 and scales by 1
+# of a logarithm, where a scale takes 1: between 11 posteriors weights differ by 5 and scales by 1
+_WEIGHT_STEP = 3.0
 _FIRST_RIDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)
 _LEAST_RIDGE, _MOST_RIDGE = np.log(1e-15), np.log(10.0)
 _REMEMBERED = 100  # steps, at most, of which a descent keeps the change of slope
@@ -37,9 +39,11 @@ _FAILED = 1e10  # the loss of a Gram that cannot be factorised; the line search 
 
 @dataclasses.dataclass(frozen=True)
 class Tuned:
-    """What was chosen: `family, objective = tune(…)`. `loss` is the criterion there, `evaluations` how often it was computed.
+    """What was chosen: `family, objective = tune(…)`. `loss` is the criterion there, `evaluations`
+    how often it was computed.
 
-    Losses are logarithms of mean squares (of marginal likelihoods, per draw): lower is better. They compare within one call.
+    Losses are logarithms of mean squares (of marginal likelihoods, per draw): lower is better. They
+    compare within one call.
     """
 
     family: LinearFamily
@@ -58,11 +62,13 @@ class DescentEnd(NamedTuple):
     loss: float
     evaluations: int
     level: float  # the mean diagonal of the Gram there
-    steps: Float64[np.ndarray, "h h"]  # along whose columns the loss curves alike, as far as the descent has felt it
+    # along whose columns the loss curves alike, as far as the descent has felt it
+    steps: Float64[np.ndarray, "h h"]
 
 
 class DescentStart(NamedTuple):
-    """Where a descent begins, for which of its integrands, and the loss of each there with its own best ridge."""
+    """Where a descent begins, for which of its integrands, and the loss of each there with its own
+    best ridge."""
 
     position: Float64[np.ndarray, " h"]
     columns: np.ndarray
@@ -81,16 +87,24 @@ class Descent:
 
     @staticmethod
     def on(family: Family, draws: FittingDraws, values: Values, fitted: FittingDraws) -> Descent:
-        """`fitted` are the draws in whose coordinates the fit will be, of which `draws` may be a part."""
+        """`fitted` are the draws in whose coordinates the fit will be, of which `draws` may be a
+        part."""
         merged = draws.merge(values)
         family.check(draws.points.dim)
         points = fitted.standardisation(mixing=not family.keeps_axes).points(draws.distinct)
         family = family.resolve(points.x, merged)
         if not isinstance(family, LinearFamily) or family.split()[0] is None:
-            raise ValueError(f"{family.describe()} has nothing to tune: no penalised terms that are linear in their parameters")
+            raise ValueError(
+                f"{family.describe()} has nothing to tune: no penalised terms that are linear in "
+                "their parameters"
+            )
         free = family.split()[1]
         ones = np.ones((1, len(points)))
-        border = ones if free is None else np.concatenate([ones, feature_matrix(free, points.x, points.s)])
+        border = (
+            ones
+            if free is None
+            else np.concatenate([ones, feature_matrix(free, points.x, points.s)])
+        )
         centred = merged - points.probabilities @ merged
         spread = np.sqrt(points.probabilities @ centred**2)
         scaled = centred / np.where(spread > 0, spread, 1.0)
@@ -104,9 +118,11 @@ class Descent:
         start: np.ndarray | None = None,
         steps: np.ndarray | None = None,
     ) -> DescentEnd:
-        """Minimise the mean criterion over these integrands, from `start` or from the family as it is.
+        """Minimise the mean criterion over these integrands, from `start` or from the family as it
+        is.
 
-        `steps` are those of an earlier descent, on other draws: what it has felt of the curvature need not be felt again.
+        `steps` are those of an earlier descent, on other draws: what it has felt of the curvature
+        need not be felt again.
         """
         from scipy.optimize import minimize
 
@@ -118,7 +134,9 @@ class Descent:
         low[0], high[0] = _LEAST_RIDGE, _MOST_RIDGE
         position = np.clip(origin if start is None else start, low, high)
         if steps is None:
-            steps = np.diag(np.concatenate([[_WEIGHT_STEP], np.where(self._are_weights, _WEIGHT_STEP, 1.0)]))
+            steps = np.diag(
+                np.concatenate([[_WEIGHT_STEP], np.where(self._are_weights, _WEIGHT_STEP, 1.0)])
+            )
         if not len(columns):
             level = mean_diagonal(penalised_part(self._at(position[1:])), self.points)
             return DescentEnd(position, 0.0, 0, level, steps)
@@ -134,30 +152,41 @@ class Descent:
             outward = ((inside == low) & (slope > 0)) | ((inside == high) & (slope < 0))
             return value, steps.T @ np.where((there == inside) & ~outward, slope, 0.0)
 
-        options = {"maxiter": evaluations, "maxfun": evaluations, "maxcor": min(evaluations, _REMEMBERED), "ftol": _SETTLED}
+        options = {
+            "maxiter": evaluations,
+            "maxfun": evaluations,
+            "maxcor": min(evaluations, _REMEMBERED),
+            "ftol": _SETTLED,
+        }
         with threads_for(len(self.points)):
             if start is None:
                 position[0] = np.log(self._first_ridge(position, values, criterion))
-            done = minimize(loss, np.zeros_like(position), jac=True, method="L-BFGS-B", options=options)
+            done = minimize(
+                loss, np.zeros_like(position), jac=True, method="L-BFGS-B", options=options
+            )
         if not best[0] < _FAILED:
             raise NumericalError(
-                f"{self.family.describe()}: the Gram matrix could not be factorised at any hyper-parameters tried"
+                f"{self.family.describe()}: the Gram matrix could not be factorised at any "
+                "hyper-parameters tried"
             )
         used = int(done.nfev) + (len(_FIRST_RIDGES) if start is None else 0)
-        return DescentEnd(best[1], float(best[0]), used, best[2], _curved(steps, done.hess_inv.todense()))
+        return DescentEnd(
+            best[1], float(best[0]), used, best[2], _curved(steps, done.hess_inv.todense())
+        )
 
     def tuned(self, end: DescentEnd, size: int, used: int = 0) -> Tuned:
-        """The family and objective of a descent, for `size` draws in place of those it was tuned on."""
+        """The family and objective of a descent, for `size` draws in place of those it was tuned
+        on."""
         family = self._at(end.position[1:])
         strength = (float(np.exp(end.position[0])) + floor(size)) * end.level / size
         return Tuned(family, LeastSquares(Ridge(strength)), end.loss, used + end.evaluations)
 
     def by_likelihood(self, start: np.ndarray | None = None) -> DescentStart:
-        """Where a descent begins: at `start` or where the family stands, with the best of a few ridges, for the integrands of
-        which the family explains something there.
+        """Where a descent begins: at `start` or where the family stands, with the best of a few
+        ridges, for the integrands of which the family explains something there.
 
-        A likelihood that is best with a ridge as large as the Gram takes an integrand for noise. If it does so with all, all
-        are taken.
+        A likelihood that is best with a ridge as large as the Gram takes an integrand for noise. If
+        it does so with all, all are taken.
         """
         flat = self._flat()[0] if start is None else start[1:]
         gram = gram_matrix(penalised_part(self._at(flat)), self.points.x, self.points.s)
@@ -168,7 +197,9 @@ class Descent:
         losses = np.full((len(_FIRST_RIDGES), len(varying)), _FAILED)
         with threads_for(len(self.points)):
             for i, ridge in enumerate(_FIRST_RIDGES):
-                gp = SteinGp.of(gram.copy(), self._noise(gram, ridge), self.border, self.values[:, varying])
+                gp = SteinGp.of(
+                    gram.copy(), self._noise(gram, ridge), self.border, self.values[:, varying]
+                )
                 if gp is not None:
                     losses[i] = MarginalLikelihood().losses(gp)
         found = losses.argmin(axis=0) < len(_FIRST_RIDGES) - 1
@@ -177,13 +208,20 @@ class Descent:
         least[varying] = losses.min(axis=0)
         return DescentStart(np.concatenate([[np.log(ridge)], flat]), varying[found], least)
 
-    def _first_ridge(self, position: np.ndarray, values: Values, criterion: Differentiable) -> float:
-        """The best of a few: a family that interpolates does not feel a small ridge, so that no descent would leave it."""
+    def _first_ridge(
+        self, position: np.ndarray, values: Values, criterion: Differentiable
+    ) -> float:
+        """The best of a few: a family that interpolates does not feel a small ridge, so that no
+        descent would leave it."""
         gram = gram_matrix(penalised_part(self._at(position[1:])), self.points.x, self.points.s)
-        losses = [self._evaluated(gram.copy(), ridge, values, criterion)[0] for ridge in _FIRST_RIDGES]
+        losses = [
+            self._evaluated(gram.copy(), ridge, values, criterion)[0] for ridge in _FIRST_RIDGES
+        ]
         return _FIRST_RIDGES[int(np.argmin(losses))]
 
-    def _measure(self, position: np.ndarray, values: Values, criterion: Differentiable) -> tuple[float, np.ndarray, float]:
+    def _measure(
+        self, position: np.ndarray, values: Values, criterion: Differentiable
+    ) -> tuple[float, np.ndarray, float]:
         """The loss, its derivative in the position, and the mean diagonal of the Gram."""
         family, ridge = self._at(position[1:]), float(np.exp(position[0]))
         penalised = penalised_part(family)
@@ -195,10 +233,19 @@ class Descent:
         through = float(slope.diagonal() @ self._noise_shape)
         slope[np.diag_indices_from(slope)] += through * (ridge + floor(self.draws)) / len(slope)
         slopes = gram_slopes(penalised, self.points.x, self.points.s, slope)
-        return loss, np.concatenate([[through * ridge * level], self._gathered(penalised, slopes) @ self._gauge]), level
+        return (
+            loss,
+            np.concatenate(
+                [[through * ridge * level], self._gathered(penalised, slopes) @ self._gauge]
+            ),
+            level,
+        )
 
-    def _evaluated(self, gram: Square, ridge: float, values: Values, criterion: Differentiable) -> tuple[float, Square | None]:
-        """The loss and its derivative in A, in the memory of the Gram; None where A cannot be factorised."""
+    def _evaluated(
+        self, gram: Square, ridge: float, values: Values, criterion: Differentiable
+    ) -> tuple[float, Square | None]:
+        """The loss and its derivative in A, in the memory of the Gram; None where A cannot be
+        factorised."""
         gp = SteinGp.of(gram, self._noise(gram, ridge), self.border, values)
         if gp is None:
             return _FAILED, None
@@ -212,7 +259,8 @@ class Descent:
     def _noise_shape(self) -> Float64[np.ndarray, " m"]:
         """The noise of each draw, times its level, the ridge relative to the Gram's mean diagonal.
 
-        That is constant in the number of draws, as the noise of a GP is: what is found on a few hundred then serves all.
+        That is constant in the number of draws, as the noise of a GP is: what is found on a few
+        hundred then serves all.
         """
         return 1 / (self.draws * self.points.probabilities)
 
@@ -229,18 +277,23 @@ class Descent:
     @functools.cached_property
     def _are_weights(self) -> Bool[np.ndarray, " h"]:
         sizes = [np.size(log) for log in hyper_parameters(self.family)]
-        return np.repeat([entry.kind is Kind.WEIGHT for entry in declared(self.family)], sizes).astype(bool)
+        return np.repeat(
+            [entry.kind is Kind.WEIGHT for entry in declared(self.family)], sizes
+        ).astype(bool)
 
     @functools.cached_property
     def _gauge(self) -> Float64[np.ndarray, "h h"]:
-        """From positions to logarithms: a weight is held against the size of its own Gram, which falls with a power of the
-        length-scales, so that a change of scale alone leaves the part's variance about where it was."""
+        """From positions to logarithms: a weight is held against the size of its own Gram, which
+        falls with a power of the length-scales, so that a change of scale alone leaves the part's
+        variance about where it was."""
         entries = declared(self.family)
         ends = np.cumsum([0, *map(np.size, hyper_parameters(self.family))])
         places: dict[Any, dict[Kind, list[int]]] = {}  # by the family that they are of, and kind
         powers: dict[Any, float] = {}
         for entry, first, last in zip(entries, ends[:-1], ends[1:], strict=True):
-            owner, family = next(pair for pair in reversed(entry.modules) if isinstance(pair[1], LinearFamily))
+            owner, family = next(
+                pair for pair in reversed(entry.modules) if isinstance(pair[1], LinearFamily)
+            )
             places.setdefault(owner, {}).setdefault(entry.kind, []).extend(range(first, last))
             powers[owner] = family.length_scale_power
         matrix = np.eye(ends[-1])
@@ -251,20 +304,22 @@ class Descent:
         return matrix
 
     def _at(self, position: np.ndarray) -> LinearFamily:
-        return with_hyper_parameters(self.family, _shaped(self._gauge @ position, hyper_parameters(self.family)))
+        return with_hyper_parameters(
+            self.family, _shaped(self._gauge @ position, hyper_parameters(self.family))
+        )
 
     @functools.cached_property
     def _numbered(self) -> tuple[np.ndarray, np.ndarray]:
-        """Entries of the family's hyper-parameters by number, from 1 on, 0 for those that do not move; and the numbers of
-        those of its penalised part, which `split` hands on."""
+        """Entries of the family's hyper-parameters by number, from 1 on, 0 for those that do not
+        move; and the numbers of those of its penalised part, which `split` hands on."""
         own = hyper_parameters(self.family)
         numbers = _shaped(np.log(np.arange(1.0, 1 + sum(map(np.size, own)))), own)
         numbered = with_hyper_parameters(self.family, numbers)
         return _entries(numbered), _entries(penalised_part(numbered))
 
     def _gathered(self, penalised: LinearFamily, slopes: list[Any]) -> np.ndarray:
-        """Slopes in the logarithms of all of the family's hyper-parameters, from those in the penalised part's: unpenalised
-        terms have none, as their scale means nothing."""
+        """Slopes in the logarithms of all of the family's hyper-parameters, from those in the
+        penalised part's: unpenalised terms have none, as their scale means nothing."""
         own, inside = self._numbered
         out = np.zeros(len(own))
         flat = np.concatenate([np.zeros(0), *map(np.ravel, slopes)]) * _values(penalised)
@@ -273,7 +328,8 @@ class Descent:
 
 
 def _curved(steps: np.ndarray, inverse_hessian: np.ndarray) -> np.ndarray:
-    """Steps along which the loss curves alike, from those that it was felt in; these where that went wrong."""
+    """Steps along which the loss curves alike, from those that it was felt in; these where that
+    went wrong."""
     try:
         found = steps @ np.linalg.cholesky(inverse_hessian)
     except np.linalg.LinAlgError:
@@ -290,7 +346,9 @@ def _shaped(flat: np.ndarray, like: list[Any]) -> list[np.ndarray]:
 def _values(family: Any) -> np.ndarray:
     """Of its hyper-parameters, flat."""
     leaves = jax.tree.leaves(family)
-    return np.concatenate([np.zeros(0), *(np.ravel(leaves[entry.number]) for entry in declared(family))])
+    return np.concatenate(
+        [np.zeros(0), *(np.ravel(leaves[entry.number]) for entry in declared(family))]
+    )
 
 
 def _entries(family: Any) -> np.ndarray:
@@ -300,7 +358,8 @@ def _entries(family: Any) -> np.ndarray:
 
 
 def floor(draws: int) -> float:
-    """The rounding error of a Gram, relative to its mean diagonal: no ridge below it means anything."""
+    """The rounding error of a Gram, relative to its mean diagonal: no ridge below it means
+    anything."""
     return 10 * draws * _EPS
 
 

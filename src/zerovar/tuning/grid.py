@@ -1,4 +1,5 @@
-"""Families and ridges on a grid, each compared by leave-one-out from one eigendecomposition, or by cross-validation."""
+"""Families and ridges on a grid, each compared by leave-one-out from one eigendecomposition, or by
+cross-validation."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,7 +21,8 @@ RIDGES = tuple(10.0 ** np.arange(-14, 1))  # relative to the mean diagonal of th
 
 
 class GridPoint(NamedTuple):
-    """A candidate of a grid: mean squared residuals (ridges, q) at each strength, over all draws."""
+    """A candidate of a grid: mean squared residuals (ridges, q) at each strength, over all
+    draws."""
 
     family: LinearFamily
     strengths: Float64[np.ndarray, " r"]
@@ -29,12 +31,21 @@ class GridPoint(NamedTuple):
 
 
 def grid_point(
-    family: Family, sample: Sample, values: Values, criterion: Criterion, ridges: Sequence[float], standardise: bool
+    family: Family,
+    sample: Sample,
+    values: Values,
+    criterion: Criterion,
+    ridges: Sequence[float],
+    standardise: bool,
 ) -> GridPoint:
     """One family of the grid at every ridge."""
     draws = FittingDraws(sample.points(), standardise)
     start = Descent.on(family, draws, values, draws)
-    strengths = np.asarray(ridges, dtype=float) * mean_diagonal(penalised_part(start.family), start.points) / len(sample)
+    strengths = (
+        np.asarray(ridges, dtype=float)
+        * mean_diagonal(penalised_part(start.family), start.points)
+        / len(sample)
+    )
     method = Method(family, LeastSquares(Ridge(0.0)), Spectral())
     squares = np.empty((len(strengths), values.shape[1]))
     if isinstance(criterion, LeaveOneOut):
@@ -45,19 +56,28 @@ def grid_point(
     assert isinstance(criterion, CrossValidation)
     residuals = np.empty((len(strengths), *values.shape))
     for fitting, held in cross_fit(criterion.k).folds(sample):
-        fitted = fitted_to(FittingDraws(sample.points(fitting), standardise), values[fitting], method, 0, sample)
+        fitted = fitted_to(
+            FittingDraws(sample.points(fitting), standardise), values[fitting], method, 0, sample
+        )
         for i, strength in enumerate(strengths):
             again = fitted.refit(ridge=strength)
-            residuals[i, held] = values[held] - again.intercept - again.at(sample.draws[held], sample.scores[held])
+            residuals[i, held] = (
+                values[held] - again.intercept - again.at(sample.draws[held], sample.scores[held])
+            )
     squares[:] = np.einsum("n,rnq->rq", sample.probabilities, residuals**2)
     return GridPoint(start.family, strengths, squares, len(sample))
 
 
 def best_on_grid(points: Sequence[GridPoint], columns: np.ndarray, size: int) -> Tuned:
     tiny = np.finfo(float).tiny
-    losses = [np.log(np.maximum(candidate.squares[:, columns], tiny)).mean(axis=1) for candidate in points]
+    losses = [
+        np.log(np.maximum(candidate.squares[:, columns], tiny)).mean(axis=1) for candidate in points
+    ]
     best = min(range(len(points)), key=lambda k: losses[k].min())
     chosen, ridge = points[best], int(losses[best].argmin())
-    strength = chosen.strengths[ridge] * chosen.draws / size  # the same noise, whatever the number of draws
+    # the same noise, whatever the number of draws
+    strength = chosen.strengths[ridge] * chosen.draws / size
     evaluations = sum(len(candidate.strengths) for candidate in points)
-    return Tuned(chosen.family, LeastSquares(Ridge(strength)), float(losses[best][ridge]), evaluations)
+    return Tuned(
+        chosen.family, LeastSquares(Ridge(strength)), float(losses[best][ridge]), evaluations
+    )

@@ -28,14 +28,16 @@ def tune(
     evaluations: int = 60,
     standardise: bool = True,
 ) -> Tuned | list[Tuned]:
-    """Choose the hyper-parameters of a linear family, and its ridge: kernel scales, weights of parts and of degrees.
+    """Choose the hyper-parameters of a linear family, and its ridge: kernel scales, weights of
+    parts and of degrees.
 
-    By default all of them descend together on the `criterion`, `LeaveOneOut()` or `MarginalLikelihood()`, in at most about
-    `evaluations` steps from where `family` has them. With a `grid` of families, each is evaluated instead at every one of
-    `ridges` (relative to the mean diagonal of its Gram), by `LeaveOneOut()` from one eigendecomposition, or by
-    `CrossValidation(k)` over blocks within chains.
-    `draws` bounds the work: that many are taken, equally spaced within chains. `shared=False` tunes for each integrand by
-    itself and returns a list. Families with unpenalised terms (infinite weights) keep those as they are.
+    By default all of them descend together on the `criterion`, `LeaveOneOut()` or
+    `MarginalLikelihood()`, in at most about `evaluations` steps from where `family` has them. With
+    a `grid` of families, each is evaluated instead at every one of `ridges` (relative to the mean
+    diagonal of its Gram), by `LeaveOneOut()` from one eigendecomposition, or by
+    `CrossValidation(k)` over blocks within chains. `draws` bounds the work: that many are taken,
+    equally spaced within chains. `shared=False` tunes for each integrand by itself and returns a
+    list. Families with unpenalised terms (infinite weights) keep those as they are.
     """
     criterion = LeaveOneOut() if criterion is None else criterion
     check_call(standardise)
@@ -45,11 +47,23 @@ def tune(
     sample, rows = sample.thinned(draws)
     array = array[rows]
     if not np.ptp(array, axis=0).any():
-        raise ValueError(f"all integrands are constant on the {len(rows)} draws to tune on: there is nothing to tune for")
-    columns = [np.arange(array.shape[1])] if shared else [np.array([j]) for j in range(array.shape[1])]
+        raise ValueError(
+            f"all integrands are constant on the {len(rows)} draws to tune on: there is nothing to "
+            "tune for"
+        )
+    columns = (
+        [np.arange(array.shape[1])] if shared else [np.array([j]) for j in range(array.shape[1])]
+    )
     if grid is not None or ridges is not None:
         points = [
-            grid_point(candidate, sample, array, criterion, RIDGES if ridges is None else ridges, standardise)
+            grid_point(
+                candidate,
+                sample,
+                array,
+                criterion,
+                RIDGES if ridges is None else ridges,
+                standardise,
+            )
             for candidate in ((family,) if grid is None else grid)
         ]
         found = [best_on_grid(points, column, size) for column in columns]
@@ -60,7 +74,10 @@ def tune(
         start, used = None, 0
         if not shared and array.shape[1] > 1:  # from what suits all, each goes on by itself
             start, _, used, *_ = descent.run(np.arange(array.shape[1]), criterion, evaluations)
-        found = [descent.tuned(descent.run(column, criterion, evaluations, start), size, used) for column in columns]
+        found = [
+            descent.tuned(descent.run(column, criterion, evaluations, start), size, used)
+            for column in columns
+        ]
     return found[0] if shared else found
 
 
@@ -70,21 +87,46 @@ def _check_choices(family, sample, criterion, grid, ridges, draws, evaluations) 
     for candidate in (family, *(() if grid is None else grid)):
         if not isinstance(candidate, LinearFamily):
             raise ValueError(
-                f"tune takes linear families: polynomials, kernels and sums of these; got {candidate!r}. "
-                "Networks train their own parameters, and SGD(hyper=True) trains scales along with them"
+                "tune takes linear families: polynomials, kernels and sums of these; got "
+                f"{candidate!r}. "
+                "Networks train their own parameters, and SGD(hyper=True) trains scales along with "
+                "them"
             )
     if not isinstance(criterion, Criterion):
-        raise ValueError(f"criterion must be LeaveOneOut(), MarginalLikelihood() or CrossValidation(k); got {criterion!r}")
+        raise ValueError(
+            "criterion must be LeaveOneOut(), MarginalLikelihood() or CrossValidation(k); got "
+            f"{criterion!r}"
+        )
     on_grid = grid is not None or ridges is not None
     if isinstance(criterion, MarginalLikelihood) and on_grid:
-        raise ValueError("MarginalLikelihood() is for descent; over a grid use LeaveOneOut() or CrossValidation(k)")
+        raise ValueError(
+            "MarginalLikelihood() is for descent; over a grid use LeaveOneOut() or "
+            "CrossValidation(k)"
+        )
     if isinstance(criterion, CrossValidation) and not on_grid:
-        raise ValueError("CrossValidation(k) has no derivative to follow; give a grid of families, or ridges to try")
+        raise ValueError(
+            "CrossValidation(k) has no derivative to follow; give a grid of families, or ridges to "
+            "try"
+        )
     if grid is not None and not len(grid):
         raise ValueError("grid is empty: give at least one family")
-    if ridges is not None and (not len(ridges) or not all(np.isfinite(r) and r >= 0 for r in ridges)):
-        raise ValueError(f"ridges must be numbers ≥ 0, relative to the mean diagonal of the Gram; got {ridges!r}")
+    if ridges is not None and (
+        not len(ridges) or not all(np.isfinite(r) and r >= 0 for r in ridges)
+    ):
+        raise ValueError(
+            f"ridges must be numbers ≥ 0, relative to the mean diagonal of the Gram; got {ridges!r}"
+        )
     if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 10:
-        raise ValueError(f"draws must be an integer of at least 10, the number of draws to tune on; got {draws!r}")
-    if isinstance(evaluations, bool) or not isinstance(evaluations, (int, np.integer)) or evaluations < 1:
-        raise ValueError(f"evaluations must be an integer of at least 1, the steps a descent may take; got {evaluations!r}")
+        raise ValueError(
+            "draws must be an integer of at least 10, the number of draws to tune on; got "
+            f"{draws!r}"
+        )
+    if (
+        isinstance(evaluations, bool)
+        or not isinstance(evaluations, (int, np.integer))
+        or evaluations < 1
+    ):
+        raise ValueError(
+            "evaluations must be an integer of at least 1, the steps a descent may take; got "
+            f"{evaluations!r}"
+        )

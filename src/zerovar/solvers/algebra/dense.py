@@ -11,7 +11,8 @@ Groups = Sequence[np.ndarray]  # of row numbers
 
 
 def economic_qr(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Q, R of columns brought to unit length first, and whether they are independent to rounding."""
+    """Q, R of columns brought to unit length first, and whether they are independent to
+    rounding."""
     lengths = np.linalg.norm(columns, axis=0)
     orthonormal, triangle = scipy.linalg.qr(columns / lengths, mode="economic", check_finite=False)
     independent = np.abs(triangle.diagonal()).min() > len(columns) * _EPS
@@ -19,8 +20,11 @@ def economic_qr(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
 
 
 def pivoted_cholesky(matrix: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
-    """R and pivots of a Cholesky factorisation with complete pivoting, stopped where the rest is below the tolerance."""
-    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(np.asfortranarray(matrix), tol=tolerance, lower=0)
+    """R and pivots of a Cholesky factorisation with complete pivoting, stopped where the rest is
+    below the tolerance."""
+    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(
+        np.asfortranarray(matrix), tol=tolerance, lower=0
+    )
     return np.triu(factor[:rank, :rank]), pivots[:rank] - 1
 
 
@@ -28,11 +32,14 @@ def triangular_inverse(triangle: np.ndarray) -> np.ndarray:
     return scipy.linalg.lapack.dtrtri(triangle, lower=0)[0]
 
 
-def solve_group(block: np.ndarray, right: np.ndarray, otherwise: np.ndarray, smallest: float = 0.0) -> np.ndarray:
-    """block⁻¹ right for the positive block of a group that is left out, or `otherwise` where it is singular.
+def solve_group(
+    block: np.ndarray, right: np.ndarray, otherwise: np.ndarray, smallest: float = 0.0
+) -> np.ndarray:
+    """block⁻¹ right for the positive block of a group that is left out, or `otherwise` where it is
+    singular.
 
-    It is singular when the remaining draws do not determine the fit. Nothing can then be predicted for the group, and its
-    residuals are those without a control variate, the honest large ones.
+    It is singular when the remaining draws do not determine the fit. Nothing can then be predicted
+    for the group, and its residuals are those without a control variate, the honest large ones.
     """
     factor, info = scipy.linalg.lapack.dpotrf(block, lower=1)
     if info or factor.diagonal().min() ** 2 < smallest:
@@ -41,7 +48,8 @@ def solve_group(block: np.ndarray, right: np.ndarray, otherwise: np.ndarray, sma
 
 
 def packed(groups: Groups, most: int) -> Iterator[tuple[np.ndarray, list[slice]]]:
-    """Whole groups together, up to `most` rows or one group: their row numbers, and where each group is among them."""
+    """Whole groups together, up to `most` rows or one group: their row numbers, and where each
+    group is among them."""
     waiting: list[np.ndarray] = []
     for k, group in enumerate(groups):
         waiting.append(group)

@@ -1,8 +1,10 @@
-"""Cholesky factors of A = K + shift + diag(ridge): by LAPACK on the host, or tile by tile on an accelerator.
+"""Cholesky factors of A = K + shift + diag(ridge): by LAPACK on the host, or tile by tile on an
+accelerator.
 
-On the host one n × n array is all the memory: its lower triangle becomes the factor, the other keeps K. On an accelerator one
-tile holds all draws where there is room, and beyond that tiles of one size are made, updated and factorised column by column:
-a few compiled programs serve every n, and only half a matrix is ever stored, so that 100 000 draws take 40 GB.
+On the host one n × n array is all the memory: its lower triangle becomes the factor, the other
+keeps K. On an accelerator one tile holds all draws where there is room, and beyond that tiles of
+one size are made, updated and factorised column by column: a few compiled programs serve every n,
+and only half a matrix is ever stored, so that 100 000 draws take 40 GB.
 """
 
 import contextlib
@@ -26,11 +28,13 @@ from .memory import on_host, room
 from .threads import one_thread
 from .tiles import gram_diagonal, gram_matrix, padded
 
-_in_place = functools.partial(jax.jit, donate_argnums=0)  # the first argument's memory becomes the result's
+# the first argument's memory becomes the result's
+_in_place = functools.partial(jax.jit, donate_argnums=0)
 
 _TILE = 4096
 _WORTHWHILE = 2048  # draws from which an accelerator is used
-_ROUND, _COPIES = 128, 6  # one tile, of a multiple of this many draws, holds all of them if memory has room for so many of it
+# one tile, of a multiple of this many draws, holds all of them if memory has room for so many of it
+_ROUND, _COPIES = 128, 6
 
 HostVectors = Float64[np.ndarray, "n q"]
 
@@ -57,11 +61,14 @@ class Factor(ABC):
         """Of A⁻¹."""
 
     def small_work(self) -> AbstractContextManager[Any]:
-        """For what the host does besides: with all its threads, unless they would only wait for each other."""
+        """For what the host does besides: with all its threads, unless they would only wait for
+        each other."""
         return contextlib.nullcontext()
 
     @abstractmethod
-    def inverse_blocks(self, groups: Groups) -> Iterator[tuple[Int[np.ndarray, " k"], Float64[np.ndarray, "k k"]]]:
+    def inverse_blocks(
+        self, groups: Groups
+    ) -> Iterator[tuple[Int[np.ndarray, " k"], Float64[np.ndarray, "k k"]]]:
         """The block of A⁻¹ that belongs to each group of rows."""
 
 
@@ -130,7 +137,8 @@ class OnHost(Factor):
             self._inverted = True
 
     def _inverse_columns(self, columns: Int[np.ndarray, " k"]) -> np.ndarray:
-        """These columns of the lower-triangular L⁻¹, below their first row; the rest of the array is not part of it."""
+        """These columns of the lower-triangular L⁻¹, below their first row; the rest of the array
+        is not part of it."""
         start = int(columns.min())
         block = np.array(self._array[start:, columns], order="F")
         stop = int(columns.max()) + 1 - start
@@ -150,11 +158,15 @@ class OnDevice(Factor):
 
     def diagonal(self):
         with jax.enable_x64(True):
-            found = [gram_diagonal(self._family, a, b) for a, b in zip(self._x, self._s, strict=True)]
+            found = [
+                gram_diagonal(self._family, a, b) for a, b in zip(self._x, self._s, strict=True)
+            ]
             return np.concatenate([np.asarray(part) for part in found])[: self._n] + self._shift
 
     def factorise(self, ridge):
-        whole, real = (padded(column[:, None], self._tile)[:, :, 0] for column in (ridge, np.ones(self._n)))
+        whole, real = (
+            padded(column[:, None], self._tile)[:, :, 0] for column in (ridge, np.ones(self._n))
+        )
         self._tiles = tiles = dict[tuple[int, int], Any]()
         with jax.enable_x64(True):
             for j in range(self._count):
@@ -165,7 +177,9 @@ class OnDevice(Factor):
                     for k in range(j):
                         tile = _less(tile, tiles[i, k], tiles[j, k])
                     tiles[i, j] = _root(tile) if i == j else _over(tile, tiles[j, j])
-            found = np.concatenate([np.asarray(jnp.diagonal(tiles[j, j])) for j in range(self._count)])[: self._n]
+            found = np.concatenate(
+                [np.asarray(jnp.diagonal(tiles[j, j])) for j in range(self._count)]
+            )[: self._n]
         ok = bool(np.isfinite(found).all())
         self.rcond = float((found.min() / found.max()) ** 2) if ok else 0.0
         return ok
@@ -185,7 +199,9 @@ class OnDevice(Factor):
     def inverse_diagonal(self):
         rows = [np.arange(i, min(i + self._width, self._n)) for i in range(0, self._n, self._width)]
         with jax.enable_x64(True):
-            return np.concatenate([np.asarray(jnp.diagonal(self._inverse(some)))[: len(some)] for some in rows])
+            return np.concatenate(
+                [np.asarray(jnp.diagonal(self._inverse(some)))[: len(some)] for some in rows]
+            )
 
     def inverse_blocks(self, groups):
         for rows, parts in packed(groups, self._width):
@@ -195,7 +211,8 @@ class OnDevice(Factor):
                 yield rows[part], block[part, part]
 
     def _inverse(self, rows: Int[np.ndarray, " k"]) -> Any:
-        """The block of A⁻¹ that belongs to some rows, padded: XᵀX with LX = their columns of the identity."""
+        """The block of A⁻¹ that belongs to some rows, padded: XᵀX with LX = their columns of the
+        identity."""
         width = max(self._width, len(rows))  # one shape for all but groups that are larger
         places = np.pad(rows, (0, width - len(rows)), constant_values=-1)
         unit = [_unit(jnp.asarray(places - i * self._tile), self._tile) for i in range(self._count)]
@@ -216,16 +233,22 @@ class OnDevice(Factor):
 @eqx.filter_jit
 def _gram(family, x, s, y, t, row, column, shift, diagonal):
     tile = (family.gram(x, s, y, t) + shift) * row[:, None] * column
-    return tile if diagonal is None else tile + jnp.where(jnp.eye(len(x), dtype=bool), diagonal, 0.0)
+    return (
+        tile if diagonal is None else tile + jnp.where(jnp.eye(len(x), dtype=bool), diagonal, 0.0)
+    )
 
 
 _solve = functools.partial(jax.lax.linalg.triangular_solve, lower=True)
 _root = _in_place(functools.partial(jax.lax.linalg.cholesky, symmetrize_input=False))
 _over = _in_place(lambda tile, factor: _solve(factor, tile, left_side=False, transpose_a=True))
 _solved = jax.jit(lambda factor, part: _solve(factor, part, left_side=True))
-_solved_transposed = jax.jit(lambda factor, part: _solve(factor, part, left_side=True, transpose_a=True))
+_solved_transposed = jax.jit(
+    lambda factor, part: _solve(factor, part, left_side=True, transpose_a=True)
+)
 _less = _in_place(lambda tile, left, right: tile - left @ right.T)
 _less_product = _in_place(lambda part, tile, other: part - tile @ other)
 _less_transposed = _in_place(lambda part, tile, other: part - tile.T @ other)
 _more = _in_place(lambda total, part: total + part.T @ part)
-_unit = jax.jit(lambda rows, size: (jnp.arange(size)[:, None] == rows).astype(jnp.float64), static_argnums=1)
+_unit = jax.jit(
+    lambda rows, size: (jnp.arange(size)[:, None] == rows).astype(jnp.float64), static_argnums=1
+)

@@ -25,17 +25,18 @@ def one_thread() -> AbstractContextManager[Any]:
 
 
 def threads_for(draws: int) -> AbstractContextManager[Any]:
-    """One of BLAS for matrices of so few draws. BLAS and XLA take turns, and idle threads of one get in the way of the other:
-    on a machine that is busy with other work, many times over."""
+    """One of BLAS for matrices of so few draws. BLAS and XLA take turns, and idle threads of one
+    get in the way of the other: on a machine that is busy with other work, many times over."""
     return one_thread() if draws <= _SMALL else nullcontext()
 
 
-_controller = functools.cache(ThreadpoolController)  # looking for the libraries of this process takes as long as a small fit
+# looking for the libraries of this process takes as long as a small fit
+_controller = functools.cache(ThreadpoolController)
 
 
 def on_threads(work: Callable[..., _T], jobs: Iterable[tuple[Any, ...]]) -> list[_T]:
-    """`work(*job)` in double precision for each job, in order; a thread a core: XLA runs a small program on one. What is called
-    on such a thread goes on there, one after the other."""
+    """`work(*job)` in double precision for each job, in order; a thread a core: XLA runs a small
+    program on one. What is called on such a thread goes on there, one after the other."""
 
     def one(job: tuple[Any, ...]) -> _T:
         with jax.enable_x64(True):  # a thread has settings of its own
@@ -59,4 +60,6 @@ _here = threading.local()
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return ThreadPoolExecutor(
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )

@@ -1,8 +1,9 @@
 """Gram and feature matrices on the host, filled by compiled tiles.
 
-Tiles have one of a few fixed shapes, padded with zeros, so that every n (every fold, every candidate) reuses one compiled
-program a family and dimension; a tile's intermediate arrays stay in cache; and of a symmetric Gram half the tiles suffice.
-The host then factorises in place with LAPACK: one n × n array is all the memory that an exact fit needs.
+Tiles have one of a few fixed shapes, padded with zeros, so that every n (every fold, every
+candidate) reuses one compiled program a family and dimension; a tile's intermediate arrays stay in
+cache; and of a symmetric Gram half the tiles suffice. The host then factorises in place with
+LAPACK: one n × n array is all the memory that an exact fit needs.
 """
 
 from collections.abc import Callable
@@ -50,7 +51,8 @@ def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarra
     """The symmetric Gram of one set of points."""
     n = len(x)
     few = _TILES if n > _FEW_TILES else _TILES[:-1]
-    tile = _tile_for(n // 2, few if on_host() else _DEVICE_TILES)  # half of the tiles suffice: rather a few than one
+    # half of the tiles suffice: rather a few than one
+    tile = _tile_for(n // 2, few if on_host() else _DEVICE_TILES)
     xs, ss = padded(x, tile), padded(s, tile)
     out = np.empty((n, n))
 
@@ -67,12 +69,18 @@ def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarra
 
 @eqx.filter_jit
 def gram_diagonal(family: LinearFamily, x: Any, s: Any) -> Float[Array, " n"]:
-    """Of the Gram of one set of points, where that itself is not made; within JAX's own context of precision."""
-    return jax.vmap(lambda point, score: family.gram(point[None], score[None], point[None], score[None])[0, 0])(x, s)
+    """Of the Gram of one set of points, where that itself is not made; within JAX's own context of
+    precision."""
+    return jax.vmap(
+        lambda point, score: family.gram(point[None], score[None], point[None], score[None])[0, 0]
+    )(x, s)
 
 
-def gram_slopes(family: LinearFamily, x: Matrix, s: Matrix, slope: Float64[np.ndarray, "n n"]) -> list[np.ndarray]:
-    """The derivative of Σ slope · Gram in each of the family's hyper-parameters; `slope` is symmetric."""
+def gram_slopes(
+    family: LinearFamily, x: Matrix, s: Matrix, slope: Float64[np.ndarray, "n n"]
+) -> list[np.ndarray]:
+    """The derivative of Σ slope · Gram in each of the family's hyper-parameters; `slope` is
+    symmetric."""
     if not declared(family):
         return []
     tile = _tile_for(len(x), _SLOPE_TILES if on_host() else _DEVICE_SLOPE_TILES)
@@ -82,14 +90,17 @@ def gram_slopes(family: LinearFamily, x: Matrix, s: Matrix, slope: Float64[np.nd
         part = slope[i * tile : (i + 1) * tile, j * tile : (j + 1) * tile]
         block = np.zeros((tile, tile))
         block[: part.shape[0], : part.shape[1]] = part if i == j else 2 * part
-        return [np.asarray(leaf) for leaf in _pulled_tile(family, xs[i], ss[i], xs[j], ss[j], block)]
+        return [
+            np.asarray(leaf) for leaf in _pulled_tile(family, xs[i], ss[i], xs[j], ss[j], block)
+        ]
 
     parts = on_threads(pulled, _lower_half(len(xs)))
     return [np.asarray(sum(leaf)) for leaf in zip(*parts, strict=True)]
 
 
 def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "p n"]:
-    """Features with one row a feature, the layout in which they are computed and in which LAPACK wants them."""
+    """Features with one row a feature, the layout in which they are computed and in which LAPACK
+    wants them."""
     n = len(x)
     tile = _tile_for(n, _FEATURE_ROWS)
     xs, ss = padded(x, tile), padded(s, tile)
@@ -107,7 +118,9 @@ def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.nda
     return out
 
 
-def evaluate(family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
+def evaluate(
+    family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix, s: Matrix
+) -> Float64[np.ndarray, "n q"]:
     """features(x, s) @ theta, tile by tile, without ever holding all features."""
     if (kernel := family.translated) is not None:
         weights = theta if kernel.lift is None else kernel.lift @ theta
@@ -115,13 +128,20 @@ def evaluate(family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix,
     tile = _tile_for(len(x), _FEATURE_ROWS)
     with jax.enable_x64(True):
         tiles = zip(padded(x, tile), padded(s, tile), strict=True)
-        return np.concatenate([np.asarray(_feature_tile(family, *pair)).T @ theta for pair in tiles])[: len(x)]
+        return np.concatenate(
+            [np.asarray(_feature_tile(family, *pair)).T @ theta for pair in tiles]
+        )[: len(x)]
 
 
-def _translated(kernel: Any, a: Float64[np.ndarray, "m q"], x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
-    """Σ_j k(·, x_j) a_j. On an accelerator tiles are multiplied where they are made, for what travels to be small."""
+def _translated(
+    kernel: Any, a: Float64[np.ndarray, "m q"], x: Matrix, s: Matrix
+) -> Float64[np.ndarray, "n q"]:
+    """Σ_j k(·, x_j) a_j. On an accelerator tiles are multiplied where they are made, for what
+    travels to be small."""
     there = not on_host()
-    tile, columns = (_tile_for(size, _DEVICE_TILES if there else _TILES) for size in (len(x), len(a)))
+    tile, columns = (
+        _tile_for(size, _DEVICE_TILES if there else _TILES) for size in (len(x), len(a))
+    )
     across: list[Any] = [padded(array, columns) for array in (kernel.points, kernel.scores, a)]
     out = []
     with jax.enable_x64(True):
@@ -129,19 +149,30 @@ def _translated(kernel: Any, a: Float64[np.ndarray, "m q"], x: Matrix, s: Matrix
             across = [jax.device_put(array) for array in across]
         for row in zip(padded(x, tile), padded(s, tile), strict=True):
             if there:
-                parts = [_gram_product(kernel.family, *row, *column) for column in zip(*across, strict=True)]
+                parts = [
+                    _gram_product(kernel.family, *row, *column)
+                    for column in zip(*across, strict=True)
+                ]
             else:
-                made = [(_gram_tile(kernel.family, *row, y, t), part) for y, t, part in zip(*across, strict=True)]
+                made = [
+                    (_gram_tile(kernel.family, *row, y, t), part)
+                    for y, t, part in zip(*across, strict=True)
+                ]
                 parts = [np.asarray(block) @ part for block, part in made]
             out.append(np.asarray(sum(parts[1:], parts[0])))
     return np.concatenate(out)[: len(x)]
 
 
-def in_tiles(values: Callable[..., jax.Array], x: Matrix, s: Matrix, floats: int) -> Float64[np.ndarray, "n q"]:
-    """A compiled function of points and scores, which holds `floats` numbers a row, by tiles of one shape."""
+def in_tiles(
+    values: Callable[..., jax.Array], x: Matrix, s: Matrix, floats: int
+) -> Float64[np.ndarray, "n q"]:
+    """A compiled function of points and scores, which holds `floats` numbers a row, by tiles of one
+    shape."""
     tile = int(np.clip(_FLOATS // floats, 8, _FEATURE_ROWS[-1]))
     with jax.enable_x64(True):
-        blocks = [np.asarray(values(a, b)) for a, b in zip(padded(x, tile), padded(s, tile), strict=True)]
+        blocks = [
+            np.asarray(values(a, b)) for a, b in zip(padded(x, tile), padded(s, tile), strict=True)
+        ]
     return np.concatenate(blocks)[: len(x)]
 
 

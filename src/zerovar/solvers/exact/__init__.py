@@ -1,1 +1,2 @@
-"""Factorisations: primal or dual, by Cholesky or eigenvectors, of all draws or at centres, with leave-out in closed form."""
+"""Factorisations: primal or dual, by Cholesky or eigenvectors, of all draws or at centres, with
+leave-out in closed form."""

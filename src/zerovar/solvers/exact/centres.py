@@ -23,29 +23,41 @@ _REDUNDANT = 1e-10  # of the mean diagonal: what a centre must add to the others
 class CentreRule(ABC):
     """A way to choose centres, by what they spread over."""
 
-    def __call__(self, count: int, kernel: LinearFamily, points: Points, rng: np.random.Generator) -> Int[np.ndarray, " r"]:
-        """Row numbers of at most `count` centres, increasing; fewer where more would be redundant."""
+    def __call__(
+        self, count: int, kernel: LinearFamily, points: Points, rng: np.random.Generator
+    ) -> Int[np.ndarray, " r"]:
+        """Row numbers of at most `count` centres, increasing; fewer where more would be
+        redundant."""
         n, some = len(points), np.arange(len(points))
         if count >= n:
             return some
         if n > _CANDIDATES:
-            some = np.sort(rng.choice(n, max(_CANDIDATES, 4 * count), replace=False, p=points.probabilities))
+            some = np.sort(
+                rng.choice(n, max(_CANDIDATES, 4 * count), replace=False, p=points.probabilities)
+            )
         with jax.enable_x64(True):
             return np.sort(some[self.chosen(count, kernel, points.take(some), rng)])
 
     @abstractmethod
-    def chosen(self, count: int, kernel: LinearFamily, points: Points, rng: np.random.Generator) -> Int[np.ndarray, " r"]:
+    def chosen(
+        self, count: int, kernel: LinearFamily, points: Points, rng: np.random.Generator
+    ) -> Int[np.ndarray, " r"]:
         """Of fewer than all points, in any order."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Pivots(CentreRule):
-    """Over the kernel's space: each with a probability proportional to what those before leave of it (randomly pivoted
-    Cholesky, in rounds). The smallest error of approximation; the default."""
+    """Over the kernel's space: each with a probability proportional to what those before leave of
+    it (randomly pivoted Cholesky, in rounds). The smallest error of approximation; the default."""
 
     def chosen(self, count, kernel, points, rng):
-        # rounds of a tenth of the centres each, drawn by what is left of the diagonal; those that repeat others are dropped
-        x, s, p, share = *map(jax.device_put, (points.x, points.s)), points.probabilities, -(-count // _ROUNDS)
+        # rounds of a tenth of the centres each, drawn by what is left of the diagonal; those that
+        # repeat others are dropped
+        x, s, p, share = (
+            *map(jax.device_put, (points.x, points.s)),
+            points.probabilities,
+            -(-count // _ROUNDS),
+        )
         left = np.asarray(gram_diagonal(kernel, x, s))
         least = _REDUNDANT * left.mean()
         factor: Any = jax.device_put(np.zeros((len(x), _ROUNDS * share)))
@@ -57,7 +69,8 @@ class Pivots(CentreRule):
             if not size:
                 break
             chosen = rng.choice(len(x), size, replace=False, p=weights / weights.sum())
-            chosen = np.concatenate([chosen, np.full(share - size, chosen[0])])  # one shape, one program
+            # one shape, one program
+            chosen = np.concatenate([chosen, np.full(share - size, chosen[0])])
             rest = _rest(kernel, x, s, factor, chosen)
             square = np.asarray(rest)[chosen]
             triangle, kept = pivoted_cholesky(square, max(least, 1e-12 * square.max()))
@@ -79,12 +92,17 @@ class Uniform(CentreRule):
 
 @dataclasses.dataclass(frozen=True)
 class KMeans(CentreRule):
-    """Over the draws' coordinates: each with a probability proportional to its squared distance from those before, as
-    k-means++ starts."""
+    """Over the draws' coordinates: each with a probability proportional to its squared distance
+    from those before, as k-means++ starts."""
 
     def chosen(self, count, kernel, points, rng):
-        start, key = int(rng.choice(len(points), p=points.probabilities)), jax.random.key(int(rng.integers(2**31)))
-        return np.unique(np.asarray(_spread(points.x, points.probabilities, np.int32(start), key, count)))
+        start, key = (
+            int(rng.choice(len(points), p=points.probabilities)),
+            jax.random.key(int(rng.integers(2**31))),
+        )
+        return np.unique(
+            np.asarray(_spread(points.x, points.probabilities, np.int32(start), key, count))
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +113,11 @@ class SteinThinning(CentreRule):
         return np.unique(np.asarray(_thinned(kernel, points.x, points.s, count)))
 
 
-def at_centres(family: LinearFamily, points: Points, count: int, rule: CentreRule, rng: np.random.Generator) -> LinearFamily:
-    """The family with features: its kernels, together, as translates at centres, orthonormal in the kernels' space."""
+def at_centres(
+    family: LinearFamily, points: Points, count: int, rule: CentreRule, rng: np.random.Generator
+) -> LinearFamily:
+    """The family with features: its kernels, together, as translates at centres, orthonormal in the
+    kernels' space."""
     x, s = points.x, points.s
     penalised, free = family.split()
     others, kernel = (None, None) if penalised is None else penalised.by_features(points.dim)
@@ -106,7 +127,9 @@ def at_centres(family: LinearFamily, points: Points, count: int, rule: CentreRul
     gram = gram_matrix(kernel, x[chosen], s[chosen])
     triangle, pivots = pivoted_cholesky(gram, _REDUNDANT * gram.diagonal().max())
     chosen = chosen[pivots]
-    found = joined((others, kernel.translates(x[chosen], s[chosen], triangular_inverse(triangle)), free))
+    found = joined(
+        (others, kernel.translates(x[chosen], s[chosen], triangular_inverse(triangle)), free)
+    )
     assert found is not None
     return found
 
@@ -128,7 +151,8 @@ def _spread(x: Any, p: Any, start: Any, key: Any, count: int) -> Int[Array, " r"
     def step(carry, k):
         nearest, last = carry
         nearest = jnp.minimum(nearest, jnp.sum((x - x[last]) ** 2, axis=1))
-        # one draw from the distribution p · distance², by its sums: a categorical one would make n random numbers a step
+        # one draw from the distribution p · distance², by its sums: a categorical one would make n
+        # random numbers a step
         ladder = jnp.cumsum(p * nearest)
         place = jax.random.uniform(k, dtype=ladder.dtype) * ladder[-1]
         chosen = jnp.minimum(jnp.searchsorted(ladder, place), len(x) - 1)

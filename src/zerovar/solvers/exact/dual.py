@@ -1,9 +1,9 @@
 """The dual: one n × n system for any family with a Gram.
 
-For f = c + g with penalised Gram K, free columns B (the intercept and unpenalised terms) and probabilities p, minimising
-Σ p r² + λ‖g‖² means  (K + λ diag(1/p)) a + B b = f,  Bᵀa = 0.  Write A = K + λ diag(1/p) and
-Q = A⁻¹ − A⁻¹B(BᵀA⁻¹B)⁻¹BᵀA⁻¹: then a = Qf, and the residuals of a group I of draws when it is left out of the fit are
-Q_II⁻¹ a_I, in closed form.
+For f = c + g with penalised Gram K, free columns B (the intercept and unpenalised terms) and
+probabilities p, minimising Σ p r² + λ‖g‖² means  (K + λ diag(1/p)) a + B b = f,  Bᵀa = 0.  Write A
+= K + λ diag(1/p) and Q = A⁻¹ − A⁻¹B(BᵀA⁻¹B)⁻¹BᵀA⁻¹: then a = Qf, and the residuals of a group I of
+draws when it is left out of the fit are Q_II⁻¹ a_I, in closed form.
 """
 
 import numpy as np
@@ -24,9 +24,10 @@ Free = Float64[np.ndarray, "b q"]
 class PreparedDual(Prepared):
     """A Cholesky factor of A, on the host or on an accelerator.
 
-    The ridge policy: A is factorised with the ridge asked for. If that fails, or the pivots say that A is singular to rounding,
-    the ridge is raised once, to ten times the rounding error of the Gram, n · ε · mean(diag K), which always suffices; the fit
-    reports it. A ridge that large changes the fit by less than rounding already has.
+    The ridge policy: A is factorised with the ridge asked for. If that fails, or the pivots say
+    that A is singular to rounding, the ridge is raised once, to ten times the rounding error of the
+    Gram, n · ε · mean(diag K), which always suffices; the fit reports it. A ridge that large
+    changes the fit by less than rounding already has.
     """
 
     def __init__(self, problem: Problem):
@@ -36,12 +37,24 @@ class PreparedDual(Prepared):
         self.intercept_variance = problem.intercept_variance
         shift = self.intercept_variance if np.isfinite(self.intercept_variance) else 0.0
         self._factor = factor_of(problem.penalised, problem.points.x, problem.points.s, shift)
-        ridge, ridges, count = problem.ridge, problem.ridge / self.probabilities, self.border.shape[1]
+        ridge, ridges, count = (
+            problem.ridge,
+            problem.ridge / self.probabilities,
+            self.border.shape[1],
+        )
         if not (self._factor.factorise(ridges) and self._factor.rcond > n * _EPS):
             floor = 10 * n * _EPS * self._factor.diagonal().mean()
             ridge = max(ridge, floor / n)
-            self.result = Result.RIDGE_RAISED if self._factor.factorise(np.maximum(ridges, floor)) else Result.SINGULAR
-        self.stats = FitStats("dual", n) | {"free_terms": count, "ridge": ridge, "rcond": self._factor.rcond}
+            self.result = (
+                Result.RIDGE_RAISED
+                if self._factor.factorise(np.maximum(ridges, floor))
+                else Result.SINGULAR
+            )
+        self.stats = FitStats("dual", n) | {
+            "free_terms": count,
+            "ridge": ridge,
+            "rcond": self._factor.rcond,
+        }
         self._border_solved: np.ndarray | None = None
         if count and self.result is not Result.SINGULAR:
             with self._factor.small_work():
@@ -57,13 +70,20 @@ class PreparedDual(Prepared):
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
         only_its_own_ridge(ridge)
         if np.isfinite(self.intercept_variance):
-            return self.intercept_variance * self._dual_coefficients(np.ones((len(self.border), 1)))[0][:, 0]
+            return (
+                self.intercept_variance
+                * self._dual_coefficients(np.ones((len(self.border), 1)))[0][:, 0]
+            )
         # c = e₀ᵀR⁻¹S⁻¹QᵀA⁻¹f with border = QR and S = QᵀA⁻¹Q
         assert self._border_solved is not None, "known once something was solved"
-        first = scipy.linalg.solve_triangular(self._triangle, np.eye(self.border.shape[1])[0], trans=1)
+        first = scipy.linalg.solve_triangular(
+            self._triangle, np.eye(self.border.shape[1])[0], trans=1
+        )
         return self._border_solved @ scipy.linalg.cho_solve((self._schur, True), first)
 
-    def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
+    def leave_out(
+        self, values: Values, groups: Groups | None, ridge: float | None = None
+    ) -> Values:
         only_its_own_ridge(ridge)
         a, _ = self._dual_coefficients(values)
         half = np.zeros((len(a), 0))
@@ -98,7 +118,8 @@ class PreparedDual(Prepared):
 
 
 def border_of(problem: Problem) -> tuple[np.ndarray, Terms]:
-    """Free columns (n, b), the intercept unless it has a finite variance, then the unpenalised features; and the terms of g."""
+    """Free columns (n, b), the intercept unless it has a finite variance, then the unpenalised
+    features; and the terms of g."""
     x, s = problem.points.x, problem.points.s
     free = [term for term in problem.family.split()[1:] if term is not None]
     constant = np.ones((int(np.isinf(problem.intercept_variance)), len(x)))
@@ -111,4 +132,6 @@ def solution_of(a: Values, free: Free, terms: Terms, intercept_variance: float) 
         intercept, free = free[0], free[1:]
     else:
         intercept = intercept_variance * a.sum(axis=0)
-    return Solution(intercept, tuple(LinearTerm(*pair) for pair in zip(terms, (a, free), strict=False)))
+    return Solution(
+        intercept, tuple(LinearTerm(*pair) for pair in zip(terms, (a, free), strict=False))
+    )

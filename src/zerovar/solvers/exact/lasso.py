@@ -1,4 +1,5 @@
-"""The L1 penalty, by cyclic coordinate descent on the p × p Gram, all integrands at once in one compiled loop."""
+"""The L1 penalty, by cyclic coordinate descent on the p × p Gram, all integrands at once in one
+compiled loop."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,8 @@ from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_rid
 from ..stats import FitStats
 from .primal import CentredFeatures
 
-_TOLERANCE = 1e-11  # largest change of a coefficient in one sweep, relative to the largest standard deviation of f
+# largest change of a coefficient in one sweep, relative to the largest standard deviation of f
+_TOLERANCE = 1e-11
 _MAX_SWEEPS = 10_000
 
 
@@ -31,7 +33,9 @@ class PreparedLasso(Prepared):
         f, mean = self._data.values(values)
         scale = float(np.linalg.norm(f, axis=0).max()) or 1.0
         with jax.enable_x64(True):
-            beta, sweeps = _descend(self._gram, self._unit @ f / scale, self._ridge, 0.5 * self._strength / scale)
+            beta, sweeps = _descend(
+                self._gram, self._unit @ f / scale, self._ridge, 0.5 * self._strength / scale
+            )
             beta, sweeps = scale * np.asarray(beta), int(sweeps)
         self.stats |= {"sweeps": sweeps, "nonzero": np.count_nonzero(beta, axis=0).tolist()}
         if sweeps >= _MAX_SWEEPS:
@@ -54,9 +58,13 @@ def _descend(gram, target, ridge, threshold):
 
     def sweep(state):
         beta, rest, _, count = state
-        beta, rest, change = jax.lax.fori_loop(0, len(gram), coordinate, (beta, rest, jnp.zeros(())))
+        beta, rest, change = jax.lax.fori_loop(
+            0, len(gram), coordinate, (beta, rest, jnp.zeros(()))
+        )
         return beta, rest, change, count + 1
 
     start = (jnp.zeros_like(target), target, jnp.full((), jnp.inf), 0)
-    beta, _, _, count = jax.lax.while_loop(lambda state: (state[2] > _TOLERANCE) & (state[3] < _MAX_SWEEPS), sweep, start)
+    beta, _, _, count = jax.lax.while_loop(
+        lambda state: (state[2] > _TOLERANCE) & (state[3] < _MAX_SWEEPS), sweep, start
+    )
     return beta, count

@@ -1,9 +1,11 @@
-"""Least squares from second moments: one pass over the rows in any pieces, merged by addition, then one small solve.
+"""Least squares from second moments: one pass over the rows in any pieces, merged by addition, then
+one small solve.
 
-For z = [1, φ(x, s), f − f₀] the matrix M = Σ w z zᵀ, k × k with k = 1 + p + q, holds all that a fit of q integrands by p
-features needs, whatever the number of rows. Features of a Stein family have means near zero, and f₀ is a guess of the mean of
-f, so that centring M afterwards cancels nothing, and pieces may be added in any order. Rows go through in tiles: a compiled
-tile of z, and BLAS for its products, so that there never is an array of all features.
+For z = [1, φ(x, s), f − f₀] the matrix M = Σ w z zᵀ, k × k with k = 1 + p + q, holds all that a fit
+of q integrands by p features needs, whatever the number of rows. Features of a Stein family have
+means near zero, and f₀ is a guess of the mean of f, so that centring M afterwards cancels nothing,
+and pieces may be added in any order. Rows go through in tiles: a compiled tile of z, and BLAS for
+its products, so that there never is an array of all features.
 """
 
 import functools
@@ -22,8 +24,9 @@ from ..stats import FitStats
 from ..terms import Terms, width
 
 _ROWS = 1024  # of a tile: its features stay in cache for what reads them next
-# Products of features know the fit only to the square root of rounding: below this pivot, at unit diagonal, a Cholesky factor
-# would amplify rounding, and below this eigenvalue a direction is not told from none.
+# Products of features know the fit only to the square root of rounding: below this pivot, at unit
+# diagonal, a Cholesky factor would amplify rounding, and below this eigenvalue a direction is not
+# told from none.
 _SMALLEST_PIVOT = 1e-10
 _SMALLEST_EIGENVALUE = 1e-12
 
@@ -36,7 +39,8 @@ class Moments(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """f − f₀ ≈ intercept + φ·θ, how the solve ended, and the rank and smallest squared pivot of the system."""
+    """f − f₀ ≈ intercept + φ·θ, how the solve ended, and the rank and smallest squared pivot of the
+    system."""
 
     intercept: Float64[np.ndarray, " q"]
     theta: Float64[np.ndarray, "p q"]
@@ -44,10 +48,14 @@ class Solved(NamedTuple):
     stats: FitStats
 
 
-def moments(terms: Terms, x: Matrix, s: Matrix, f: HostVectors, weights: Vector | None, starts: RowNumbers) -> Moments:
-    """The moments of n rows: standardised points x, scores s, targets f less f₀, and what each counts (None: one each).
+def moments(
+    terms: Terms, x: Matrix, s: Matrix, f: HostVectors, weights: Vector | None, starts: RowNumbers
+) -> Moments:
+    """The moments of n rows: standardised points x, scores s, targets f less f₀, and what each
+    counts (None: one each).
 
-    `starts` are the rows at which segments begin, the first of them 0; sums over these are kept apart.
+    `starts` are the rows at which segments begin, the first of them 0; sums over these are kept
+    apart.
     """
     n, d = x.shape
     k = 1 + sum(width(term, d) for term in terms) + f.shape[1]
@@ -58,14 +66,18 @@ def moments(terms: Terms, x: Matrix, s: Matrix, f: HostVectors, weights: Vector 
     with jax.enable_x64(True):
         for first in range(0, n, _ROWS):
             rows = min(_ROWS, n - first)
-            tile = np.asarray(_columns(structure, leaves, *(_full(a, first) for a in (x, s, f, root))))
+            tile = np.asarray(
+                _columns(structure, leaves, *(_full(a, first) for a in (x, s, f, root)))
+            )
             tile = np.ascontiguousarray(tile[:, :rows])
             # NumPy sees that this is symmetric, and unlike SciPy lets other threads run meanwhile
             matrix += np.matmul(tile, tile.T, out=product)
             counts = ones if root is None else root[first:]
             low, high = np.searchsorted(starts, [first, first + rows - 1], side="right")
             edges = [0, *(starts[low:high] - first), rows]
-            for segment, left, right in zip(range(low - 1, high), edges[:-1], edges[1:], strict=True):
+            for segment, left, right in zip(
+                range(low - 1, high), edges[:-1], edges[1:], strict=True
+            ):
                 sums[segment] += tile[:, left:right] @ counts[left:right]
     return Moments(matrix, sums)
 
@@ -91,7 +103,8 @@ def solve(matrix: Float64[np.ndarray, "k k"], penalty: Float64[np.ndarray, " p"]
 
 
 class Whitening(NamedTuple):
-    """T with TᵀHT = 1, (p, rank); the smallest squared pivot of H at unit diagonal; and whether eigenvectors were needed."""
+    """T with TᵀHT = 1, (p, rank); the smallest squared pivot of H at unit diagonal; and whether
+    eigenvectors were needed."""
 
     matrix: Float64[np.ndarray, "p r"]
     rcond: float
@@ -99,23 +112,28 @@ class Whitening(NamedTuple):
 
 
 def whitening(gram: Float64[np.ndarray, "p p"]) -> Whitening:
-    """By Cholesky at unit diagonal, or by the eigenvectors that rounding has left, so that H⁻¹ = TTᵀ on what it determines."""
+    """By Cholesky at unit diagonal, or by the eigenvectors that rounding has left, so that H⁻¹ =
+    TTᵀ on what it determines."""
     diagonal = gram.diagonal()
     scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
     unit = gram * np.outer(scale, scale)
     factor, info = scipy.linalg.lapack.dpotrf(unit, lower=1, clean=1)
     rcond = float(factor.diagonal().min() ** 2) if info == 0 else 0.0
     if rcond >= _SMALLEST_PIVOT:
-        return Whitening(scale[:, None] * scipy.linalg.lapack.dtrtri(factor, lower=1)[0].T, rcond, False)
+        return Whitening(
+            scale[:, None] * scipy.linalg.lapack.dtrtri(factor, lower=1)[0].T, rcond, False
+        )
     values, vectors = scipy.linalg.eigh(unit, check_finite=False)
     kept = values > _SMALLEST_EIGENVALUE * values[-1]
     basis = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
     return Whitening(basis, float(values[kept][0] / values[-1]), True)
 
 
-@functools.partial(jax.jit, static_argnums=0)  # not Equinox's, whose dispatch would cost a tenth of a tile's time
+# not Equinox's, whose dispatch would cost a tenth of a tile's time
+@functools.partial(jax.jit, static_argnums=0)
 def _columns(structure: Any, leaves: Any, x: Any, s: Any, f: Any, root: Any) -> jax.Array:
-    """z of the rows of a tile, times √w, (k, rows): the layout in which features are computed and BLAS wants them."""
+    """z of the rows of a tile, times √w, (k, rows): the layout in which features are computed and
+    BLAS wants them."""
     terms = jax.tree.unflatten(structure, leaves)
     z = jnp.concatenate([jnp.ones((1, len(x))), *(term.features(x, s).T for term in terms), f.T])
     return z if root is None else z * root

@@ -1,8 +1,9 @@
 """The primal: p × p normal equations for a family with p features.
 
-Features are centred (the intercept is free) and weighted by √p_i, Φ; then (ΦᵀΦ + D)θ = Φᵀf with D the ridge, zero on free
-terms. By Cholesky after scaling to unit diagonal, with one step of refinement unless well-conditioned; where the pivots show
-that squaring the condition number costs too much, by QR with column pivoting on [Φ; √D] instead, which reveals the rank.
+Features are centred (the intercept is free) and weighted by √p_i, Φ; then (ΦᵀΦ + D)θ = Φᵀf with D
+the ridge, zero on free terms. By Cholesky after scaling to unit diagonal, with one step of
+refinement unless well-conditioned; where the pivots show that squaring the condition number costs
+too much, by QR with column pivoting on [Φ; √D] instead, which reveals the rank.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,8 @@ from ..stats import FitStats
 from ..terms import arranged, linear_terms
 
 _EPS = np.finfo(np.float64).eps
-# The Cholesky route is taken while ΦᵀΦ, at unit diagonal, keeps pivots above this: refinement then restores full accuracy.
+# The Cholesky route is taken while ΦᵀΦ, at unit diagonal, keeps pivots above this: refinement then
+# restores full accuracy.
 _SMALLEST_PIVOT = 1e-10
 _REFINE_BELOW = 1e-3
 _RANK_TOLERANCE = 1e-12
@@ -27,10 +29,12 @@ _UNDETERMINED = 1e-10
 
 
 class CentredFeatures:
-    """Features Φ, weighted by √p and centred, with what it takes to map values in and coefficients out.
+    """Features Φ, weighted by √p and centred, with what it takes to map values in and coefficients
+    out.
 
-    `raw` (p, m) is not centred, and under equal weights not scaled either: features of a Stein family have means near zero,
-    so that centring their products instead loses nothing, and saves two passes over the largest array of the fit.
+    `raw` (p, m) is not centred, and under equal weights not scaled either: features of a Stein
+    family have means near zero, so that centring their products instead loses nothing, and saves
+    two passes over the largest array of the fit.
     """
 
     def __init__(self, problem: Problem):
@@ -48,7 +52,9 @@ class CentredFeatures:
         self._scale = float(self.root[0]) if equal else 1.0
         if not equal:
             self.raw *= self.root
-        self._means = self._scale * (self.raw @ self.root) if self.free_intercept else np.zeros(len(self.raw))
+        self._means = (
+            self._scale * (self.raw @ self.root) if self.free_intercept else np.zeros(len(self.raw))
+        )
 
     def values(self, values: Values) -> tuple[Values, np.ndarray]:
         """√p (f − mean), and the mean (q,), which is zero where the intercept is not free."""
@@ -57,7 +63,8 @@ class CentredFeatures:
 
     def gram(self) -> Float64[np.ndarray, "p p"]:
         """ΦᵀΦ, in the lower triangle."""
-        gram = scipy.linalg.blas.dsyrk(self._scale**2, self.raw.T, trans=1, lower=1)  # raw.T is Fortran-ordered: no copy
+        # raw.T is Fortran-ordered: no copy
+        gram = scipy.linalg.blas.dsyrk(self._scale**2, self.raw.T, trans=1, lower=1)
         return scipy.linalg.blas.dsyr(-1.0, self._means, a=gram, lower=1, overwrite_a=1)
 
     def project(self, f: Values) -> Float64[np.ndarray, "p q"]:
@@ -101,7 +108,11 @@ class PreparedPrimal(Prepared):
         self._factor, info = scipy.linalg.lapack.dpotrf(gram, lower=1, overwrite_a=1, clean=0)
         self._rcond = float(self._factor.diagonal().min() ** 2) if info == 0 else 0.0
         self.result, p = Result.OK, len(diagonal)
-        self.stats = FitStats("primal", p, counts_terms=True) | {"rank": p, "ridge": problem.ridge, "rcond": self._rcond}
+        self.stats = FitStats("primal", p, counts_terms=True) | {
+            "rank": p,
+            "ridge": problem.ridge,
+            "rcond": self._rcond,
+        }
         self._whitened: np.ndarray | None = None
         self._complete: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
         if self._rcond < _SMALLEST_PIVOT:
@@ -118,13 +129,16 @@ class PreparedPrimal(Prepared):
         theta = self._normal(self._data.project(f))
         if self._rcond < _REFINE_BELOW:
             residual = f - self._data.fitted(theta)
-            theta += self._normal(self._data.project(residual) - self._data.penalty[:, None] * theta)
+            theta += self._normal(
+                self._data.project(residual) - self._data.penalty[:, None] * theta
+            )
         return self._data.solution(theta, mean)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
         only_its_own_ridge(ridge)
         root = self._data.root
-        # c = Σ p f − means·θ, or constant·θ₀; θ = (ΦᵀΦ + D)⁻¹Φᵀ√p f, so w is the fit of what θ is contracted with
+        # c = Σ p f − means·θ, or constant·θ₀; θ = (ΦᵀΦ + D)⁻¹Φᵀ√p f, so w is the fit of what θ is
+        # contracted with
         if self._complete is None:
             through = self._data.fitted(self._normal(self._data.intercept_direction[:, None]))[:, 0]
         else:
@@ -133,7 +147,9 @@ class PreparedPrimal(Prepared):
             through = self._whiten().T @ scipy.linalg.solve_triangular(lower, right.T @ target)
         return root * (root * self._data.free_intercept + through)
 
-    def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
+    def leave_out(
+        self, values: Values, groups: Groups | None, ridge: float | None = None
+    ) -> Values:
         only_its_own_ridge(ridge)
         f, _ = self._data.values(values)
         v = self._whiten()
@@ -143,32 +159,52 @@ class PreparedPrimal(Prepared):
         return left_out(v, residuals, f, groups) / self._data.root[:, None]
 
     def _normal(self, right: np.ndarray) -> np.ndarray:
-        return self._scale[:, None] * scipy.linalg.lapack.dpotrs(self._factor, self._scale[:, None] * right, lower=1)[0]
+        return (
+            self._scale[:, None]
+            * scipy.linalg.lapack.dpotrs(self._factor, self._scale[:, None] * right, lower=1)[0]
+        )
 
     def _whiten(self) -> np.ndarray:
-        """L⁻¹SΦ (rank, m), S the scaling: inner products of its columns are the hat matrix, but for the intercept's."""
+        """L⁻¹SΦ (rank, m), S the scaling: inner products of its columns are the hat matrix, but for
+        the intercept's."""
         if self._whitened is None:
-            scaled = self._data.centred(self._scale).T  # Fortran order, solved in place from the right
-            self._whitened = scipy.linalg.blas.dtrsm(1.0, self._factor, scaled, side=1, lower=1, trans_a=1, overwrite_b=1).T
+            # Fortran order, solved in place from the right
+            scaled = self._data.centred(self._scale).T
+            self._whitened = scipy.linalg.blas.dtrsm(
+                1.0, self._factor, scaled, side=1, lower=1, trans_a=1, overwrite_b=1
+            ).T
         return self._whitened
 
     def _factorise_by_qr(self) -> None:
-        """Φ S P = Q R; the rank is where R's diagonal drops to rounding, the solution the one of least scaled norm."""
+        """Φ S P = Q R; the rank is where R's diagonal drops to rounding, the solution the one of
+        least scaled norm."""
         columns = self._data.centred(self._scale).T
         if self._data.penalty.any():
             columns = np.concatenate([columns, np.diag(np.sqrt(self._data.penalty) * self._scale)])
-        orthonormal, triangle, order = scipy.linalg.qr(columns, mode="economic", pivoting=True, check_finite=False)
+        orthonormal, triangle, order = scipy.linalg.qr(
+            columns, mode="economic", pivoting=True, check_finite=False
+        )
         size = np.abs(triangle.diagonal())
         rank = int(np.sum(size > _RANK_TOLERANCE * size[0]))
         if rank < len(self._scale):
             self.result = Result.RANK_DEFICIENT
-        self.stats |= {"form": "primal by QR", "rank": rank, "rcond": float((size[rank - 1] / size[0]) ** 2)}
+        self.stats |= {
+            "form": "primal by QR",
+            "rank": rank,
+            "rcond": float((size[rank - 1] / size[0]) ** 2),
+        }
         self._whitened = np.ascontiguousarray(orthonormal[: len(self._data.root), :rank].T)
-        self._complete = (*scipy.linalg.qr(triangle[:rank].T, mode="economic", check_finite=False), order)
+        self._complete = (
+            *scipy.linalg.qr(triangle[:rank].T, mode="economic", check_finite=False),
+            order,
+        )
 
 
-def left_out(v: Float64[np.ndarray, "r m"], residuals: Values, plain: Values, groups: Sequence[Any] | None) -> Values:
-    """(I − vᵀv)⁻¹ residuals of each group, None is one each; `plain` where the rest does not determine the fit."""
+def left_out(
+    v: Float64[np.ndarray, "r m"], residuals: Values, plain: Values, groups: Sequence[Any] | None
+) -> Values:
+    """(I − vᵀv)⁻¹ residuals of each group, None is one each; `plain` where the rest does not
+    determine the fit."""
     if groups is None:
         return residuals / np.maximum(1.0 - np.einsum("ij,ij->j", v, v), _EPS)[:, None]
     out = np.zeros_like(residuals)
@@ -183,5 +219,7 @@ def _without(v: Float64[np.ndarray, "r k"], residuals: np.ndarray, plain: np.nda
     if size <= rank:
         return solve_group(np.eye(size) - v.T @ v, residuals, plain, _UNDETERMINED)
     inside = v @ residuals
-    lifted = solve_group(np.eye(rank) - v @ v.T, inside, np.full_like(inside, np.nan), _UNDETERMINED)
+    lifted = solve_group(
+        np.eye(rank) - v @ v.T, inside, np.full_like(inside, np.nan), _UNDETERMINED
+    )
     return plain if np.isnan(lifted).any() else residuals + v.T @ lifted

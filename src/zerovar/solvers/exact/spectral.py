@@ -16,13 +16,16 @@ _EPS = np.finfo(np.float64).eps
 class PreparedSpectral(Prepared):
     """One eigendecomposition that serves every ridge and every integrand.
 
-    In probability-weighted coordinates the free columns are projected out first; on their complement
-    Q = V diag(1/(e + λ)) Vᵀ for every λ.
+    In probability-weighted coordinates the free columns are projected out first; on their
+    complement Q = V diag(1/(e + λ)) Vᵀ for every λ.
     """
 
     def __init__(self, problem: Problem):
         self.border, self.terms = border_of(problem)
-        self.intercept_variance, self._root = problem.intercept_variance, np.sqrt(problem.points.probabilities)[:, None]
+        self.intercept_variance, self._root = (
+            problem.intercept_variance,
+            np.sqrt(problem.points.probabilities)[:, None],
+        )
         gram = gram_matrix(problem.penalised, problem.points.x, problem.points.s)
         if np.isfinite(self.intercept_variance):
             gram += self.intercept_variance
@@ -38,13 +41,15 @@ class PreparedSpectral(Prepared):
             self._border_gram = gram @ self._orthonormal
             inner = self._orthonormal.T @ self._border_gram
             shift = np.trace(gram)
-            # (I − UUᵀ) G (I − UUᵀ) − shift · UUᵀ: the border's directions become the lowest eigenvectors, and are dropped
+            # (I − UUᵀ) G (I − UUᵀ) − shift · UUᵀ: the border's directions become the lowest
+            # eigenvectors, and are dropped
             cross = self._border_gram @ self._orthonormal.T
             gram -= cross + cross.T
             gram += self._orthonormal @ (inner - shift * np.eye(count)) @ self._orthonormal.T
         eigenvalues, vectors = scipy.linalg.eigh(gram, overwrite_a=True, check_finite=False)
         self._eigenvalues, self._vectors = np.maximum(eigenvalues[count:], 0.0), vectors[:, count:]
-        # in the weighted problem the rounding of the largest eigenvalue bounds what a ridge can resolve
+        # in the weighted problem the rounding of the largest eigenvalue bounds what a ridge can
+        # resolve
         self.floor = 10 * len(gram) * _EPS * self._eigenvalues.mean()
         least, most = self._eigenvalues.min(), self._eigenvalues.max()
         raised = least + problem.ridge < len(gram) * _EPS * most
@@ -60,12 +65,19 @@ class PreparedSpectral(Prepared):
         inverse = 1 / (self._eigenvalues + self._ridge(ridge))
         if np.isfinite(self.intercept_variance):
             inside = self._vectors.T @ self._root
-            return self.intercept_variance * (self._root * (self._vectors @ (inverse[:, None] * inside)))[:, 0]
-        first = scipy.linalg.solve_triangular(self._triangle, np.eye(self.border.shape[1])[0], trans=1)
+            return (
+                self.intercept_variance
+                * (self._root * (self._vectors @ (inverse[:, None] * inside)))[:, 0]
+            )
+        first = scipy.linalg.solve_triangular(
+            self._triangle, np.eye(self.border.shape[1])[0], trans=1
+        )
         through = self._vectors @ (inverse * (self._vectors.T @ (self._border_gram @ first)))
         return self._root[:, 0] * (self._orthonormal @ first - through)
 
-    def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
+    def leave_out(
+        self, values: Values, groups: Groups | None, ridge: float | None = None
+    ) -> Values:
         weighted, _ = self._coefficients(values, ridge)
         half = self._vectors / np.sqrt(self._eigenvalues + self._ridge(ridge))
         if groups is None:
@@ -76,11 +88,17 @@ class PreparedSpectral(Prepared):
         return out / self._root
 
     def _ridge(self, ridge: float | None) -> float:
-        return self.ridge if ridge is None else max(ridge, self.floor if self.result is Result.RIDGE_RAISED else 0.0)
+        return (
+            self.ridge
+            if ridge is None
+            else max(ridge, self.floor if self.result is Result.RIDGE_RAISED else 0.0)
+        )
 
     def _coefficients(self, values: Values, ridge: float | None) -> tuple[Values, Free]:
         values = self._root * values
-        weighted = self._vectors @ (self._vectors.T @ values / (self._eigenvalues + self._ridge(ridge))[:, None])
+        weighted = self._vectors @ (
+            self._vectors.T @ values / (self._eigenvalues + self._ridge(ridge))[:, None]
+        )
         if not self.border.shape[1]:
             return weighted, np.zeros((0, values.shape[1]))
         return weighted, scipy.linalg.solve_triangular(

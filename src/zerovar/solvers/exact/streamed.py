@@ -1,7 +1,8 @@
-"""The primal of more draws than features fit into memory: features are made anew, a tile of draws at a time, in each pass.
+"""The primal of more draws than features fit into memory: features are made anew, a tile of draws
+at a time, in each pass.
 
-One pass for their second moments, from which a whitening matrix T with TᵀHT = 1, H = ΦᵀΦ + D, whose columns serve for
-everything else: θ = TTᵀΦᵀf, and the hat matrix is ΦT(ΦT)ᵀ.
+One pass for their second moments, from which a whitening matrix T with TᵀHT = 1, H = ΦᵀΦ + D, whose
+columns serve for everything else: θ = TTᵀΦᵀf, and the hat matrix is ΦT(ΦT)ᵀ.
 """
 
 from collections.abc import Iterator
@@ -23,14 +24,17 @@ _REFINE_BELOW = 1e-3
 
 
 class PreparedStream(Prepared):
-    """Least squares on features that are never kept, with a diagonal penalty and a free intercept."""
+    """Least squares on features that are never kept, with a diagonal penalty and a free
+    intercept."""
 
     def __init__(self, problem: Problem):
         self._points, self._p = problem.points, problem.points.probabilities
         self._terms, held = arranged(problem.family, self._points.dim)
         self._penalty = problem.ridge * held
         nothing, first = np.zeros((len(self._p), 0)), np.zeros(1, dtype=int)
-        matrix = moments(self._terms, self._points.x, self._points.s, nothing, self._p, first).matrix
+        matrix = moments(
+            self._terms, self._points.x, self._points.s, nothing, self._p, first
+        ).matrix
         self._means = matrix[0, 1:]
         gram = matrix[1:, 1:] - np.outer(self._means, self._means)
         gram[np.diag_indices(len(gram))] += self._penalty
@@ -49,7 +53,9 @@ class PreparedStream(Prepared):
         only_its_own_ridge(ridge)
         return self._p * (1 - self._at_draws(self._normal(self._means)))
 
-    def leave_out(self, values: Values, groups: Groups | None, ridge: float | None = None) -> Values:
+    def leave_out(
+        self, values: Values, groups: Groups | None, ridge: float | None = None
+    ) -> Values:
         only_its_own_ridge(ridge)
         theta, intercept = self._fit(values)
         root, plain = np.sqrt(self._p), values - self._p @ values
@@ -57,9 +63,12 @@ class PreparedStream(Prepared):
         for rows, parts in _batches(len(values), groups):
             phi = self._centred(rows)
             residuals = values[rows] - (intercept + self._means @ theta) - phi.T @ theta
-            v = np.concatenate([self._whitening.T @ phi * root[rows], root[None, rows]])  # the hat matrix is vᵀv
+            # the hat matrix is vᵀv
+            v = np.concatenate([self._whitening.T @ phi * root[rows], root[None, rows]])
             weight = root[rows, None]
-            left = left_out(v, weight * residuals, weight * plain[rows], None if groups is None else parts)
+            left = left_out(
+                v, weight * residuals, weight * plain[rows], None if groups is None else parts
+            )
             out[rows] = left / weight
         return out
 
@@ -75,19 +84,28 @@ class PreparedStream(Prepared):
         return self._whitening @ (self._whitening.T @ right)
 
     def _project(self, f: Values) -> Float64[np.ndarray, "p q"]:
-        parts = (self._centred(rows) @ (self._p[rows, None] * f[rows]) for rows, _ in _batches(len(f), None))
+        parts = (
+            self._centred(rows) @ (self._p[rows, None] * f[rows])
+            for rows, _ in _batches(len(f), None)
+        )
         return sum(parts, np.zeros((len(self._means), f.shape[1])))
 
     def _at_draws(self, theta: np.ndarray) -> np.ndarray:
-        return np.concatenate([self._centred(rows).T @ theta for rows, _ in _batches(len(self._p), None)])
+        return np.concatenate(
+            [self._centred(rows).T @ theta for rows, _ in _batches(len(self._p), None)]
+        )
 
     def _centred(self, rows: RowNumbers) -> Float64[np.ndarray, "p k"]:
         x, s = self._points.x[rows], self._points.s[rows]
-        return np.concatenate([feature_matrix(term, x, s) for term in self._terms]) - self._means[:, None]
+        return (
+            np.concatenate([feature_matrix(term, x, s) for term in self._terms])
+            - self._means[:, None]
+        )
 
 
 def _batches(n: int, groups: Groups | None) -> Iterator[tuple[RowNumbers, list[slice]]]:
-    """RowNumbers in batches of about `_ROWS` that hold whole groups, and where each group is in its batch."""
+    """RowNumbers in batches of about `_ROWS` that hold whole groups, and where each group is in its
+    batch."""
     if groups is not None:
         return packed(groups, _ROWS)
     return ((np.arange(start, min(start + _ROWS, n)), []) for start in range(0, n, _ROWS))

@@ -1,1 +1,2 @@
-"""Conjugate gradients: products with a matrix that is never factorised, stopped when the answer is near enough."""
+"""Conjugate gradients: products with a matrix that is never factorised, stopped when the answer is
+near enough."""

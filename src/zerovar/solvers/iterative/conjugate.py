@@ -1,10 +1,12 @@
 """Conjugate gradients on many right-hand sides at once, stopped when the intercept is accurate.
 
-The intercept is a linear functional of the solution: c = base − ℓᵀu with Au = h. The adjoint system Az = ℓ is solved as one
-more column. Its solution turns the residual r = h − Au into a correction: c ≈ base − ℓᵀu − zᵀr. The error that is left, ⟨e_z,
-e_u⟩_A, is a product of two small errors, where that of ℓᵀu alone is one of them; that saves two thirds of the iterations or
-more. How large the errors are comes from the iterations themselves. ‖e‖_A² is what later iterations will still add to the
-energy (Hestenes and Stiefel): it is seen a few iterations later, and continued as a geometric series.
+The intercept is a linear functional of the solution: c = base − ℓᵀu with Au = h. The adjoint system
+Az = ℓ is solved as one more column. Its solution turns the residual r = h − Au into a correction: c
+≈ base − ℓᵀu − zᵀr. The error that is left, ⟨e_z, e_u⟩_A, is a product of two small errors, where
+that of ℓᵀu alone is one of them; that saves two thirds of the iterations or more. How large the
+errors are comes from the iterations themselves. ‖e‖_A² is what later iterations will still add to
+the energy (Hestenes and Stiefel): it is seen a few iterations later, and continued as a geometric
+series.
 """
 
 from abc import abstractmethod
@@ -24,7 +26,8 @@ from ..stats import FitStats
 EVERY = 5  # iterations between looks at how far it is
 _ROUNDING = 1e-13  # relative
 _SLOWEST = 0.97  # ratio of successive energies that a geometric series may be continued with
-_FIRST = 3 * EVERY  # iterations before the first look: two series that can be held against each other
+# iterations before the first look: two series that can be held against each other
+_FIRST = 3 * EVERY
 
 
 class System(eqx.Module):
@@ -61,9 +64,12 @@ def conjugate_gradients(
     rule: Callable[[Iterate, Float[np.ndarray, "i k"]], float],
     limit: int,
     progress: bool,
-    watch: Callable[[Float[Array, "steps n k"], Float[Array, "steps n k"]], None] = lambda directions, images: None,
+    watch: Callable[
+        [Float[Array, "steps n k"], Float[Array, "steps n k"]], None
+    ] = lambda directions, images: None,
 ) -> SolveEnd:
-    """Solve for all columns, until `rule` finds the state, with the energies of all iterations so far, no further than 1.
+    """Solve for all columns, until `rule` finds the state, with the energies of all iterations so
+    far, no further than 1.
 
     `watch` is given all directions that are taken and what the operator makes of them.
     """
@@ -77,44 +83,66 @@ def conjugate_gradients(
                 watch(*taken)
                 energies = np.concatenate([energies, np.asarray(gained)])
                 distance = rule(state, energies)
-                show(len(energies), f"{len(energies)}/{limit}, error {distance:.2g} of what is tolerated")
+                show(
+                    len(energies),
+                    f"{len(energies)}/{limit}, error {distance:.2g} of what is tolerated",
+                )
         except KeyboardInterrupt:  # what there is serves: any g has mean zero
             interrupted = True
     return SolveEnd(state, distance, len(energies), interrupted)
 
 
-def ended(ending: SolveEnd, options: Any, result: Result, stats: FitStats) -> tuple[Result, FitStats]:
+def ended(
+    ending: SolveEnd, options: Any, result: Result, stats: FitStats
+) -> tuple[Result, FitStats]:
     """How a fit ended of which `result` was known before it began."""
     if ending.interrupted:
         result = Result.INTERRUPTED
     elif ending.distance > 1 and result is Result.OK:
         result = Result.STALLED
-    return result, stats | {"iterations": ending.iterations, "error_left": options.tolerance * ending.distance}
+    return result, stats | {
+        "iterations": ending.iterations,
+        "error_left": options.tolerance * ending.distance,
+    }
 
 
 def still_to_come(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
-    """What later iterations will add to the energies, which is ‖e‖_A² now: the more of what now and the last look say."""
+    """What later iterations will add to the energies, which is ‖e‖_A² now: the more of what now and
+    the last look say."""
     if len(energies) < _FIRST:
         return np.full(energies.shape[1], np.inf)
-    return np.maximum(_continued(energies), _continued(energies[:-EVERY]) - energies[-EVERY:].sum(axis=0))
+    return np.maximum(
+        _continued(energies), _continued(energies[:-EVERY]) - energies[-EVERY:].sum(axis=0)
+    )
 
 
 def _continued(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
     before, last = energies[-2 * EVERY : -EVERY].sum(axis=0), energies[-EVERY:].sum(axis=0)
-    ratio = np.clip(np.divide(last, before, out=np.zeros_like(last), where=before > 0), 0.0, _SLOWEST**EVERY)
+    ratio = np.clip(
+        np.divide(last, before, out=np.zeros_like(last), where=before > 0), 0.0, _SLOWEST**EVERY
+    )
     return last * ratio / (1 - ratio)
 
 
 @eqx.filter_jit
-def without_rounding(rest: Float[Array | np.ndarray, "n k"], whole: Float[Array | np.ndarray, "n k"]) -> Float[Array, "n k"]:
-    """What is left of `whole`, but zero in columns of which only rounding is left: no iteration can rule these."""
-    return jnp.where(jnp.linalg.norm(rest, axis=0) > _ROUNDING * jnp.linalg.norm(whole, axis=0), rest, 0.0)
+def without_rounding(
+    rest: Float[Array | np.ndarray, "n k"], whole: Float[Array | np.ndarray, "n k"]
+) -> Float[Array, "n k"]:
+    """What is left of `whole`, but zero in columns of which only rounding is left: no iteration can
+    rule these."""
+    return jnp.where(
+        jnp.linalg.norm(rest, axis=0) > _ROUNDING * jnp.linalg.norm(whole, axis=0), rest, 0.0
+    )
 
 
 def largest_ratio(errors: Any, tolerable: Any) -> float:
     """Of errors that are not zero, against what is tolerated."""
     errors, tolerable = np.asarray(errors), np.asarray(tolerable)
-    return float(np.max(np.divide(errors, tolerable, out=np.zeros_like(errors), where=errors > 0), initial=0.0))
+    return float(
+        np.max(
+            np.divide(errors, tolerable, out=np.zeros_like(errors), where=errors > 0), initial=0.0
+        )
+    )
 
 
 @eqx.filter_jit
@@ -125,7 +153,8 @@ def _start(system: System, right: Float[Array, "n k"]) -> Iterate:
 
 @eqx.filter_jit
 def _advance(system: System, state: Iterate, steps: int) -> tuple[Iterate, Any]:
-    """With the energies (steps, k) that were gained, the directions (steps, n, k) and their images."""
+    """With the energies (steps, k) that were gained, the directions (steps, n, k) and their
+    images."""
 
     def step(state: Iterate, _: None) -> tuple[Iterate, Any]:
         image = system.apply(state.direction)
@@ -135,7 +164,11 @@ def _advance(system: System, state: Iterate, steps: int) -> tuple[Iterate, Any]:
         size = jnp.sum(residual * better, axis=0)
         solution = state.solution + length * state.direction
         direction = better + _ratio(size, state.size) * state.direction
-        return Iterate(solution, residual, direction, size), (length * state.size, state.direction, image)
+        return Iterate(solution, residual, direction, size), (
+            length * state.size,
+            state.direction,
+            image,
+        )
 
     return jax.lax.scan(step, state, None, length=steps)
 

@@ -1,8 +1,8 @@
 """The dual by conjugate gradients.
 
-In coordinates weighted by √p, with U an orthonormal basis of the free columns (the intercept, unpenalised terms) and P the
-projection off it: P(G + λ)P ã = P√p f, G = √p K √p. The intercept is u·√p f − ℓ·ã with u the part of U that belongs to it
-and ℓ = PGu.
+In coordinates weighted by √p, with U an orthonormal basis of the free columns (the intercept,
+unpenalised terms) and P the projection off it: P(G + λ)P ã = P√p f, G = √p K √p. The intercept is
+u·√p f − ℓ·ã with u the part of U that belongs to it and ℓ = PGu.
 """
 
 from typing import Any
@@ -48,7 +48,8 @@ class Bordered(System):
 
 
 def _rank_and_block(n: int) -> tuple[int, int]:
-    """Of the preconditioner; a block is of neighbours. To an accelerator both are cheap, iterations are not."""
+    """Of the preconditioner; a block is of neighbours. To an accelerator both are cheap, iterations
+    are not."""
     draws, most, block = (20, 1000, 1024) if on_host() else (10, 2000, 2048)
     count = -(-n // min(block, max(512, 1 << (n // 10).bit_length())))
     return int(np.clip(n // draws, 100, most)), -(-n // (16 * count)) * 16
@@ -80,7 +81,9 @@ def _right_sides(system: Bordered, start: Start, right: Any) -> tuple[Any, Any]:
 _trace = eqx.filter_jit(lambda product: jnp.sum(product.diagonal()))
 
 # what the free columns take of f − g (b, q)
-_free_part = eqx.filter_jit(lambda system, right, solution: system.free.T @ (right - system.product(solution)))
+_free_part = eqx.filter_jit(
+    lambda system, right, solution: system.free.T @ (right - system.product(solution))
+)
 
 
 class PreparedIterativeDual(Prepared):
@@ -95,7 +98,9 @@ class PreparedIterativeDual(Prepared):
         root = np.sqrt(problem.points.probabilities)
         border, self._terms = border_of(problem)
         orthonormal, self._triangle, independent = economic_qr(root[:, None] * border)
-        self.stats = FitStats("dual by conjugate gradients", n) | {"free_terms": self._triangle.shape[0]}
+        self.stats = FitStats("dual by conjugate gradients", n) | {
+            "free_terms": self._triangle.shape[0]
+        }
         self.result = Result.OK if independent else Result.COLLINEAR
         if not independent:
             return
@@ -108,10 +113,14 @@ class PreparedIterativeDual(Prepared):
             gram = product(problem.penalised, points, tile, mesh, keep)
             ridge = max(problem.ridge, 10 * _EPS * float(_trace(gram)))
             self.result = Result.RIDGE_RAISED if ridge > problem.ridge else Result.OK
-            first = scipy.linalg.solve_triangular(self._triangle, np.eye(len(self._triangle))[0], trans=1)
+            first = scipy.linalg.solve_triangular(
+                self._triangle, np.eye(len(self._triangle))[0], trans=1
+            )
             signs = padded_rows(rng.choice([-1.0, 1.0], (n, 1)), self._size)
             noise = jax.device_put(np.float64(ridge))
-            inverse, left = preconditioner(gram, jax.device_put(centres), jax.device_put(orders), block, noise)
+            inverse, left = preconditioner(
+                gram, jax.device_put(centres), jax.device_put(orders), block, noise
+            )
             self._system = Bordered(gram, inverse, padded_rows(orthonormal, self._size), noise)
             self._start = _started(self._system, jax.device_put(first), signs)
         self._prepared = self.result
@@ -126,16 +135,25 @@ class PreparedIterativeDual(Prepared):
             inside, every = _right_sides(self._system, self._start, right)
             rule = StoppingRule(self._start, right, inside, self._options.tolerance, n)
             limit, progress = self._options.max_iterations, self._options.progress
-            ending = conjugate_gradients(self._system, every, rule.distance, limit, progress, rule.shortest.add)
+            ending = conjugate_gradients(
+                self._system, every, rule.distance, limit, progress, rule.shortest.add
+            )
             solution, _ = rule.shorter(ending.state)
             intercept = np.asarray(intercepts(self._start, right, ending.state))
-            self._weights = (np.asarray(self._start.contrast) - np.asarray(ending.state.solution)[:, q])[:n] * root[:, 0]
+            self._weights = (
+                np.asarray(self._start.contrast) - np.asarray(ending.state.solution)[:, q]
+            )[:n] * root[:, 0]
             coefficients = [root * np.asarray(solution)[:n]]
             if len(self._terms) > 1:
-                taken = scipy.linalg.solve_triangular(self._triangle, np.asarray(_free_part(self._system, right, solution)))
+                taken = scipy.linalg.solve_triangular(
+                    self._triangle, np.asarray(_free_part(self._system, right, solution))
+                )
                 coefficients.append(taken[1:])
         self.result, self.stats = ended(ending, self._options, self._prepared, self.stats)
-        return Solution(intercept, tuple(LinearTerm(*pair) for pair in zip(self._terms, coefficients, strict=True)))
+        return Solution(
+            intercept,
+            tuple(LinearTerm(*pair) for pair in zip(self._terms, coefficients, strict=True)),
+        )
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
         only_its_own_ridge(ridge)
@@ -147,4 +165,9 @@ class PreparedIterativeDual(Prepared):
         n, d = self._problem.points.x.shape
         turns = [np.eye(d), *(np.linalg.qr(rng.normal(size=(d, d)))[0] for _ in range(_ORDERS - 1))]
         padding = np.arange(n, self._size)
-        return np.stack([np.concatenate([neighbours(self._problem.points.x @ turn, block), padding]) for turn in turns])
+        return np.stack(
+            [
+                np.concatenate([neighbours(self._problem.points.x @ turn, block), padding])
+                for turn in turns
+            ]
+        )

@@ -1,8 +1,9 @@
-"""The primal by conjugate gradients: products with centred features Φ and their transpose, tile by tile, features never kept.
+"""The primal by conjugate gradients: products with centred features Φ and their transpose, tile by
+tile, features never kept.
 
-(ΦᵀΦ + D)θ = Φᵀf, weighted by √p, D the ridge (zero on free terms). The intercept is mean f − means·θ. The preconditioner is
-the diagonal: in standardised coordinates the features of a polynomial are nearly uncorrelated where the target is nearly
-Gaussian.
+(ΦᵀΦ + D)θ = Φᵀf, weighted by √p, D the ridge (zero on free terms). The intercept is mean f −
+means·θ. The preconditioner is the diagonal: in standardised coordinates the features of a
+polynomial are nearly uncorrelated where the target is nearly Gaussian.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,15 @@ from ...families import LinearFamily, joined
 from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
 from ..stats import FitStats
 from ..terms import arranged, linear_terms
-from .conjugate import Iterate, System, conjugate_gradients, ended, largest_ratio, still_to_come, without_rounding
+from .conjugate import (
+    Iterate,
+    System,
+    conjugate_gradients,
+    ended,
+    largest_ratio,
+    still_to_come,
+    without_rounding,
+)
 from .products import DevicePoints, by_device, mesh_of_draws, padded_points, padded_rows, tiled
 
 _NUMBERS = 2**24  # that a tile's products may hold: 128 MB
@@ -49,12 +58,16 @@ class Normal(System):
         theta = jnp.zeros((len(self.means), right.shape[1]))
         return self._summed(theta, lambda g, points, r: points.root * r, self.points, right)
 
-    def _summed(self, theta: Float[Array, "p q"], values: Callable[..., Any], *rows: Any) -> Float[Array, "p q"]:
+    def _summed(
+        self, theta: Float[Array, "p q"], values: Callable[..., Any], *rows: Any
+    ) -> Float[Array, "p q"]:
         """Σ φ · values, which are a function of φ·θ and of points, and maybe of more rows."""
 
         def share(rows: Any, theta: Any) -> Any:
             def add(total, part):
-                g, back = jax.vjp(lambda theta: self.family.apply(part[0].x, part[0].s, theta), theta)
+                g, back = jax.vjp(
+                    lambda theta: self.family.apply(part[0].x, part[0].s, theta), theta
+                )
                 return total + back(values(g, *part))[0], None
 
             return jax.lax.scan(add, jnp.zeros_like(theta), tiled(rows, self.tile))[0]
@@ -72,8 +85,11 @@ class PreparedIterativePrimal(Prepared):
         family = joined(self._terms)
         assert family is not None
         mesh = mesh_of_draws()
-        # a tile's largest array: of features, or of a quadratic's products; the compiler folds the integrands in one by one
-        tile = int(2 ** np.clip(np.log2(_NUMBERS / max(d, (family.work(d) or 1) // max(d, 1))) // 1, 6, 13))
+        # a tile's largest array: of features, or of a quadratic's products; the compiler folds the
+        # integrands in one by one
+        tile = int(
+            2 ** np.clip(np.log2(_NUMBERS / max(d, (family.work(d) or 1) // max(d, 1))) // 1, 6, 13)
+        )
         tile = min(tile, 1 << (n - 1).bit_length())
         self._size = -(-n // (tile * mesh.size)) * tile * mesh.size
         penalty = problem.ridge * held
@@ -81,36 +97,62 @@ class PreparedIterativePrimal(Prepared):
         some = np.unique(np.linspace(0, n - 1, min(n, _DIAGONAL_DRAWS)).astype(int))
         with jax.enable_x64(True):
             points = padded_points(problem.points.x, problem.points.s, self._root[:, 0], self._size)
-            squares = _mean_squares(family, problem.points.x[some], problem.points.s[some], problem.points.probabilities[some])
+            squares = _mean_squares(
+                family,
+                problem.points.x[some],
+                problem.points.s[some],
+                problem.points.probabilities[some],
+            )
             whole = np.asarray(squares) + penalty
-            zeros, held_back, diagonal = map(jax.device_put, (0 * penalty, penalty, np.where(whole > 0, whole, 1.0)))
+            zeros, held_back, diagonal = map(
+                jax.device_put, (0 * penalty, penalty, np.where(whole > 0, whole, 1.0))
+            )
             system = Normal(family, points, zeros, held_back, diagonal, tile, mesh)
             means = jax.device_put(np.asarray(system.transpose(points.root))[:, 0])
             self._system = eqx.tree_at(lambda found: found.means, system, means)
-        self.stats = FitStats("primal by conjugate gradients", len(penalty), counts_terms=True) | {"ridge": problem.ridge}
+        self.stats = FitStats("primal by conjugate gradients", len(penalty), counts_terms=True) | {
+            "ridge": problem.ridge
+        }
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         only_its_own_ridge(ridge)
         mean = self._root[:, 0] ** 2 @ values
         with jax.enable_x64(True):
-            centred = np.asarray(without_rounding(self._root * (values - mean), self._root * values))
+            centred = np.asarray(
+                without_rounding(self._root * (values - mean), self._root * values)
+            )
             variance = np.sum(centred**2, axis=0)
             right = self._system.transpose(padded_rows(centred, self._size))
-            every = jax.device_put(np.concatenate([right, np.asarray(self._system.means)[:, None]], axis=1))
+            every = jax.device_put(
+                np.concatenate([right, np.asarray(self._system.means)[:, None]], axis=1)
+            )
 
             def distance(state: Iterate, energies: Any) -> float:
-                # The energy is what the fit has taken from the variance, and its rest bounds the square of g's error
+                # The energy is what the fit has taken from the variance, and its rest bounds the
+                # square of g's error
                 left, taken = still_to_come(energies), energies.sum(axis=0)[:-1]
                 spread = np.sqrt(np.maximum(variance - taken, 1e-24 * variance))
                 error = spread * np.sqrt(np.sum(self._problem.points.probabilities**2))
-                of_intercept = largest_ratio(np.sqrt(left[:-1] * left[-1]), self._options.tolerance * error)
-                return max(of_intercept, largest_ratio(np.sqrt(left[:-1]), self._options.tolerance * spread))
+                of_intercept = largest_ratio(
+                    np.sqrt(left[:-1] * left[-1]), self._options.tolerance * error
+                )
+                return max(
+                    of_intercept,
+                    largest_ratio(np.sqrt(left[:-1]), self._options.tolerance * spread),
+                )
 
-            ending = conjugate_gradients(self._system, every, distance, self._options.max_iterations, self._options.progress)
-            solution, residual = np.asarray(ending.state.solution), np.asarray(ending.state.residual)[:, :-1]
+            ending = conjugate_gradients(
+                self._system, every, distance, self._options.max_iterations, self._options.progress
+            )
+            solution, residual = (
+                np.asarray(ending.state.solution),
+                np.asarray(ending.state.residual)[:, :-1],
+            )
             through = np.asarray(self._system.means) @ solution[:, :-1] + solution[:, -1] @ residual
         self.result, self.stats = ended(ending, self._options, Result.OK, self.stats)
-        return Solution(mean - through, linear_terms(self._terms, solution[:, :-1], self._problem.points.dim))
+        return Solution(
+            mean - through, linear_terms(self._terms, solution[:, :-1], self._problem.points.dim)
+        )
 
 
 @eqx.filter_jit
@@ -122,9 +164,11 @@ def _mean_squares(family: LinearFamily, x: Any, s: Any, p: Any) -> Float[Array, 
 
 
 def primal_is_cheaper(family: LinearFamily, m: int, d: int, ridge: float, kept: bool) -> bool:
-    """By the multiplications of a product; without a ridge, where there are fewer terms than draws, it is the only way.
+    """By the multiplications of a product; without a ridge, where there are fewer terms than draws,
+    it is the only way.
 
-    An entry of the Gram that is not `kept` is made anew for each product, at some hundred multiplications.
+    An entry of the Gram that is not `kept` is made anew for each product, at some hundred
+    multiplications.
     """
     work, p = family.work(d), family.num_features(d)
     if work is None or p is None:

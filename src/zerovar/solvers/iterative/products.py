@@ -1,7 +1,8 @@
-"""Products with the weighted Gram G = WKW of all draws, on whatever devices JAX has: stored, or made anew for each product.
+"""Products with the weighted Gram G = WKW of all draws, on whatever devices JAX has: stored, or
+made anew for each product.
 
-Rows are padded to whole tiles with draws of weight zero, which add nothing. With several devices the rows of G are shared
-among them (the draw axis is sharded); vectors are kept whole on each.
+Rows are padded to whole tiles with draws of weight zero, which add nothing. With several devices
+the rows of G are shared among them (the draw axis is sharded); vectors are kept whole on each.
 """
 
 from collections.abc import Callable
@@ -21,11 +22,13 @@ from ..algebra.tiles import gram_diagonal
 Vectors = Float[Array, "n q"]
 
 _COLUMNS = 8  # products with a multiple of so many columns are faster than with fewer
-_SLAB = 2**28  # numbers: the compiler of an accelerator copies the matrices of a product to try its programs on
+# numbers: the compiler of an accelerator copies the matrices of a product to try its programs on
+_SLAB = 2**28
 
 
 class DevicePoints(eqx.Module):
-    """Draws and scores (n, d), padded, with the square roots of their probabilities (n, 1): zero in the padding."""
+    """Draws and scores (n, d), padded, with the square roots of their probabilities (n, 1): zero in
+    the padding."""
 
     x: Any
     s: Any
@@ -55,7 +58,9 @@ class Stored(eqx.Module):
         return jnp.diagonal(self.matrix) * self.root[:, 0] ** 2
 
     def near(self, rows: Int[Array, "k b"]) -> Float[Array, "k b b"]:
-        return _weighted(jax.lax.map(lambda some: self.matrix[some[:, None], some], rows), self.root[rows])
+        return _weighted(
+            jax.lax.map(lambda some: self.matrix[some[:, None], some], rows), self.root[rows]
+        )
 
 
 class MadeAnew(eqx.Module):
@@ -83,7 +88,10 @@ class MadeAnew(eqx.Module):
 
     def rows(self, chosen: Any) -> Float[Array, "r n"]:
         some = jax.tree.map(lambda leaf: leaf[chosen], self.points)
-        found = jax.lax.map(lambda part: self.family.gram(part.x, part.s, some.x, some.s), tiled(self.points, self.tile))
+        found = jax.lax.map(
+            lambda part: self.family.gram(part.x, part.s, some.x, some.s),
+            tiled(self.points, self.tile),
+        )
         return some.root * found.reshape(len(self.points.x), -1).T * self.points.root.T
 
     def near(self, rows: Int[Array, "k b"]) -> Float[Array, "k b b"]:
@@ -96,7 +104,9 @@ class MadeAnew(eqx.Module):
         return _weighted(jax.lax.map(one, rows), self.points.root[rows])
 
     def diagonal(self) -> Float[Array, " n"]:
-        return gram_diagonal(self.family, self.points.x, self.points.s) * self.points.root[:, 0] ** 2
+        return (
+            gram_diagonal(self.family, self.points.x, self.points.s) * self.points.root[:, 0] ** 2
+        )
 
 
 GramProduct = Stored | MadeAnew
@@ -107,14 +117,19 @@ def mesh_of_draws() -> Mesh:
     return Mesh(np.array(jax.local_devices()), ("draws",))
 
 
-def by_device(function: Callable[..., Any], mesh: Mesh, draws: Any, *others: Any, summed: bool = False) -> Any:
-    """A function of rows to rows, or to a sum over them, each device on its share; `others` are whole on each."""
+def by_device(
+    function: Callable[..., Any], mesh: Mesh, draws: Any, *others: Any, summed: bool = False
+) -> Any:
+    """A function of rows to rows, or to a sum over them, each device on its share; `others` are
+    whole on each."""
     if mesh.size == 1:
         return function(draws, *others)
     split, whole = PartitionSpec("draws"), PartitionSpec()
     work = (lambda *share: jax.lax.psum(function(*share), "draws")) if summed else function
     given, made = (split, *(whole for _ in others)), whole if summed else split
-    return jax.shard_map(work, mesh=mesh, in_specs=given, out_specs=made, check_vma=False)(draws, *others)
+    return jax.shard_map(work, mesh=mesh, in_specs=given, out_specs=made, check_vma=False)(
+        draws, *others
+    )
 
 
 def tile_rows() -> int:
@@ -125,7 +140,9 @@ def tile_rows() -> int:
 def slab_rows(n: int, tile: int) -> int:
     """A divisor of n rows, in whole tiles, for products of no more than so many numbers."""
     count = n // tile
-    return tile * max(k for k in range(1, count + 1) if count % k == 0 and (k == 1 or k * tile * n <= _SLAB))
+    return tile * max(
+        k for k in range(1, count + 1) if count % k == 0 and (k == 1 or k * tile * n <= _SLAB)
+    )
 
 
 def padded_points(x: np.ndarray, s: np.ndarray, root: np.ndarray, size: int) -> DevicePoints:
@@ -138,7 +155,9 @@ def padded_rows(array: Float[np.ndarray, "n k"], size: int) -> Float[Array, "siz
     return jax.device_put(np.pad(array, ((0, size - len(array)), (0, 0))))
 
 
-def product(family: LinearFamily, points: DevicePoints, tile: int, mesh: Mesh, keep: bool) -> GramProduct:
+def product(
+    family: LinearFamily, points: DevicePoints, tile: int, mesh: Mesh, keep: bool
+) -> GramProduct:
     """G, kept if asked for."""
     assert not len(points.x) % (tile * mesh.size), "rows are in whole tiles on every device"
     made_anew = MadeAnew(family, points, tile, mesh)
@@ -148,14 +167,17 @@ def product(family: LinearFamily, points: DevicePoints, tile: int, mesh: Mesh, k
         return Stored(_by_rows(made_anew), points.root)
     n = len(points.x)
     whole = on_host() or n**2 <= 4 * _SLAB
-    return Stored(_symmetric(family, points, tile), points.root, None if whole else slab_rows(n, tile))
+    return Stored(
+        _symmetric(family, points, tile), points.root, None if whole else slab_rows(n, tile)
+    )
 
 
 @eqx.filter_jit
 def _symmetric(family: LinearFamily, points: DevicePoints, tile: int) -> Float[Array, "n n"]:
     """K: half of the tiles, each written twice, in one loop over one array.
 
-    Weights are left to the vectors: a factor here keeps the compiler from making tiles on all cores, five times slower.
+    Weights are left to the vectors: a factor here keeps the compiler from making tiles on all
+    cores, five times slower.
     """
     n = len(points.x)
     above, left = (jnp.asarray(index * tile) for index in np.tril_indices(n // tile))
@@ -178,7 +200,9 @@ def _by_rows(product: MadeAnew) -> Float[Array, "n n"]:
     points, family = product.points, product.family
 
     def of_share(share: DevicePoints) -> Any:
-        block = jax.lax.map(lambda row: family.gram(row.x, row.s, points.x, points.s), tiled(share, product.tile))
+        block = jax.lax.map(
+            lambda row: family.gram(row.x, row.s, points.x, points.s), tiled(share, product.tile)
+        )
         return block.reshape(len(share.x), -1)
 
     return by_device(of_share, product.mesh, points)

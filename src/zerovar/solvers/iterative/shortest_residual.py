@@ -1,10 +1,12 @@
 """The shortest residual among all combinations of the directions of conjugate gradients.
 
-The iterates themselves have the least error in the norm of the operator, but their residuals can be large. Near a singular
-Gram, g at the draws is then wrong by many deviations while the energy has long converged. So g is another combination of the
-same directions: the one with the shortest residual. No short recurrence finds it, because the preconditioned operator is not
-symmetric in the plain norm; directions and their images are therefore kept. When some more have come, least squares over all
-of them corrects the combination so far, which also removes the rounding errors of earlier corrections.
+The iterates themselves have the least error in the norm of the operator, but their residuals can be
+large. Near a singular Gram, g at the draws is then wrong by many deviations while the energy has
+long converged. So g is another combination of the same directions: the one with the shortest
+residual. No short recurrence finds it, because the preconditioned operator is not symmetric in the
+plain norm; directions and their images are therefore kept. When some more have come, least squares
+over all of them corrects the combination so far, which also removes the rounding errors of earlier
+corrections.
 """
 
 from typing import Any
@@ -21,11 +23,13 @@ from .products import Vectors
 
 Batch = Float[Array, "steps n q"]
 
-_ROUNDING = 1e-14  # of an image's squared length: directions that differ by less from others are held back
+# of an image's squared length: directions that differ by less from others are held back
+_ROUNDING = 1e-14
 
 
 class ShortestResidual:
-    """For right-hand sides (n, q): the residual, and the solution that has it. Where memory ends the oldest directions go."""
+    """For right-hand sides (n, q): the residual, and the solution that has it. Where memory ends
+    the oldest directions go."""
 
     def __init__(self, right: Vectors):
         self.solution, self.residual = jax.device_put(np.zeros(right.shape, right.dtype)), right
@@ -42,10 +46,15 @@ class ShortestResidual:
         self._past.append(new)
         border = np.concatenate([np.asarray(_inner(old, new[1])) for _, old in self._past], axis=1)
         self._gram = np.block([[self._gram, border[:, :-steps]], [border.transpose(0, 2, 1)]])
-        shares = np.concatenate([np.asarray(_shares(old, self.residual)) for _, old in self._past], axis=1)
+        shares = np.concatenate(
+            [np.asarray(_shares(old, self.residual)) for _, old in self._past], axis=1
+        )
         held = self._gram + _ROUNDING * len(self._gram[0]) * np.eye(len(self._gram[0]))
         lengths = np.concatenate(
-            [scipy.linalg.cho_solve(scipy.linalg.cho_factor(one), share) for one, share in zip(held, shares, strict=True)],
+            [
+                scipy.linalg.cho_solve(scipy.linalg.cho_factor(one), share)
+                for one, share in zip(held, shares, strict=True)
+            ],
             axis=1,
         )
         first = 0
@@ -56,7 +65,9 @@ class ShortestResidual:
 
 
 @eqx.filter_jit
-def _scaled(directions: Float[Array, "steps n k"], images: Float[Array, "steps n k"], q: int) -> tuple[Any, Any]:
+def _scaled(
+    directions: Float[Array, "steps n k"], images: Float[Array, "steps n k"], q: int
+) -> tuple[Any, Any]:
     """The first q columns, to images of length 1; a column that is solved has none."""
     directions, images = directions[:, :, :q], images[:, :, :q]
     length = jnp.linalg.norm(images, axis=1, keepdims=True)
@@ -65,7 +76,9 @@ def _scaled(directions: Float[Array, "steps n k"], images: Float[Array, "steps n
 
 
 @eqx.filter_jit
-def _inner(some: Float[Array, "some n q"], others: Float[Array, "others n q"]) -> Float[Array, "q some others"]:
+def _inner(
+    some: Float[Array, "some n q"], others: Float[Array, "others n q"]
+) -> Float[Array, "q some others"]:
     return jnp.einsum("inq,jnq->qij", some, others)
 
 
@@ -75,6 +88,8 @@ def _shares(some: Float[Array, "some n q"], residual: Vectors) -> Float[Array, "
 
 
 @eqx.filter_jit
-def _moved(solution: Vectors, residual: Vectors, batch: tuple[Batch, Batch], lengths: Any) -> tuple[Vectors, Vectors]:
+def _moved(
+    solution: Vectors, residual: Vectors, batch: tuple[Batch, Batch], lengths: Any
+) -> tuple[Vectors, Vectors]:
     along, less = (jnp.einsum("inq,iq->nq", part, lengths) for part in batch)
     return solution + along, residual - less

@@ -1,4 +1,5 @@
-"""The iterative solver: conjugate gradients that need products with a matrix and never the matrix."""
+"""The iterative solver: conjugate gradients that need products with a matrix and never the
+matrix."""
 
 import dataclasses
 
@@ -13,21 +14,22 @@ from ..base import Prepared, Problem, Solver, check_integers, check_sizes
 
 @dataclasses.dataclass(frozen=True)
 class CG(Solver):
-    """Preconditioned conjugate gradients, on one or several devices, for fits that are too large to factorise.
+    """Preconditioned conjugate gradients, on one or several devices, for fits that are too large to
+    factorise.
 
-    The dual, of any linear family: products with the m × m Gram, kept if it fits into memory (O(m²) an iteration) or made anew
-    by tiles (O(m² d), memory O(m)), preconditioned by some draws solved for exactly and the others among neighbours. The
-    primal, where it is less work: products with features that are never kept, of a quadratic polynomial never even made
-    (O(m d²)).
-    It stops when, by its own estimate, the intercept is within `tolerance` standard errors of the exact solution's, and g so
-    near that at the default tolerance the variance of f − g is larger by a tenth at most.
-    All directions are kept, 2 q m numbers an iteration, as long as memory lasts.
+    The dual, of any linear family: products with the m × m Gram, kept if it fits into memory (O(m²)
+    an iteration) or made anew by tiles (O(m² d), memory O(m)), preconditioned by some draws solved
+    for exactly and the others among neighbours. The primal, where it is less work: products with
+    features that are never kept, of a quadratic polynomial never even made (O(m d²)). It stops
+    when, by its own estimate, the intercept is within `tolerance` standard errors of the exact
+    solution's, and g so near that at the default tolerance the variance of f − g is larger by a
+    tenth at most. All directions are kept, 2 q m numbers an iteration, as long as memory lasts.
     There are no closed-form leave-out residuals: `estimate` cross-fits.
 
-    rank: how many draws the preconditioner solves for exactly, at most half of them; default a twentieth, 100 to 1000, and on
-        an accelerator a tenth, 100 to 2000.
-    keep: whether the Gram is kept; default if it takes no more than half of the free memory, or 0.8 of an accelerator's.
-    max_iterations: after which the fit is taken as it is, with a warning.
+    rank: how many draws the preconditioner solves for exactly, at most half of them; default a
+        twentieth, 100 to 1000, and on an accelerator a tenth, 100 to 2000.
+    keep: whether the Gram is kept; default if it takes no more than half of the free memory, or 0.8
+    of an accelerator's. max_iterations: after which the fit is taken as it is, with a warning.
     progress: a bar on a terminal; `False` for none.
     """
 
@@ -39,33 +41,51 @@ class CG(Solver):
 
     def __post_init__(self) -> None:
         if isinstance(self.tolerance, (str, bool)) or not 0 < self.tolerance < np.inf:
-            raise ValueError(f"CG: tolerance must be a positive number of standard errors; got {self.tolerance!r}")
+            raise ValueError(
+                "CG: tolerance must be a positive number of standard errors; got "
+                f"{self.tolerance!r}"
+            )
         check_integers(self, "rank", "max_iterations")
         if self.keep not in (None, True, False):
             raise ValueError(f"CG: keep must be True, False or None; got {self.keep!r}")
 
-    def prepare(self, family: Family, objective: Objective, points: Points, seed: int = 0) -> Prepared:
-        from .dual import PreparedIterativeDual  # as it is needed: it is a tenth of what zerovar takes to import
+    def prepare(
+        self, family: Family, objective: Objective, points: Points, seed: int = 0
+    ) -> Prepared:
+        # as it is needed: it is a tenth of what zerovar takes to import
+        from .dual import PreparedIterativeDual
         from .primal import PreparedIterativePrimal, primal_is_cheaper
 
         if not isinstance(family, LinearFamily):
             raise ValueError(
-                f"CG solves linear families; {family.describe()} is not linear in its parameters. Use solver=SGD()"
+                f"CG solves linear families; {family.describe()} is not linear in its parameters. "
+                "Use solver=SGD()"
             )
         if isinstance(objective, SpectralVariance):
-            raise ValueError("SpectralVariance needs the whole chain in order; use solver=Exact() with it")
+            raise ValueError(
+                "SpectralVariance needs the whole chain in order; use solver=Exact() with it"
+            )
         for kind in (L1, Magnitude):
             if objective.total(kind):
-                raise ValueError(f"CG takes Ridge, or L2 for families with features; for {kind.__name__} use Exact() or SGD()")
+                raise ValueError(
+                    f"CG takes Ridge, or L2 for families with features; for {kind.__name__} use "
+                    "Exact() or SGD()"
+                )
         if objective.total(L2) and objective.total(Ridge):
-            raise ValueError("CG takes Ridge or L2, not both: the two norms need different parametrisations")
+            raise ValueError(
+                "CG takes Ridge or L2, not both: the two norms need different parametrisations"
+            )
         if np.isfinite(objective.intercept_variance):
-            raise ValueError("CG leaves the intercept free; for a finite intercept_variance use solver=Exact()")
+            raise ValueError(
+                "CG leaves the intercept free; for a finite intercept_variance use solver=Exact()"
+            )
         m, d = points.x.shape
         ridge, l2 = (objective.strength(kind, points.probabilities) for kind in (Ridge, L2))
         if l2:
             if family.num_features(d) is None:
-                raise ValueError(f"CG takes Ridge for kernels, not L2; got L2 with {family.describe()}")
+                raise ValueError(
+                    f"CG takes Ridge for kernels, not L2; got L2 with {family.describe()}"
+                )
             family, ridge = family.on_coefficients(points.x, points.s), l2
         problem = Problem(family, points, ridge, 0.0, np.inf)
         check_sizes(family, m, d)

@@ -1,4 +1,5 @@
-"""When conjugate gradients for the dual are near enough: what is left of the error, in the units of the answer."""
+"""When conjugate gradients for the dual are near enough: what is left of the error, in the units of
+the answer."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +15,8 @@ from .shortest_residual import ShortestResidual
 
 _LOOKS = 3  # that alignments are taken from
 _CERTAIN = 2.0  # of their root mean square, for one of them
-_ROUGHER = 1.5  # what is tolerated of g, in deviations: at 0.15 of one the variance of f − g grows by up to a tenth
+# what is tolerated of g, in deviations: at 0.15 of one the variance of f − g grows by up to a tenth
+_ROUGHER = 1.5
 _ROUNDING = 1e-12  # of what an answer could change, relative to all that it could
 
 
@@ -24,7 +26,8 @@ class Start(NamedTuple):
     contrast: Float[Array, " n"]  # u
     functional: Float[Array, "n 1"]  # ℓ
     probe: Float[Array, "n 1"]  # random signs, off the border
-    inverse_diagonal: Float[Array, " n"]  # the preconditioner's; zero at its centres and in the padding
+    # the preconditioner's; zero at its centres and in the padding
+    inverse_diagonal: Float[Array, " n"]
     stratum: Int[Array, " n"]  # by its size
 
 
@@ -33,11 +36,14 @@ def strata(diagonal: Float[Array, " n"]) -> Int[Array, " n"]:
     """Draws from the smallest entry to the largest, 1 and on; 0 where it is zero."""
     places = jnp.argsort(jnp.argsort(diagonal))
     zeros = jnp.sum(diagonal == 0)
-    return jnp.maximum(1 + (places - zeros) * _how_many(len(diagonal)) // jnp.maximum(len(diagonal) - zeros, 1), 0)
+    return jnp.maximum(
+        1 + (places - zeros) * _how_many(len(diagonal)) // jnp.maximum(len(diagonal) - zeros, 1), 0
+    )
 
 
 def _how_many(n: int) -> int:
-    """How many, of draws by how well their neighbours explain them: so large that the mean in one says something."""
+    """How many, of draws by how well their neighbours explain them: so large that the mean in one
+    says something."""
     return int(np.clip(n // 100, 1, 32))
 
 
@@ -45,25 +51,40 @@ def _how_many(n: int) -> int:
 def intercepts(start: Start, right: Any, state: Iterate) -> Any:
     """(q,), with what residuals still say about them."""
     q = right.shape[1]
-    through = start.functional[:, 0] @ state.solution[:, :q] + state.solution[:, q] @ state.residual[:, :q]
+    through = (
+        start.functional[:, 0] @ state.solution[:, :q]
+        + state.solution[:, q] @ state.residual[:, :q]
+    )
     return start.contrast @ right - through
 
 
 @eqx.filter_jit
-def _sizes(start: Start, state: Iterate, solution: Any, residual: Any, n: int) -> tuple[Any, Any, Any]:
-    """Standard errors (q,), deviations of left-out residuals (q,), and of what g still lacks at the draws (q,).
+def _sizes(
+    start: Start, state: Iterate, solution: Any, residual: Any, n: int
+) -> tuple[Any, Any, Any]:
+    """Standard errors (q,), deviations of left-out residuals (q,), and of what g still lacks at the
+    draws (q,).
 
-    The iterate fits f − r exactly, so that its left-out residuals are a / diag Q, and those of f have r more. Q's diagonal is
-    not at hand, but it is at least the preconditioner's. A column of random signs estimates how much larger it is: once in
-    the mean of all draws, once within strata of draws with similar entries. With the first alone standard errors come out too
-    small, with the second too large, so the geometric mean of both is taken: 0.4 to 1.1 times the errors of the exact fit.
+    The iterate fits f − r exactly, so that its left-out residuals are a / diag Q, and those of f
+    have r more. Q's diagonal is not at hand, but it is at least the preconditioner's. A column of
+    random signs estimates how much larger it is: once in the mean of all draws, once within strata
+    of draws with similar entries. With the first alone standard errors come out too small, with the
+    second too large, so the geometric mean of both is taken: 0.4 to 1.1 times the errors of the
+    exact fit.
     """
     q, count = solution.shape[1], _how_many(len(solution)) + 1
     known = start.inverse_diagonal > 0
     signed = jnp.where(known, start.probe[:, 0] * state.solution[:, q + 1], 0.0)
-    above, below = (jax.ops.segment_sum(part, start.stratum, count) for part in (signed, start.inverse_diagonal))
-    scale = jnp.sqrt(jnp.maximum(above.sum() / below.sum(), 1.0) * jnp.maximum(above / jnp.where(below > 0, below, 1.0), 1.0))
-    variance = jnp.where(known, 1 / jnp.where(known, scale[start.stratum] * start.inverse_diagonal, 1.0), 0.0)[:, None]
+    above, below = (
+        jax.ops.segment_sum(part, start.stratum, count) for part in (signed, start.inverse_diagonal)
+    )
+    scale = jnp.sqrt(
+        jnp.maximum(above.sum() / below.sum(), 1.0)
+        * jnp.maximum(above / jnp.where(below > 0, below, 1.0), 1.0)
+    )
+    variance = jnp.where(
+        known, 1 / jnp.where(known, scale[start.stratum] * start.inverse_diagonal, 1.0), 0.0
+    )[:, None]
     left_out = variance * solution + jnp.where(known[:, None], residual, 0.0)
     influence = (start.contrast - state.solution[:, q])[:, None] * left_out
     more = jnp.sqrt(n / jnp.sum(known))
@@ -80,29 +101,36 @@ def _shorter(state: Iterate, solution: Any, residual: Any) -> tuple[Vectors, Vec
 
 
 class StoppingRule:
-    """Of one fit: its g with the shortest residual, and how far from the exact fit answers and g are."""
+    """Of one fit: its g with the shortest residual, and how far from the exact fit answers and g
+    are."""
 
     def __init__(self, start: Start, right: Vectors, inside: Vectors, tolerance: float, n: int):
         self._start, self._right, self._tolerance, self._n = start, right, tolerance, n
         self.shortest, self._answers = ShortestResidual(inside), list[np.ndarray]()
 
     def distance(self, state: Iterate, energies: Float[np.ndarray, "i k"]) -> float:
-        """The largest of two errors against what is tolerated: of an intercept, in standard errors, and of g at the draws, in
-        deviations of the residuals that are left out."""
+        """The largest of two errors against what is tolerated: of an intercept, in standard errors,
+        and of g at the draws, in deviations of the residuals that are left out."""
         q = self._right.shape[1]
         self._answers.append(np.asarray(intercepts(self._start, self._right, state)))
         left = still_to_come(energies)
-        errors, spread, misfit = map(np.asarray, _sizes(self._start, state, *self.shorter(state), self._n))
-        of_intercept = largest_ratio(self._alignment(energies) * np.sqrt(left[:q] * left[q]), self._tolerance * errors)
+        errors, spread, misfit = map(
+            np.asarray, _sizes(self._start, state, *self.shorter(state), self._n)
+        )
+        of_intercept = largest_ratio(
+            self._alignment(energies) * np.sqrt(left[:q] * left[q]), self._tolerance * errors
+        )
         return max(of_intercept, largest_ratio(misfit, _ROUGHER * self._tolerance * spread))
 
     def shorter(self, state: Iterate) -> tuple[Vectors, Vectors]:
-        """Solution and residual of g, in the last digits of the iterate where rounding has left that the shorter one."""
+        """Solution and residual of g, in the last digits of the iterate where rounding has left
+        that the shorter one."""
         return _shorter(state, self.shortest.solution, self.shortest.residual)
 
     def _alignment(self, energies: Float[np.ndarray, "i k"]) -> float:
-        """The cosine between the errors of a solution and of the adjoint, whose product is that of the intercept: for errors
-        in thousands of dimensions far below 1. As the last looks saw it, in what answers changed against what they could."""
+        """The cosine between the errors of a solution and of the adjoint, whose product is that of
+        the intercept: for errors in thousands of dimensions far below 1. As the last looks saw it,
+        in what answers changed against what they could."""
         changes = np.abs(np.diff(self._answers, axis=0))[-_LOOKS:]
         if len(changes) < _LOOKS - 1:
             return 1.0

@@ -1,7 +1,9 @@
-"""Least squares on a base, all linear terms and squares or fewer, and on a few products taken besides.
+"""Least squares on a base, all linear terms and squares or fewer, and on a few products taken
+besides.
 
-Sums of products are all that is needed: of the features of the base, factorised once with each of some ridges, and of the
-products with these. Which base and how much ridge is chosen by generalised cross-validation, rss / (n − draws used up)².
+Sums of products are all that is needed: of the features of the base, factorised once with each of
+some ridges, and of the products with these. Which base and how much ridge is chosen by generalised
+cross-validation, rss / (n − draws used up)².
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import scipy
 from jaxtyping import Float64
 
 _RIDGES = (1e-9, 1e-4, 1e-3, 1e-2)  # relative to the mean diagonal of the Gram of the features
-_HOPEFUL = 1.02  # times the least loss, before products were taken: other bases are not tried with them. 2 gains nothing
+# times the least loss, before products were taken: other bases are not tried with them. 2 gains
+# nothing
+_HOPEFUL = 1.02
 _MOST = 0.9  # of the draws that a fit may use up
 _DEPENDENT = 1e-10  # share of a product's square that is not in the base: below it, it is rounding
 _ROUNDING = 1e-14  # share of an integrand's variance that sums of products do not tell from zero
@@ -28,18 +32,22 @@ class BaseFit:
     size: int
     ridge: float
     inverse: Float64[np.ndarray, "p p"]  # L⁻¹
-    used: float  # draws that the fit uses up: the trace of its hat matrix, and one for the intercept
+    # draws that the fit uses up: the trace of its hat matrix, and one for the intercept
+    used: float
 
 
 def base_fits(features: FeatureRows, sizes: list[int], ridge: float | None) -> list[BaseFit]:
-    """For each size and each of some ridges, or for the one that is given; features are centred and weighted."""
+    """For each size and each of some ridges, or for the one that is given; features are centred and
+    weighted."""
     found = [BaseFit(0, 0.0 if ridge is None else ridge, np.zeros((0, 0)), 1.0)]
     if not sizes:
         return found
     gram = scipy.linalg.blas.dsyrk(1.0, features[: max(sizes)].T, trans=1, lower=1)
     for size in sizes:
         level = gram.diagonal()[:size].mean()
-        for strength in (ridge,) if ridge is not None else tuple(level * relative for relative in _RIDGES):
+        for strength in (
+            (ridge,) if ridge is not None else tuple(level * relative for relative in _RIDGES)
+        ):
             block = gram[:size, :size].copy(order="F")
             block[np.diag_indices(size)] += strength
             factor, failed = scipy.linalg.lapack.dpotrf(block, lower=1, clean=1, overwrite_a=1)
@@ -53,7 +61,8 @@ def base_fits(features: FeatureRows, sizes: list[int], ridge: float | None) -> l
 
 
 class GroupFit:
-    """The fits to some integrands f (n, q), centred and weighted: for each the best base, and the products that it took.
+    """The fits to some integrands f (n, q), centred and weighted: for each the best base, and the
+    products that it took.
 
     `base`, `theta`, `products`, `loss` and the columns of `residual` are those of each integrand.
     """
@@ -67,7 +76,11 @@ class GroupFit:
         self._crossed = [np.empty((len(features), 0))] * q
         self._hopeful = np.ones((len(bases), q), dtype=bool)
         self.base, self.residual = [bases[0]] * q, f.copy()
-        self.theta, self.products, self.loss = [np.zeros(0)] * q, [np.zeros(0)] * q, np.full(q, np.inf)
+        self.theta, self.products, self.loss = (
+            [np.zeros(0)] * q,
+            [np.zeros(0)] * q,
+            np.full(q, np.inf),
+        )
         losses = self._choose(list(range(q)))
         self._hopeful = losses <= _HOPEFUL * losses.min(axis=0)
 
@@ -81,20 +94,38 @@ class GroupFit:
         self._choose(list(new))
 
     def _choose(self, some: list[int]) -> Float64[np.ndarray, "b k"]:
-        """The best base for some of the integrands, and their coefficients; the losses of all bases."""
+        """The best base for some of the integrands, and their coefficients; the losses of all
+        bases."""
         losses = np.full((len(self._bases), len(some)), np.inf)
-        own = {j: (self._new[j] @ self._new[j].T, self._new[j] @ self._f[:, j], self._f[:, j] @ self._f[:, j]) for j in some}
+        own = {
+            j: (
+                self._new[j] @ self._new[j].T,
+                self._new[j] @ self._f[:, j],
+                self._f[:, j] @ self._f[:, j],
+            )
+            for j in some
+        }
         for number, (base, halves) in enumerate(zip(self._bases, self._halves, strict=True)):
             tried = [(k, j) for k, j in enumerate(some) if self._hopeful[number, j]]
             if not tried:
                 continue
             ends = np.cumsum([len(self._new[j]) for _, j in tried])
-            crossed = base.inverse @ np.concatenate([self._crossed[j][: base.size] for _, j in tried], axis=1)
+            crossed = base.inverse @ np.concatenate(
+                [self._crossed[j][: base.size] for _, j in tried], axis=1
+            )
             found = np.split(crossed, ends[:-1], axis=1)
-            solved = [_products(base, halves[:, j], half, *own[j][:2]) for (_, j), half in zip(tried, found, strict=True)]
-            rest = [halves[:, j] - half @ pair[0] for (_, j), half, pair in zip(tried, found, solved, strict=True)]
+            solved = [
+                _products(base, halves[:, j], half, *own[j][:2])
+                for (_, j), half in zip(tried, found, strict=True)
+            ]
+            rest = [
+                halves[:, j] - half @ pair[0]
+                for (_, j), half, pair in zip(tried, found, solved, strict=True)
+            ]
             theta = base.inverse.T @ np.stack(rest, axis=1)
-            for column, ((k, j), (products, explained)) in enumerate(zip(tried, solved, strict=True)):
+            for column, ((k, j), (products, explained)) in enumerate(
+                zip(tried, solved, strict=True)
+            ):
                 total, left = own[j][2], len(self._f) - base.used - len(products)
                 held = base.ridge * (theta[:, column] @ theta[:, column] + products @ products)
                 loss = max(total - explained - held, _ROUNDING * total) / left**2
@@ -114,13 +145,15 @@ class GroupFit:
 def _products(
     base: BaseFit, half: np.ndarray, crossed: np.ndarray, gram: np.ndarray, right: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Coefficients of products, by the Schur complement of the base, and what fit and ridge together explain of fᵀf."""
+    """Coefficients of products, by the Schur complement of the base, and what fit and ridge
+    together explain of fᵀf."""
     if not len(gram):
         return np.zeros(0), half @ half
     scale = 1 / np.sqrt(gram.diagonal() + base.ridge)
     complement = gram - crossed.T @ crossed
     complement[np.diag_indices(len(gram))] += base.ridge
-    sizes, vectors, _ = scipy.linalg.lapack.dsyevd(complement * np.outer(scale, scale))  # bare: there are thousands of them
+    # bare: there are thousands of them
+    sizes, vectors, _ = scipy.linalg.lapack.dsyevd(complement * np.outer(scale, scale))
     kept = sizes > _DEPENDENT
     along = vectors[:, kept].T @ (scale * (right - crossed.T @ half)) / np.sqrt(sizes[kept])
     return scale * (vectors[:, kept] @ (along / np.sqrt(sizes[kept]))), half @ half + along @ along

@@ -1,8 +1,9 @@
 """Which products of coordinates correlate with what a fit leaves.
 
-Every term is a term of one degree less times a coordinate: a child of its parent P, whose image is x_k L P + s_k P, but for
-derivatives of P. So the sums of a residual r times all children of some parents are two matrix products, (r ∘ L P) xᵀ +
-(r ∘ P) sᵀ, and no child is made until it is on a short list. All pairs of d coordinates are the children of these themselves.
+Every term is a term of one degree less times a coordinate: a child of its parent P, whose image is
+x_k L P + s_k P, but for derivatives of P. So the sums of a residual r times all children of some
+parents are two matrix products, (r ∘ L P) xᵀ + (r ∘ P) sᵀ, and no child is made until it is on a
+short list. All pairs of d coordinates are the children of these themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from ...families.sparse_polynomial import monomial_images, rows_of, with_constan
 
 Product = tuple[int, ...]  # its coordinates, in increasing order
 _SHORT = 16  # candidates of a kind whose images are made
-_STRETCH = 16  # draws of a chain whose sum counts as one, or fewer, for there to be so many stretches
+# draws of a chain whose sum counts as one, or fewer, for there to be so many stretches
+_STRETCH = 16
 _STRETCHES = 200
 _ROUNDING = 1e-6  # of a norm in single precision
 
@@ -31,7 +33,8 @@ class Candidates:
     def __init__(self, x: np.ndarray, s: np.ndarray, probabilities: np.ndarray):
         self._p = probabilities
         self._double = with_constant(np.ascontiguousarray(x.T), np.ascontiguousarray(s.T))
-        self._single = self._double[0].astype(np.float32), self._double[1].astype(np.float32)  # to rank by, and no more
+        # to rank by, and no more
+        self._single = self._double[0].astype(np.float32), self._double[1].astype(np.float32)
         self._x, self._s = (array[:-1] for array in self._single)
 
     @property
@@ -44,8 +47,9 @@ class Candidates:
         return scale[:, None] * images
 
     def significance(self, terms: list[Product], residual: Residual) -> np.ndarray:
-        """How far the sum of residual times image is from zero, for each term, in units of its own standard error: by sums over
-        short stretches of the chain, it knows of tails, of unequal scatter, and of draws that follow each other."""
+        """How far the sum of residual times image is from zero, for each term, in units of its own
+        standard error: by sums over short stretches of the chain, it knows of tails, of unequal
+        scatter, and of draws that follow each other."""
         _, images = self._made(terms)
         images -= (images @ self._p.astype(np.float32))[:, None]
         images *= self._counted(residual)
@@ -54,7 +58,8 @@ class Candidates:
         return np.abs(parts.sum(axis=1)) / np.sqrt(np.maximum(np.sum(parts**2, axis=1), _ROUNDING))
 
     def pairs(self, residual: Residual) -> list[Product]:
-        """Those products of two coordinates, squares among them, that correlate most with the residual; O(n d²)."""
+        """Those products of two coordinates, squares among them, that correlate most with the
+        residual; O(n d²)."""
         found = (self._x * self._counted(residual)) @ self._s.T
         found += found.T
         np.abs(found, out=found)
@@ -65,11 +70,15 @@ class Candidates:
         """The same for pairs with one of some coordinates, for several residuals at once."""
         every, r = np.concatenate(some), self._repeated(some, residuals)
         found = (self._x[every] * r) @ self._s.T + (self._s[every] * r) @ self._x.T
-        return self._each(np.abs(found) / self._pair_norms[every], [[(j,) for j in own] for own in some])
+        return self._each(
+            np.abs(found) / self._pair_norms[every], [[(j,) for j in own] for own in some]
+        )
 
-    def children(self, parents: list[list[Product]], residuals: list[Residual], norms: Norms) -> list[list[Product]]:
-        """Those children of some terms that correlate most with a residual, for several residuals at once; `norms` are those of
-        calls before, to which the new ones are added."""
+    def children(
+        self, parents: list[list[Product]], residuals: list[Residual], norms: Norms
+    ) -> list[list[Product]]:
+        """Those children of some terms that correlate most with a residual, for several residuals
+        at once; `norms` are those of calls before, to which the new ones are added."""
         every = [parent for own in parents for parent in own]
         (u, v), r = self._made(every), self._repeated(parents, residuals)
         if new := {parent: k for k, parent in enumerate(every) if parent not in norms}:
@@ -82,11 +91,16 @@ class Candidates:
 
     def _each(self, found: np.ndarray, parents: list[list[Product]]) -> list[list[Product]]:
         ends = np.cumsum([len(own) for own in parents])
-        return [self._shortest(part, own) for part, own in zip(np.split(found, ends[:-1]), parents, strict=True)]
+        return [
+            self._shortest(part, own)
+            for part, own in zip(np.split(found, ends[:-1]), parents, strict=True)
+        ]
 
     def _repeated(self, some: list[Any], residuals: list[Residual]) -> np.ndarray:
         """Each residual as often as there are entries for it."""
-        return np.repeat([self._counted(residual) for residual in residuals], [len(own) for own in some], axis=0)
+        return np.repeat(
+            [self._counted(residual) for residual in residuals], [len(own) for own in some], axis=0
+        )
 
     def _shortest(self, found: np.ndarray, parents: list[Product]) -> list[Product]:
         """The best of all children of these, each once; a pair may be there as a child of both."""
@@ -118,7 +132,8 @@ class Candidates:
 
     @functools.cached_property
     def _pair_norms(self) -> np.ndarray:
-        """(d, d): root mean squares of x_i s_j + x_j s_i, and on the diagonal of 2 (x_i s_i + 1)."""
+        """(d, d): root mean squares of x_i s_j + x_j s_i, and on the diagonal of 2 (x_i s_i +
+        1)."""
         p = self._p.astype(np.float32)
         x2, s2, xs = self._squares
         squares = (p * x2) @ s2.T

@@ -27,11 +27,13 @@ from .candidates import Candidates, Norms, Product
 _ROWS = 512  # of draws that terms are evaluated at together
 _PARENTS = 16  # of each kind whose children a later round looks at
 _TOGETHER = 32  # integrands that are fitted at once
-_EXPLORING = 2e10  # multiplications that the search among all pairs may take; other integrands then share what it found
+# multiplications that the search among all pairs may take; other integrands then share what it
+# found
+_EXPLORING = 2e10
 _DRAWS_PER_PRODUCT = 20
 _BYTES = 100.0  # that a fit holds for each coordinate of a draw: features, and copies to rank by
-# What a round must leave of the loss for another to follow. Regression in d = 100: four rounds gain no more than one, and take
-# half as long again
+# What a round must leave of the loss for another to follow. Regression in d = 100: four rounds gain
+# no more than one, and take half as long again
 _PAYS = 0.95
 _EXACT = 1e-20  # the share of an integrand's variance below which nothing is left to explain
 
@@ -40,11 +42,12 @@ _EXACT = 1e-20  # the share of an integrand's variance below which nothing is le
 class Screening(Solver):
     """Choose the terms of a `SparsePolynomial` for each integrand, and fit them.
 
-    The base is all linear terms and squares, or fewer where draws are few, with a ridge: both by generalised cross-validation,
-    unless the objective has a `Ridge`. Then come rounds. Each takes at most `at_a_time` of the products of coordinates whose
-    correlation with what is left is more than the largest that chance would give, and refits. The first round looks at all
-    pairs, O(n d²) an integrand; later ones at pairs with coordinates that came up in the first, and up to the family's degree
-    at products of a coordinate with terms that were taken.
+    The base is all linear terms and squares, or fewer where draws are few, with a ridge: both by
+    generalised cross-validation, unless the objective has a `Ridge`. Then come rounds. Each takes
+    at most `at_a_time` of the products of coordinates whose correlation with what is left is more
+    than the largest that chance would give, and refits. The first round looks at all pairs, O(n d²)
+    an integrand; later ones at pairs with coordinates that came up in the first, and up to the
+    family's degree at products of a coordinate with terms that were taken.
     """
 
     silent: ClassVar[bool] = True
@@ -54,37 +57,55 @@ class Screening(Solver):
     def __post_init__(self) -> None:
         check_integers(self, "rounds", "at_a_time")
 
-    def prepare(self, family: Family, objective: Objective, points: Points, seed: int = 0) -> Prepared:
+    def prepare(
+        self, family: Family, objective: Objective, points: Points, seed: int = 0
+    ) -> Prepared:
         if not isinstance(family, TermFamily) or not family.chooses_terms:
-            raise ValueError(f"Screening chooses the terms of a SparsePolynomial; got {family.describe()}. Use solver=Exact()")
-        others = [kind.__name__ for kind in (L1, L2, Magnitude) if objective.total(kind)]
-        if others or isinstance(objective, SpectralVariance) or np.isfinite(objective.intercept_variance):
-            got = ", ".join(others) or type(objective).__name__
             raise ValueError(
-                "Screening minimises LeastSquares or Variance with a Ridge or no penalty, and a free intercept; got "
-                f"{got}{'' if np.isinf(objective.intercept_variance) else ' with an intercept_variance'}"
+                f"Screening chooses the terms of a SparsePolynomial; got {family.describe()}. Use "
+                "solver=Exact()"
+            )
+        others = [kind.__name__ for kind in (L1, L2, Magnitude) if objective.total(kind)]
+        if (
+            others
+            or isinstance(objective, SpectralVariance)
+            or np.isfinite(objective.intercept_variance)
+        ):
+            got = ", ".join(others) or type(objective).__name__
+            got += "" if np.isinf(objective.intercept_variance) else " with an intercept_variance"
+            raise ValueError(
+                "Screening minimises LeastSquares or Variance with a Ridge or no penalty, and a "
+                f"free intercept; got {got}"
             )
         needed = _BYTES * points.x.size
         if needed > room():
             raise ValueError(
-                f"Screening needs about {needed / 1e9:.0f} GB for {len(points)} draws in d = {points.dim}, more than there is. "
+                f"Screening needs about {needed / 1e9:.0f} GB for {len(points)} draws in d = "
+                f"{points.dim}, more than there is. "
                 "Give fewer draws, or chunked ones, whose terms are chosen on a few"
             )
         ridge = objective.strength(Ridge, points.probabilities) if objective.total(Ridge) else None
         return PreparedScreening(self, family, points, ridge)
 
-    def chosen(self, family: Family, objective: Objective, points: Points, values: Values) -> Family:
+    def chosen(
+        self, family: Family, objective: Objective, points: Points, values: Values
+    ) -> Family:
         """The family with the terms of all integrands; the linear ones, if there are none."""
         prepared = self.prepare(family, objective, points)
         found = prepared.solve(values).family
         assert isinstance(family, TermFamily)
-        return family.with_terms(rows_of([(j,) for j in range(points.dim)], family.degree)) if found is None else found
+        return (
+            family.with_terms(rows_of([(j,) for j in range(points.dim)], family.degree))
+            if found is None
+            else found
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class SparseTerm(Term):
-    """Terms of which each integrand has its own few: coefficient `coefficients[k]` of term `terms[k]` for integrand
-    `integrands[k]`, of `monomials` (p, degree) as a `SparsePolynomial` has them."""
+    """Terms of which each integrand has its own few: coefficient `coefficients[k]` of term
+    `terms[k]` for integrand `integrands[k]`, of `monomials` (p, degree) as a `SparsePolynomial` has
+    them."""
 
     monomials: Any
     terms: Any
@@ -94,7 +115,9 @@ class SparseTerm(Term):
 
     def __call__(self, x, s):
         shape = (self.num_integrands, len(self.monomials))
-        matrix = scipy.sparse.csr_matrix((self.coefficients, (self.integrands, self.terms)), shape=shape)
+        matrix = scipy.sparse.csr_matrix(
+            (self.coefficients, (self.integrands, self.terms)), shape=shape
+        )
         out = np.empty((len(x), self.num_integrands))
         for first in range(0, len(x), _ROWS):
             rows = slice(first, first + _ROWS)
@@ -122,12 +145,15 @@ class PreparedScreening(Prepared):
         self._unit = math.sqrt(float(family.weight))  # of features, as a ridge sees them
         self._candidates = Candidates(points.x, points.s, points.probabilities)
         self._sizes = [size for size in (d, 2 * d)[: family.degree] if size < n]
-        rows = np.concatenate([points.s.T, points.x.T * points.s.T + 1.0])[: max(self._sizes, default=0)]
+        rows = np.concatenate([points.s.T, points.x.T * points.s.T + 1.0])[
+            : max(self._sizes, default=0)
+        ]
         self._features, self._means = self._centred(rows)
         self._bases = base_fits(self._features, self._sizes, ridge)
         most = n // _DRAWS_PER_PRODUCT
         self._most = most if family.terms is None else min(family.terms, most)
-        self.stats = FitStats("screened", 0)  # not to be held against the draws: how many terms these allow was weighed
+        # not to be held against the draws: how many terms these allow was weighed
+        self.stats = FitStats("screened", 0)
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         only_its_own_ridge(ridge)
@@ -146,8 +172,8 @@ class PreparedScreening(Prepared):
         return self._solution([chosen[j] for j in range(f.shape[1])], means)
 
     def _groups(self, q: int) -> list[np.ndarray]:
-        """Integrands that are fitted together. The first of them are as many as all pairs are affordable for, and far apart,
-        so that they stand for the others."""
+        """Integrands that are fitted together. The first of them are as many as all pairs are
+        affordable for, and far apart, so that they stand for the others."""
         n, d = len(self._root), self._candidates.dim
         explorers = int(np.clip(_EXPLORING / (n * d**2), 2, _TOGETHER))
         first = np.unique(np.linspace(0, q - 1, min(explorers, q)).round().astype(int))
@@ -155,8 +181,9 @@ class PreparedScreening(Prepared):
         return [first, *np.array_split(rest, -(-len(rest) // _TOGETHER))] if len(rest) else [first]
 
     def _group(self, f: Values, hubs: list[int] | None) -> list[_Chosen]:
-        """Rounds of screening and refitting. Without `hubs` the first looks at all pairs, with them at those with one of these,
-        or with a coordinate that matters most to the integrand's own base."""
+        """Rounds of screening and refitting. Without `hubs` the first looks at all pairs, with them
+        at those with one of these, or with a coordinate that matters most to the integrand's own
+        base."""
         fit, q = GroupFit(self._bases, self._features, f), f.shape[1]
         taken: list[list[Product]] = [[] for _ in range(q)]
         norms: Norms = {}
@@ -170,7 +197,9 @@ class PreparedScreening(Prepared):
             new = {}
             for j, (terms, count) in offered.items():
                 seen[j] = seen[j] or _members(terms)
-                new[j] = self._standing_out(terms, residuals[j], count)[: self._most - len(taken[j])]
+                new[j] = self._standing_out(terms, residuals[j], count)[
+                    : self._most - len(taken[j])
+                ]
             going = [j for j, terms in new.items() if terms]
             if not going:
                 break
@@ -183,9 +212,13 @@ class PreparedScreening(Prepared):
 
     def _strongest(self, theta: np.ndarray, hubs: list[int]) -> list[int]:
         """These coordinates, and those whose terms in the base vary most."""
-        varying = np.abs(theta) * np.sqrt(np.einsum("ij,ij->i", self._features[: len(theta)], self._features[: len(theta)]))
+        varying = np.abs(theta) * np.sqrt(
+            np.einsum("ij,ij->i", self._features[: len(theta)], self._features[: len(theta)])
+        )
         each = varying.reshape(-1, self._candidates.dim).max(axis=0) if len(theta) else np.zeros(0)
-        return list(dict.fromkeys([*hubs, *np.argsort(-each, kind="stable")[: _PARENTS // 2].tolist()]))
+        return list(
+            dict.fromkeys([*hubs, *np.argsort(-each, kind="stable")[: _PARENTS // 2].tolist()])
+        )
 
     def _offered(
         self,
@@ -195,13 +228,19 @@ class PreparedScreening(Prepared):
         seen: list[list[int]],
         norms: Norms,
     ) -> dict[int, tuple[list[Product], int]]:
-        """For each of these integrands terms on the short lists, and of how many they are the best; `seen` are coordinates to
-        look at pairs with, all if there are none."""
+        """For each of these integrands terms on the short lists, and of how many they are the best;
+        `seen` are coordinates to look at pairs with, all if there are none."""
         d, degree = self._candidates.dim, self._family.degree
-        found: dict[int, list[Product]] = {j: [] if fit.base[j].size else [(k,) for k in range(d)] for j in residuals}
+        found: dict[int, list[Product]] = {
+            j: [] if fit.base[j].size else [(k,) for k in range(d)] for j in residuals
+        }
         counts = {j: len(terms) for j, terms in found.items()}
         if degree >= 2:
-            some = {j: list(dict.fromkeys([*_members(taken[j]), *seen[j]]))[:_PARENTS] for j in residuals if seen[j]}
+            some = {
+                j: list(dict.fromkeys([*_members(taken[j]), *seen[j]]))[:_PARENTS]
+                for j in residuals
+                if seen[j]
+            }
             for j in residuals.keys() - some.keys():
                 found[j] += self._candidates.pairs(residuals[j])
             if some:
@@ -211,13 +250,17 @@ class PreparedScreening(Prepared):
             counts = {j: count + d * (d + 1) // 2 for j, count in counts.items()}
         parents = {j: _parents(taken[j], degree) for j in residuals if _parents(taken[j], degree)}
         if parents:
-            short = self._candidates.children([*parents.values()], [residuals[j] for j in parents], norms)
+            short = self._candidates.children(
+                [*parents.values()], [residuals[j] for j in parents], norms
+            )
             for j, terms in zip(parents, short, strict=True):
                 found[j] += terms
                 counts[j] += len(parents[j]) * d
         for j, terms in found.items():
             found[j] = [
-                term for term in dict.fromkeys(terms) if term not in taken[j] and not self._in_base(term, fit.base[j].size)
+                term
+                for term in dict.fromkeys(terms)
+                if term not in taken[j] and not self._in_base(term, fit.base[j].size)
             ]
         return {j: (terms, counts[j]) for j, terms in found.items()}
 
@@ -225,15 +268,20 @@ class PreparedScreening(Prepared):
         """Whether a base of this size has it: linear terms are the first, squares the next."""
         return len(set(term)) == 1 and len(term) <= 2 and len(term) * self._candidates.dim <= size
 
-    def _standing_out(self, offered: list[Product], residual: np.ndarray, count: int) -> list[Product]:
-        """Those whose correlation with the residual is more than the largest of `count` that chance would give."""
+    def _standing_out(
+        self, offered: list[Product], residual: np.ndarray, count: int
+    ) -> list[Product]:
+        """Those whose correlation with the residual is more than the largest of `count` that chance
+        would give."""
         if not offered:
             return []
         sizes = self._candidates.significance(offered, residual)
         order = np.argsort(-sizes, kind="stable")[: self._solver.at_a_time]
         return [offered[k] for k in order if sizes[k] > math.sqrt(2 * math.log(max(count, 2)))]
 
-    def _centred(self, images: Float64[np.ndarray, "m n"]) -> tuple[Float64[np.ndarray, "m n"], Float64[np.ndarray, " m"]]:
+    def _centred(
+        self, images: Float64[np.ndarray, "m n"]
+    ) -> tuple[Float64[np.ndarray, "m n"], Float64[np.ndarray, " m"]]:
         """Features, centred and weighted, and their means."""
         images *= self._unit
         means = images @ self._root**2
@@ -255,20 +303,29 @@ class PreparedScreening(Prepared):
         if not numbers:
             return Solution(means, ())
         monomials = rows_of(list(numbers), self._family.degree)
-        coefficients = self._unit * np.concatenate([part for one in chosen for part in (one.theta, one.products)])
+        coefficients = self._unit * np.concatenate(
+            [part for one in chosen for part in (one.theta, one.products)]
+        )
         integrands = np.repeat(np.arange(len(chosen)), counts)
-        term = SparseTerm(monomials, np.concatenate(terms).astype(int), integrands, coefficients, len(chosen))
+        term = SparseTerm(
+            monomials, np.concatenate(terms).astype(int), integrands, coefficients, len(chosen)
+        )
         offsets = np.array([self._mean_of(one) for one in chosen])
         return Solution(means - offsets, (term,), self._family.with_terms(monomials))
 
     def _mean_of(self, one: _Chosen) -> float:
         """Of g over the draws."""
-        products = one.products @ self._centred(self._candidates.images(one.taken))[1] if one.taken else 0.0
+        products = (
+            one.products @ self._centred(self._candidates.images(one.taken))[1]
+            if one.taken
+            else 0.0
+        )
         return float(self._means[: len(one.theta)] @ one.theta + products)
 
 
 class _Chosen(NamedTuple):
-    """The terms and coefficients of one integrand: of its base, and of the products that it took."""
+    """The terms and coefficients of one integrand: of its base, and of the products that it
+    took."""
 
     base: BaseFit
     theta: np.ndarray
@@ -278,7 +335,9 @@ class _Chosen(NamedTuple):
 
 def _parents(taken: list[Product], degree: int) -> list[Product]:
     """Terms whose children are looked at: those taken, and squares of their coordinates."""
-    found = [term for term in taken if 2 <= len(term) < degree] + [(k, k) for k in _members(taken) if degree >= 3]
+    found = [term for term in taken if 2 <= len(term) < degree] + [
+        (k, k) for k in _members(taken) if degree >= 3
+    ]
     return list(dict.fromkeys(found))[:_PARENTS]
 
 

@@ -1,1 +1,2 @@
-"""Stochastic optimisation: mini-batches of any family in one compiled loop, at a cost linear in the draws."""
+"""Stochastic optimisation: mini-batches of any family in one compiled loop, at a cost linear in the
+draws."""

@@ -1,7 +1,8 @@
 """Which draws make up the batches of each round.
 
-They are chosen on the host, in tables of a fixed shape for several rounds at once: a compiled sort and random numbers would be
-most of the time that a training loop takes to compile, for every loop anew.
+They are chosen on the host, in tables of a fixed shape for several rounds at once: a compiled sort
+and random numbers would be most of the time that a training loop takes to compile, for every loop
+anew.
 """
 
 import dataclasses
@@ -15,10 +16,12 @@ _MOST_ROUNDS = 64
 
 @dataclasses.dataclass(frozen=True)
 class BatchOrder:
-    """`steps` batches of `size` a round, from a ladder of cumulated probabilities; a round's depend on its number and the seed.
+    """`steps` batches of `size` a round, from a ladder of cumulated probabilities; a round's depend
+    on its number and the seed.
 
-    Stratified: one from each of as many equal slices of probability, in random order, so that a round visits every draw as
-    often as it should; with equal probabilities that is a shuffle. Otherwise independently.
+    Stratified: one from each of as many equal slices of probability, in random order, so that a
+    round visits every draw as often as it should; with equal probabilities that is a shuffle.
+    Otherwise independently.
     """
 
     ladder: Float64[np.ndarray, " m"]
@@ -29,8 +32,8 @@ class BatchOrder:
 
     @property
     def most(self) -> int:
-        """Batches that a table has room for: as many as there may be, whatever the number of draws that the ladder is padded
-        from."""
+        """Batches that a table has room for: as many as there may be, whatever the number of draws
+        that the ladder is padded from."""
         return -(-len(self.ladder) // self.size)
 
     @property
@@ -50,5 +53,7 @@ class BatchOrder:
         uniform = rng.random(count)
         if self.stratified:
             uniform = (np.arange(count) + uniform) / count
-        rows = np.minimum(np.searchsorted(self.ladder, uniform), len(self.ladder) - 1).astype(np.int32)
+        rows = np.minimum(np.searchsorted(self.ladder, uniform), len(self.ladder) - 1).astype(
+            np.int32
+        )
         return (rng.permutation(rows) if self.stratified else rows).reshape(self.steps, self.size)

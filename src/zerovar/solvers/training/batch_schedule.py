@@ -1,4 +1,5 @@
-"""The batch schedule: which draws each round of a training is on, how batches are drawn from them, and how long steps are."""
+"""The batch schedule: which draws each round of a training is on, how batches are drawn from them,
+and how long steps are."""
 
 import dataclasses
 import functools
@@ -18,10 +19,12 @@ from .whitening import by_leverage
 from .windows import Windows
 
 _LINEAR_EPOCHS, _NETWORK_EPOCHS = 25, 400
-_LINEAR_VISITS, _NETWORK_VISITS = 1_000_000, 4_000_000  # of draws: to read windows more often is not worth it
+# of draws: to read windows more often is not worth it
+_LINEAR_VISITS, _NETWORK_VISITS = 1_000_000, 4_000_000
 _LINEAR_BATCH, _NETWORK_BATCH = 32, 64
 _NETWORK_RATE = 5e-3
-_BY_LEVERAGE = 0.9  # share of leverage in the sampling probabilities; the rest is as the draws count
+# share of leverage in the sampling probabilities; the rest is as the draws count
+_BY_LEVERAGE = 0.9
 
 
 class RoundDraws(NamedTuple):
@@ -35,7 +38,8 @@ class RoundDraws(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BatchSchedule:
-    """From options and coordinates. `points` are the fitting draws in memory: the pilot of `windows`, where there are such."""
+    """From options and coordinates. `points` are the fitting draws in memory: the pilot of
+    `windows`, where there are such."""
 
     options: Any
     at: TrainingCoordinates
@@ -59,18 +63,26 @@ class BatchSchedule:
     def batch_size(self) -> int:
         size = self.options.batch_size or (_NETWORK_BATCH if self.networks else _LINEAR_BATCH)
         if self.variance and size < 2:
-            raise ValueError(f"SGD: the Variance objective needs batch_size of at least 2; got {size}")
+            raise ValueError(
+                f"SGD: the Variance objective needs batch_size of at least 2; got {size}"
+            )
         return min(size, len(self.points))
 
     @property
     def steps(self) -> int:
         """Of a round."""
-        draws = len(self.points) if self.windows is None else self.windows.draws / self.windows.count
+        draws = (
+            len(self.points) if self.windows is None else self.windows.draws / self.windows.count
+        )
         return math.ceil(draws / self.batch_size)
 
     @property
     def epochs(self) -> int:
-        most, visits = (_NETWORK_EPOCHS, _NETWORK_VISITS) if self.networks else (_LINEAR_EPOCHS, _LINEAR_VISITS)
+        most, visits = (
+            (_NETWORK_EPOCHS, _NETWORK_VISITS)
+            if self.networks
+            else (_LINEAR_EPOCHS, _LINEAR_VISITS)
+        )
         if self.options.epochs or self.windows is None:
             return self.options.epochs or most
         return max(1, min(most, -(-visits // self.windows.draws)))
@@ -79,7 +91,9 @@ class BatchSchedule:
         """`validated`: whether held-out draws end the training."""
         options, epochs = self.options, self.epochs
         rounds = epochs * self.rounds_per_epoch
-        average = options.average if options.average is not None else (0.0 if self.networks else 0.5)
+        average = (
+            options.average if options.average is not None else (0.0 if self.networks else 0.5)
+        )
         schedule: Any = options.learning_rate
         if options.optimiser is not None:
             schedule = Constant(1.0)
@@ -89,29 +103,45 @@ class BatchSchedule:
                 schedule = Cosine(self._own_step, warmup=0.0)
         elif not callable(schedule):
             schedule = Constant(schedule)
-        patience = (options.patience or max(1, epochs // 5)) * self.rounds_per_epoch if validated else rounds
+        patience = (
+            (options.patience or max(1, epochs // 5)) * self.rounds_per_epoch
+            if validated
+            else rounds
+        )
         chosen = optimiser(self.networks or self.for_tuning, options.clip, options.optimiser)
         average_from = math.ceil(rounds * self.steps * (1 - average))
-        return StepRule(chosen, schedule, np.int64(rounds), np.int64(average_from), np.int64(patience))
+        return StepRule(
+            chosen, schedule, np.int64(rounds), np.int64(average_from), np.int64(patience)
+        )
 
-    def drawn(self, number: int, values: np.ndarray, centre: np.ndarray, unit: np.ndarray) -> RoundDraws:
-        """Of a round: the draws in memory with `values`, or a window, whose values become (f − centre) / unit."""
+    def drawn(
+        self, number: int, values: np.ndarray, centre: np.ndarray, unit: np.ndarray
+    ) -> RoundDraws:
+        """Of a round: the draws in memory with `values`, or a window, whose values become (f −
+        centre) / unit."""
         at = self.at
         if self.windows is None:
             return RoundDraws(at.rows, at.leverage, self.points, values)
         points, values = self.windows(number)
         values = (values - centre) / unit
         if at.rows is None:
-            return RoundDraws(None, at.leverages(points, np.random.default_rng([self.seed, 3, number])), points, values)
+            return RoundDraws(
+                None,
+                at.leverages(points, np.random.default_rng([self.seed, 3, number])),
+                points,
+                values,
+            )
         rows = at.at(points.x, points.s)
         return RoundDraws(rows, np.sum(rows**2, axis=1), points, values)
 
     def batches(self, drawn: RoundDraws) -> tuple[Draws, Batches, BatchOrder]:
-        """All windows get the same number of steps; one that has less of the draws counts for less in each."""
+        """All windows get the same number of steps; one that has less of the draws counts for less
+        in each."""
         p = drawn.points.probabilities
         chance = self._chances(drawn.leverage, p)
         share = self.rounds_per_epoch * p.sum()  # against that of an average window
-        # The objective of a window is to count in proportion; that of Variance is quadratic in the weights
+        # The objective of a window is to count in proportion; that of Variance is quadratic in the
+        # weights
         weights = share ** (0.5 if self.variance else 1.0) * (p / p.sum()) / chance
         m = len(chance)
         most = m if self.windows is None else self.windows.most
@@ -119,34 +149,62 @@ class BatchSchedule:
         room = -(-most // bucket) * bucket - m  # rows that are never drawn, for fewer programs
         ladder = np.minimum(np.cumsum(np.pad(chance, (0, room))), 1.0)
         ladder[m - 1 :] = 1.0
-        step_factor, ours = 1.0, not self.networks and self.options.optimiser is None and self.options.learning_rate is None
-        if self.windows is not None and ours:  # draws farther out than the pilot's need shorter steps
-            step_factor = min(1.0, self._step(weights, drawn.leverage, self._largest(drawn)) / self._own_step)
+        step_factor, ours = (
+            1.0,
+            not self.networks
+            and self.options.optimiser is None
+            and self.options.learning_rate is None,
+        )
+        # draws farther out than the pilot's need shorter steps
+        if self.windows is not None and ours:
+            step_factor = min(
+                1.0, self._step(weights, drawn.leverage, self._largest(drawn)) / self._own_step
+            )
         draws = on_device(drawn.rows, drawn.points, drawn.values, weights, self.networks, room)
-        order = BatchOrder(ladder, self.steps, self.batch_size, not self.options.resample, self.seed)
-        return draws, Batches(np.int64(self.steps), np.int64(self.rounds_per_epoch), np.float64(step_factor)), order
+        order = BatchOrder(
+            ladder, self.steps, self.batch_size, not self.options.resample, self.seed
+        )
+        return (
+            draws,
+            Batches(np.int64(self.steps), np.int64(self.rounds_per_epoch), np.float64(step_factor)),
+            order,
+        )
 
     def _chances(self, leverage: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-        """The probability of each draw to be in a batch: by leverage where the family is linear and preconditioned."""
+        """The probability of each draw to be in a batch: by leverage where the family is linear and
+        preconditioned."""
         p = probabilities / probabilities.sum()
-        return p if self.networks or not self.options.precondition else by_leverage(leverage, p, _BY_LEVERAGE)
+        return (
+            p
+            if self.networks or not self.options.precondition
+            else by_leverage(leverage, p, _BY_LEVERAGE)
+        )
 
     @functools.cached_property
     def _own_step(self) -> float:
-        weights = self.points.probabilities / self._chances(self.at.leverage, self.points.probabilities)
+        weights = self.points.probabilities / self._chances(
+            self.at.leverage, self.points.probabilities
+        )
         return self._step(weights, self.at.leverage, self.at.largest)
 
     def _largest(self, drawn: RoundDraws) -> float:
         """Eigenvalue of a window's second moment."""
 
         def psi(some: np.ndarray) -> np.ndarray:
-            return self.at.at(drawn.points.x[some], drawn.points.s[some]) if drawn.rows is None else drawn.rows[some]
+            return (
+                self.at.at(drawn.points.x[some], drawn.points.s[some])
+                if drawn.rows is None
+                else drawn.rows[some]
+            )
 
         probabilities = self.rounds_per_epoch * drawn.points.probabilities
-        return self.at.largest_at(psi, drawn.leverage, probabilities, np.random.default_rng(self.seed))
+        return self.at.largest_at(
+            psi, drawn.leverage, probabilities, np.random.default_rng(self.seed)
+        )
 
     def _step(self, weights: np.ndarray, leverage: np.ndarray, largest: float) -> float:
-        """The largest constant step that is safe: for weighted rows with w‖ψ‖² ≤ L the error contracts up to 2 / (L/b + λ)."""
+        """The largest constant step that is safe: for weighted rows with w‖ψ‖² ≤ L the error
+        contracts up to 2 / (L/b + λ)."""
         largest_row = float(np.max(weights * leverage)) if len(leverage) else 1.0
         if self.at.rows is None:
             largest_row *= 1.5  # leverages are then estimates
@@ -154,16 +212,21 @@ class BatchSchedule:
         return 0.5 / (largest_row / self.batch_size + (1 - 1 / self.batch_size) * largest)
 
 
-def on_device(rows: Any, points: Points, values: Any, weights: Any, networks: bool, room: int) -> Draws:
+def on_device(
+    rows: Any, points: Points, values: Any, weights: Any, networks: bool, room: int
+) -> Draws:
     """On the device, with `room` more rows of zeros; x and s only where ψ alone does not do."""
     needed = networks or rows is None
     draws = Draws(rows, points.x if needed else None, points.s if needed else None, values, weights)
-    return jax.tree.map(lambda a: jax.device_put(np.pad(a, [(0, room)] + [(0, 0)] * (a.ndim - 1))), draws)
+    return jax.tree.map(
+        lambda a: jax.device_put(np.pad(a, [(0, room)] + [(0, 0)] * (a.ndim - 1))), draws
+    )
 
 
 @functools.lru_cache(maxsize=32)
 def optimiser(adam: bool = False, clip: float | None = None, own: Any = None) -> Any:
-    """Adam or plain descent for a schedule to scale, or the user's own; cached, as another object is another program."""
+    """Adam or plain descent for a schedule to scale, or the user's own; cached, as another object
+    is another program."""
     import optax  # imported when used: it takes a tenth of the time that importing zerovar takes
 
     ours = optax.chain(optax.scale_by_adam(), optax.scale(-1.0)) if adam else optax.scale(-1.0)

@@ -1,18 +1,19 @@
 """Coordinates in which stochastic steps on a linear family converge in a few passes over the draws.
 
-A linear family becomes features φ (the constant, polynomial features, kernel translates at centres) times a matrix: g = φ B w.
-B whitens: with H the second moment of φ plus the penalty, BᵀHB ≈ 1, so every direction of w is learnt at the same rate.
-Three things make that work on real draws.
+A linear family becomes features φ (the constant, polynomial features, kernel translates at centres)
+times a matrix: g = φ B w. B whitens: with H the second moment of φ plus the penalty, BᵀHB ≈ 1, so
+every direction of w is learnt at the same rate. Three things make that work on real draws.
 
-*Centres.* Kernels are represented by translates at the pivots of a Cholesky factorisation of the Gram of a subset of draws,
-which drops redundant centres, in the basis that is orthonormal in the kernel's space, so that its norm is ‖θ‖².
+*Centres.* Kernels are represented by translates at the pivots of a Cholesky factorisation of the
+Gram of a subset of draws, which drops redundant centres, in the basis that is orthonormal in the
+kernel's space, so that its norm is ‖θ‖².
 
-*Leverage.* Draws in the tails, missing from a uniform subset, can dominate H. So H is estimated in rounds: uniform draws first,
-then draws chosen in proportion to their leverage ‖Bᵀφ‖² under the H so far. Batches are drawn in proportion to leverage too,
-and weighted back.
+*Leverage.* Draws in the tails, missing from a uniform subset, can dominate H. So H is estimated in
+rounds: uniform draws first, then draws chosen in proportion to their leverage ‖Bᵀφ‖² under the H so
+far. Batches are drawn in proportion to leverage too, and weighted back.
 
-*Few draws.* H is built from a tenth of the draws, or from 500; leverages take one cheap pass over all of them. So it is a
-preconditioner, and never the solution in disguise.
+*Few draws.* H is built from a tenth of the draws, or from 500; leverages take one cheap pass over
+all of them. So it is a preconditioner, and never the solution in disguise.
 """
 
 from __future__ import annotations
@@ -33,22 +34,36 @@ from ...points import Points
 from ..algebra.dense import pivoted_cholesky, triangular_inverse
 from ..algebra.tiles import Matrix, feature_matrix, gram_matrix
 from ..terms import width
-from .whitening import Basis, Dense, by_leverage, inclusion, largest_eigenvalue, plain_basis, systematic, whiten, with_penalty
+from .whitening import (
+    Basis,
+    Dense,
+    by_leverage,
+    inclusion,
+    largest_eigenvalue,
+    plain_basis,
+    systematic,
+    whiten,
+    with_penalty,
+)
 
 _SUBSET = 500  # draws that a preconditioner may use in any case, if they are no more than half
 _SHARE = 0.1  # of the draws, where that is more
 _MOST_CENTRES = 1000
 _DRAWS_PER_FEATURE = 3  # of H: a kernel takes no more centres than that allows
 _OUTLIER = 0.3  # share of a draw in the second moment from which it is sure to be in H
-_CENTRE = 1e-12  # what a centre must add to the space of the others, so that rounding does not choose centres
-_TUNING_DAMPING = 1e-3  # of each feature's second moment: damping that bounds the entries of a for_tuning basis
+# what a centre must add to the space of the others, so that rounding does not choose centres
+_CENTRE = 1e-12
+# of each feature's second moment: damping that bounds the entries of a for_tuning basis
+_TUNING_DAMPING = 1e-3
 _SKETCH = 32
-_LEVERAGE_SAMPLE = 4096  # draws that the largest eigenvalue and the spread of features are taken from
+# draws that the largest eigenvalue and the spread of features are taken from
+_LEVERAGE_SAMPLE = 4096
 _BUCKET = 32  # sizes are padded to multiples, so that folds share compiled programs
 
 
 class Features(eqx.Module):
-    """φ: the constant (where the intercept is trained), the features of each part, and a kernel's orthonormal ones.
+    """φ: the constant (where the intercept is trained), the features of each part, and a kernel's
+    orthonormal ones.
 
     The last are κ · lift, κ the kernel's translates: those of the last part, if there is a lift.
     """
@@ -63,7 +78,10 @@ class Features(eqx.Module):
         return jnp.concatenate([*ones, *(part.features(x, s) for part in self.parts)], axis=1)
 
     def raw_on_host(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n k"]:
-        blocks = [np.ones((int(self.constant), len(x))), *(feature_matrix(part, x, s) for part in self.parts)]
+        blocks = [
+            np.ones((int(self.constant), len(x))),
+            *(feature_matrix(part, x, s) for part in self.parts),
+        ]
         return (blocks[0] if len(blocks) == 1 else np.concatenate(blocks)).T
 
     def lifted(self, raw: Any) -> Any:
@@ -85,18 +103,26 @@ class Features(eqx.Module):
 
     def families(self) -> tuple[LinearFamily, ...]:
         """Of the parts, a kernel in place of its translates."""
-        return tuple(part if part.translated is None else part.translated.family for part in self.parts)
+        return tuple(
+            part if part.translated is None else part.translated.family for part in self.parts
+        )
 
     def with_hyper(self, logarithms: list[Any]) -> Features:
         families = with_hyper_parameters(self.families(), logarithms)
-        pairs = ((family, part.translated) for family, part in zip(families, self.parts, strict=True))
-        parts = (family if old is None else family.translates(old.points, old.scores) for family, old in pairs)
+        pairs = (
+            (family, part.translated) for family, part in zip(families, self.parts, strict=True)
+        )
+        parts = (
+            family if old is None else family.translates(old.points, old.scores)
+            for family, old in pairs
+        )
         return Features(tuple(parts), self.lift, self.constant)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingCoordinates:
-    """Features and basis, the rows ψ = φ B if they are kept, and what the sampling of batches needs."""
+    """Features and basis, the rows ψ = φ B if they are kept, and what the sampling of batches
+    needs."""
 
     features: Features
     basis: Basis
@@ -112,17 +138,23 @@ class TrainingCoordinates:
 
     def leverages(self, points: Points, rng: Generator) -> Float64[np.ndarray, " n"]:
         """About ‖ψ‖² at any draws, for less than ψ costs."""
-        return _Draws(self.features, points, 0).leverages(self.basis, rng, isinstance(self.basis, Dense))
+        return _Draws(self.features, points, 0).leverages(
+            self.basis, rng, isinstance(self.basis, Dense)
+        )
 
-    def largest_at(self, psi: Callable[[np.ndarray], np.ndarray], leverage: Any, probabilities: Any, rng: Any) -> float:
-        """`largest` of other draws, ψ given as a function of row numbers, with leverages and probabilities (n,)."""
+    def largest_at(
+        self, psi: Callable[[np.ndarray], np.ndarray], leverage: Any, probabilities: Any, rng: Any
+    ) -> float:
+        """`largest` of other draws, ψ given as a function of row numbers, with leverages and
+        probabilities (n,)."""
         some, weights = _by_leverage(leverage, probabilities, rng)
         return largest_eigenvalue(psi(some), weights, self.basis, self.features.constant)
 
 
 @dataclasses.dataclass(frozen=True)
 class Penalties:
-    """Strengths on the coefficients of features (Ridge or L2; `on_coefficients` says which) and on the constant."""
+    """Strengths on the coefficients of features (Ridge or L2; `on_coefficients` says which) and on
+    the constant."""
 
     quadratic: float
     constant: float
@@ -133,9 +165,10 @@ class Penalties:
 class CoordinateOptions:
     """How to make coordinates. At most `keep` numbers are kept.
 
-    `for_tuning` coordinates stay good while hyper-parameters change: plain translates, and a basis without large entries.
-    `turned` makes the penalty diagonal, which saves time, but the axes are then as arbitrary as eigenvectors are: not for
-    optimisers that treat each axis by itself, whose result should not hang on rounding.
+    `for_tuning` coordinates stay good while hyper-parameters change: plain translates, and a basis
+    without large entries. `turned` makes the penalty diagonal, which saves time, but the axes are
+    then as arbitrary as eigenvectors are: not for optimisers that treat each axis by itself, whose
+    result should not hang on rounding.
     """
 
     centres: int | None
@@ -150,7 +183,12 @@ def subset_size(m: int) -> int:
 
 
 def coordinates(
-    family: LinearFamily | None, points: Points, penalties: Penalties, constant: bool, plan: CoordinateOptions, rng: Generator
+    family: LinearFamily | None,
+    points: Points,
+    penalties: Penalties,
+    constant: bool,
+    plan: CoordinateOptions,
+    rng: Generator,
 ) -> TrainingCoordinates:
     """Choose centres and whiten. `constant=False` leaves the constant out and centres H instead."""
     d, probabilities = points.dim, points.probabilities
@@ -162,7 +200,11 @@ def coordinates(
     parts, lift = [*free, *penalised], None
     if kernel is not None:
         known = sum(len(entry) for entry in penalty)
-        most = max(8, int(count / _DRAWS_PER_FEATURE) - known) if plan.centres is None else plan.centres
+        most = (
+            max(8, int(count / _DRAWS_PER_FEATURE) - known)
+            if plan.centres is None
+            else plan.centres
+        )
         plain = penalties.on_coefficients or plan.for_tuning
         translates, lift = _translates(kernel, points, plan.centres, most, rng, plain)
         parts.append(translates)
@@ -172,27 +214,40 @@ def coordinates(
     draws = _Draws(features, points, plan.keep)
     basis, used = plain_basis(total), 0
     if plan.precondition and len(total):
-        basis, used = _whitened(draws, probabilities, total, count, _TUNING_DAMPING if plan.for_tuning else 0.0, rng)
+        basis, used = _whitened(
+            draws, probabilities, total, count, _TUNING_DAMPING if plan.for_tuning else 0.0, rng
+        )
         if isinstance(basis, Dense) and total.any():
             basis = with_penalty(basis, total, plan.turned)
     if isinstance(basis, Dense):
         features, basis = _folded(features, basis)
     rows = None if draws.kept is None else basis(features.lifted(draws.kept))
-    leverage = np.sum(rows**2, axis=1) if rows is not None else draws.leverages(basis, rng, isinstance(basis, Dense))
+    leverage = (
+        np.sum(rows**2, axis=1)
+        if rows is not None
+        else draws.leverages(basis, rng, isinstance(basis, Dense))
+    )
     # What a second moment over all draws would say, from some that are chosen by leverage
     some, weights = _by_leverage(leverage, probabilities, rng)
     phi = draws.take(some)
     psi = rows[some] if rows is not None else basis(features.lifted(draws.raw(some)))
     mean = weights @ phi / weights.sum()
     spread = np.sqrt(np.maximum(weights @ (phi - mean) ** 2 / weights.sum(), 0.0))
-    stats = {"unknowns": len(total), "preconditioner_draws": used, "features_kept": rows is not None}
+    stats = {
+        "unknowns": len(total),
+        "preconditioner_draws": used,
+        "features_kept": rows is not None,
+    }
     stats |= {} if lift is None else {"centres": lift.shape[1]}
     largest = largest_eigenvalue(psi, weights, basis, constant)
     return TrainingCoordinates(features, basis, rows, leverage, largest, spread, stats)
 
 
-def _by_leverage(leverage: np.ndarray, probabilities: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Some draws, chosen by leverage, and the weights with which a sum over them is about the mean over all."""
+def _by_leverage(
+    leverage: np.ndarray, probabilities: np.ndarray, rng: Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Some draws, chosen by leverage, and the weights with which a sum over them is about the mean
+    over all."""
     chance = inclusion(by_leverage(leverage, probabilities), min(len(leverage), _LEVERAGE_SAMPLE))
     some = systematic(chance, rng)
     return some, probabilities[some] / chance[some]
@@ -203,7 +258,9 @@ class _Draws:
 
     def __init__(self, features: Features, points: Points, keep: int):
         self.features, self._points = features, points
-        size = len(points) * (features.constant + sum(width(part, points.dim) for part in features.parts))
+        size = len(points) * (
+            features.constant + sum(width(part, points.dim) for part in features.parts)
+        )
         self.kept = features.raw_on_host(points.x, points.s) if size <= keep else None
 
     def raw(self, rows: Any) -> np.ndarray:
@@ -215,35 +272,53 @@ class _Draws:
         return self.features.lifted(self.raw(rows))
 
     def leverages(self, basis: Basis, rng: Generator, folded: bool = False) -> np.ndarray:
-        """About ‖ψ‖² of all draws, through a few random combinations of ψ. A folded basis acts on raw features."""
+        """About ‖ψ‖² of all draws, through a few random combinations of ψ. A folded basis acts on
+        raw features."""
         few = basis.size <= _SKETCH
-        sketch = np.eye(basis.size) if few else rng.normal(size=(basis.size, _SKETCH)) / np.sqrt(_SKETCH)
-        matrix = basis.coefficients(sketch) if folded else self.features.on_raw(basis.coefficients(sketch))
+        sketch = (
+            np.eye(basis.size) if few else rng.normal(size=(basis.size, _SKETCH)) / np.sqrt(_SKETCH)
+        )
+        matrix = (
+            basis.coefficients(sketch)
+            if folded
+            else self.features.on_raw(basis.coefficients(sketch))
+        )
         steps = [slice(i, i + 8192) for i in range(0, len(self._points), 8192)]
         return np.concatenate([np.sum((self.raw(rows) @ matrix) ** 2, axis=1) for rows in steps])
 
 
-def _by_kind(family: LinearFamily | None, d: int, penalties: Penalties) -> tuple[list, list, LinearFamily | None]:
+def _by_kind(
+    family: LinearFamily | None, d: int, penalties: Penalties
+) -> tuple[list, list, LinearFamily | None]:
     """Parts with features, unpenalised and penalised, and the sum of all kernels."""
     if family is None:
         return [], [], None
     penalised, free = family.split()
-    if penalised is not None and penalties.on_coefficients:  # weights fall away with coefficients of their own
+    # weights fall away with coefficients of their own
+    if penalised is not None and penalties.on_coefficients:
         penalised = penalised.unweighted()
     others, kernel = (None, None) if penalised is None else penalised.by_features(d)
     return [] if free is None else [free], [] if others is None else [others], kernel
 
 
 def _translates(
-    kernel: LinearFamily, points: Points, centres: int | None, most: int, rng: Generator, plain: bool
+    kernel: LinearFamily,
+    points: Points,
+    centres: int | None,
+    most: int,
+    rng: Generator,
+    plain: bool,
 ) -> tuple[LinearFamily, np.ndarray]:
-    """Translates at well-spread centres, and the matrix that makes them orthonormal in the kernel's space.
+    """Translates at well-spread centres, and the matrix that makes them orthonormal in the kernel's
+    space.
 
     Plain ones, whose coefficients count, stay as they are, at random centres.
     """
     x, s, m = points.x, points.s, len(points)
     size = min(m, max(subset_size(m), 8), _MOST_CENTRES) if centres is None else min(m, centres)
-    chosen = rng.choice(m, size, replace=False, p=points.probabilities) if size < m else np.arange(m)
+    chosen = (
+        rng.choice(m, size, replace=False, p=points.probabilities) if size < m else np.arange(m)
+    )
     if plain:
         count = min(size, most)
         chosen, inverse = chosen[:count], np.eye(count)
@@ -261,13 +336,20 @@ def _folded(features: Features, basis: Dense) -> tuple[Features, Dense]:
     """The lift inside the matrix, and the matrix padded."""
     matrix = features.on_raw(basis.matrix)
     extra = -matrix.shape[1] % _BUCKET
-    padded = Dense(np.pad(matrix, ((0, 0), (0, extra))), np.pad(basis.penalty, [(0, extra)] * basis.penalty.ndim))
+    padded = Dense(
+        np.pad(matrix, ((0, 0), (0, extra))),
+        np.pad(basis.penalty, [(0, extra)] * basis.penalty.ndim),
+    )
     return Features(features.parts, None, features.constant), padded
 
 
-def _whitened(draws: _Draws, probabilities, penalty, count: int, damping: float, rng) -> tuple[Basis, int]:
-    """H in rounds: uniform draws, draws by leverage, and last the few that alone would dominate a direction."""
-    chosen, expected = np.zeros(0, dtype=int), np.zeros(len(probabilities))  # how often each draw is in `chosen`, on average
+def _whitened(
+    draws: _Draws, probabilities, penalty, count: int, damping: float, rng
+) -> tuple[Basis, int]:
+    """H in rounds: uniform draws, draws by leverage, and last the few that alone would dominate a
+    direction."""
+    # how often each draw is in `chosen`, on average
+    chosen, expected = np.zeros(0, dtype=int), np.zeros(len(probabilities))
     preference, outliers = probabilities, count // 8
     for share in (count // 2, count - count // 2 - outliers):
         probability = inclusion(preference, share)

@@ -29,10 +29,14 @@ class TrainingEnd(NamedTuple):
     resumed: int
 
 
-def run(jobs: Callable[[int], tuple[Job, BatchOrder]], params: Params, best_loss: float, options: Any) -> TrainingEnd:
-    """Train to the end, in pieces of about half a second, or round by round where each has draws of its own.
+def run(
+    jobs: Callable[[int], tuple[Job, BatchOrder]], params: Params, best_loss: float, options: Any
+) -> TrainingEnd:
+    """Train to the end, in pieces of about half a second, or round by round where each has draws of
+    its own.
 
-    `jobs` gives the job of a round, and the order of its draws; a checkpoint is known by the first one's data.
+    `jobs` gives the job of a round, and the order of its draws; a checkpoint is known by the first
+    one's data.
     """
     job, order = jobs(0)
     an_epoch = int(job.batches.windows)  # rounds: where it is one, all are on the same draws
@@ -50,12 +54,20 @@ def run(jobs: Callable[[int], tuple[Job, BatchOrder]], params: Params, best_loss
                 started, done = time.perf_counter(), int(state.round)
                 job, order = jobs(done)
                 count = min(piece, order.together, rounds - done)
-                table, first, until = order.table(done, count), np.int64(done), np.int64(done + count)
+                table, first, until = (
+                    order.table(done, count),
+                    np.int64(done),
+                    np.int64(done + count),
+                )
                 state = jax.block_until_ready(advance(job, state, table, first, until))
                 if file is not None:
                     _save(file, state)
                 seconds = time.perf_counter() - started
-                piece = max(1, min(4 * piece, int(piece * _PIECE / max(seconds, 1e-6)))) if an_epoch == 1 else 1
+                piece = (
+                    max(1, min(4 * piece, int(piece * _PIECE / max(seconds, 1e-6))))
+                    if an_epoch == 1
+                    else 1
+                )
                 done = int(state.round)
                 loss = np.asarray(state.loss)[done - 1]
                 show(done, f"epoch {done / an_epoch:.3g}/{rounds // an_epoch}, loss {loss:.3g}")
@@ -66,12 +78,15 @@ def run(jobs: Callable[[int], tuple[Job, BatchOrder]], params: Params, best_loss
 
 def _ended(state: TrainingState, rule: StepRule) -> bool:
     """On the host, where looking at three numbers needs nothing compiled."""
-    seen: dict[str, Any] = {name: np.asarray(getattr(state, name)) for name in ("round", "best_round", "diverged")}
+    seen: dict[str, Any] = {
+        name: np.asarray(getattr(state, name)) for name in ("round", "best_round", "diverged")
+    }
     return bool(finished(state._replace(**seen), rule))
 
 
 def _fingerprint(job: Job, order: BatchOrder, state: TrainingState) -> str:
-    """Of the data and of the program: a checkpoint of another fit has another name, and cannot be resumed by mistake."""
+    """Of the data and of the program: a checkpoint of another fit has another name, and cannot be
+    resumed by mistake."""
     digest = hashlib.sha256()
     dynamic, static = eqx.partition((job, state), eqx.is_array_like)
     for leaf in jax.tree.leaves(dynamic):
@@ -84,7 +99,8 @@ def _fingerprint(job: Job, order: BatchOrder, state: TrainingState) -> str:
         job, state = eqx.combine(dynamic, static)
         return advance(job, state, table, np.int64(0), np.int64(0))
 
-    program = re.sub(r"0x[0-9a-f]+", "", str(jax.make_jaxpr(whole)(dynamic)))  # addresses differ between processes
+    # addresses differ between processes
+    program = re.sub(r"0x[0-9a-f]+", "", str(jax.make_jaxpr(whole)(dynamic)))
     digest.update(program.encode())
     return digest.hexdigest()[:16]
 
@@ -103,5 +119,10 @@ def _restored(file: Path, state: TrainingState) -> TrainingState:
         with np.load(file, allow_pickle=False) as stored:
             found = [stored[f"a{k}"] for k in range(len(leaves))]
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{file} is not a checkpoint of this fit; delete it to start anew") from error
-    return jax.tree.unflatten(rebuild, [jax.device_put(np.asarray(a, b.dtype)) for a, b in zip(found, leaves, strict=True)])
+        raise ValueError(
+            f"{file} is not a checkpoint of this fit; delete it to start anew"
+        ) from error
+    return jax.tree.unflatten(
+        rebuild,
+        [jax.device_put(np.asarray(a, b.dtype)) for a, b in zip(found, leaves, strict=True)],
+    )

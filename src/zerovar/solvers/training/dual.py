@@ -1,9 +1,10 @@
 """The dual by random blocks: coefficients a of all draws' translates, g = Σ a_j k₀(·, x_j).
 
-With Λ = λ diag(1/p) the fit solves (K + Λ) a = f. A step takes a random block of draws, makes their rows of K, and solves for
-the block's coefficients with the others held fixed (block Gauss–Seidel): no step size, no divergence, memory O(m), and a cost
-of O(b m d) a step whatever the number of features. The intercept and unpenalised terms enter with a large variance. Directions
-with large eigenvalues converge first; at a small ridge, whitened centres need far fewer epochs.
+With Λ = λ diag(1/p) the fit solves (K + Λ) a = f. A step takes a random block of draws, makes their
+rows of K, and solves for the block's coefficients with the others held fixed (block Gauss–Seidel):
+no step size, no divergence, memory O(m), and a cost of O(b m d) a step whatever the number of
+features. The intercept and unpenalised terms enter with a large variance. Directions with large
+eigenvalues converge first; at a small ridge, whitened centres need far fewer epochs.
 """
 
 from typing import Any
@@ -33,7 +34,8 @@ _FREE_VARIANCE = 1e3  # of the intercept and unpenalised terms, in units of the 
 
 
 class DualModel(eqx.Module):
-    """Blocks of the dual as something to descend: its slope is minus the exact correction of the block."""
+    """Blocks of the dual as something to descend: its slope is minus the exact correction of the
+    block."""
 
     family: LinearFamily
     x: Any
@@ -43,9 +45,12 @@ class DualModel(eqx.Module):
     networks: tuple = ()
 
     def loss(self, params: Params, draws: Draws, other: None, key: Any) -> Any:
-        """Half the decrease of the dual objective that the block's correction brings, as a linear function of it."""
+        """Half the decrease of the dual objective that the block's correction brings, as a linear
+        function of it."""
         block, a = draws.rows, params.linear
-        rows = self.family.gram(draws.x, draws.s, self.x, self.s) + self.border[block] @ self.border.T
+        rows = (
+            self.family.gram(draws.x, draws.s, self.x, self.s) + self.border[block] @ self.border.T
+        )
         rest = draws.values - rows @ a - self.ridge[block][:, None] * a[block]
         # A draw that comes twice in a block would make it singular: its second copy is ignored
         again = jnp.triu(block[:, None] == block, 1).any(axis=0)
@@ -59,12 +64,19 @@ class DualModel(eqx.Module):
 class PreparedDualTraining(Prepared):
     """Ready to train on any values."""
 
-    def __init__(self, options: Any, family: LinearFamily, objective: Objective, points: Points, seed: int):
+    def __init__(
+        self, options: Any, family: LinearFamily, objective: Objective, points: Points, seed: int
+    ):
         self._options, self._points, self._seed = options, points, seed
-        problem = Problem(family, points, objective.strength(Ridge, points.probabilities), 0.0, np.inf)
+        problem = Problem(
+            family, points, objective.strength(Ridge, points.probabilities), 0.0, np.inf
+        )
         self._penalised = problem.penalised
         some = slice(0, min(len(points), 256))
-        size = float(np.trace(gram_matrix(self._penalised, points.x[some], points.s[some]))) / some.stop
+        size = (
+            float(np.trace(gram_matrix(self._penalised, points.x[some], points.s[some])))
+            / some.stop
+        )
         border, self._terms = border_of(problem)
         self._centred = np.isinf(objective.intercept_variance)
         self._scale = np.full(border.shape[1], _FREE_VARIANCE * size) / np.mean(border**2, axis=0)
@@ -88,11 +100,24 @@ class PreparedDualTraining(Prepared):
             x, s, border, ridges = map(jax.device_put, host)
             model = DualModel(self._penalised, x, s, border, ridges)
             draws = Draws(*map(jax.device_put, (np.arange(m), x, s, scaled, np.ones(m))))
-            order = BatchOrder(np.arange(1, m + 1) / m, steps, batch, not self._options.resample, self._seed)
+            order = BatchOrder(
+                np.arange(1, m + 1) / m, steps, batch, not self._options.resample, self._seed
+            )
             batches = Batches(np.int64(steps), np.int64(1), np.float64(1))
-            rule = StepRule(optimiser(), Constant(1.0), np.int64(epochs), np.int64(epochs * steps), np.int64(epochs))
+            rule = StepRule(
+                optimiser(),
+                Constant(1.0),
+                np.int64(epochs),
+                np.int64(epochs * steps),
+                np.int64(epochs),
+            )
             job = Job(model, draws, None, batches, rule, jax.random.key(self._seed))
-            ending = run(lambda _: (job, order), Params(jax.device_put(np.zeros(values.shape))), np.inf, self._options)
+            ending = run(
+                lambda _: (job, order),
+                Params(jax.device_put(np.zeros(values.shape))),
+                np.inf,
+                self._options,
+            )
             a = np.asarray(ending.state.params.linear)
         self.result, done = ending.result, int(ending.state.round)
         self.stats |= {"epochs": done, "steps": done * steps, "batch_size": batch}
@@ -100,5 +125,8 @@ class PreparedDualTraining(Prepared):
         if self.result.failed:
             return Solution(np.full(values.shape[1], np.nan), ())
         free = np.sqrt(self._scale)[:, None] * (self._border.T @ a)
-        terms = (LinearTerm(term, theta * unit) for term, theta in zip(self._terms, (a, free[1:]), strict=False))
+        terms = (
+            LinearTerm(term, theta * unit)
+            for term, theta in zip(self._terms, (a, free[1:]), strict=False)
+        )
         return Solution(centre + free[0] * unit, tuple(terms))

@@ -1,9 +1,11 @@
-"""The compiled loop: epochs of mini-batch steps on any model, with averaging, early stopping and a stop at divergence.
+"""The compiled loop: epochs of mini-batch steps on any model, with averaging, early stopping and a
+stop at divergence.
 
-One program runs any number of rounds; the host only says how far to go, so that it can show progress, write checkpoints and
-hear Ctrl-C in between. A round is an epoch, or where not all draws are in memory together, the share of an epoch that falls to
-one window of them. Everything random is derived from the seed and the number of the round: cutting the work into other
-pieces, or resuming it, gives the same numbers.
+One program runs any number of rounds; the host only says how far to go, so that it can show
+progress, write checkpoints and hear Ctrl-C in between. A round is an epoch, or where not all draws
+are in memory together, the share of an epoch that falls to one window of them. Everything random is
+derived from the seed and the number of the round: cutting the work into other pieces, or resuming
+it, gives the same numbers.
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ VALIDATION_TILE = 1024  # held-out draws that are validated at once
 
 
 class Draws(NamedTuple):
-    """Points to train or validate on: ψ where it was kept, else None; x and s where they are needed, else None."""
+    """Points to train or validate on: ψ where it was kept, else None; x and s where they are
+    needed, else None."""
 
     rows: Any
     x: Any
     s: Any
     values: Any  # (m, q), in units of their standard deviations
-    weights: Any  # (m,): probability over probability of being drawn; (m,) probabilities where draws are validated
+    # (m,): probability over probability of being drawn; (m,) probabilities where draws are
+    # validated
+    weights: Any
 
     def take(self, rows: Any) -> Draws:
         return jax.tree.map(lambda leaf: leaf[rows], self)
@@ -59,7 +64,8 @@ class Model(eqx.Module):
     variance: bool = eqx.field(static=True)
 
     def outputs(self, params: Params, draws: Draws, key: Any = None) -> tuple[Any, Any]:
-        """Two unbiased estimates of g (+ intercept) at the draws, the same one twice where g is exact."""
+        """Two unbiased estimates of g (+ intercept) at the draws, the same one twice where g is
+        exact."""
         first = second = self._rows(params, draws) @ params.linear
         for network, arrays, size in zip(self.networks, params.networks, self.gauge, strict=True):
             whole = eqx.combine(network, arrays)
@@ -71,8 +77,9 @@ class Model(eqx.Module):
         return first, second
 
     def loss(self, params: Params, draws: Draws, other: Draws | None, key: Any) -> Float[Array, ""]:
-        """What is descended. Parameters follow the objective on a batch; hyper-parameters, where they are trained, follow
-        the misfit on a batch of other draws, which the parameters have not seen: on their own draws they would over-fit."""
+        """What is descended. Parameters follow the objective on a batch; hyper-parameters, where
+        they are trained, follow the misfit on a batch of other draws, which the parameters have not
+        seen: on their own draws they would over-fit."""
         if other is None:
             return self.objective(params, draws, key)
         fixed = jax.lax.stop_gradient(params)
@@ -89,9 +96,14 @@ class Model(eqx.Module):
         if self.magnitude is not None:
             # The constant is not part of g
             offset = 0.0 if self.variance else self.basis.coefficients(params.linear)[:1]
-            total = total + self.magnitude * jnp.sum(weights * (first - offset) * (second - offset)) / size
+            total = (
+                total
+                + self.magnitude * jnp.sum(weights * (first - offset) * (second - offset)) / size
+            )
         if self.decay is not None:
-            total = total + self.decay * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params.networks))
+            total = total + self.decay * sum(
+                jnp.sum(leaf**2) for leaf in jax.tree.leaves(params.networks)
+            )
         return total
 
     def misfit(self, params: Params, draws: Draws, key: Any) -> tuple[Float[Array, ""], Any, Any]:
@@ -117,7 +129,9 @@ class Model(eqx.Module):
         if len(draws.weights) <= VALIDATION_TILE:
             residuals = residual(tuple(draws))
         else:  # so that memory does not grow with the number of draws; it is padded to whole tiles
-            tiles = jax.tree.map(lambda leaf: leaf.reshape(-1, VALIDATION_TILE, *leaf.shape[1:]), tuple(draws))
+            tiles = jax.tree.map(
+                lambda leaf: leaf.reshape(-1, VALIDATION_TILE, *leaf.shape[1:]), tuple(draws)
+            )
             residuals = jnp.concatenate(jax.lax.map(residual, tiles))
         centred = residuals - draws.weights @ residuals
         return jnp.sum(draws.weights @ centred**2)
@@ -177,18 +191,35 @@ class Job(eqx.Module):
 def initial(params: Params, rule: StepRule, best_loss: float) -> TrainingState:
     """`best_loss` is what any held-out loss must beat for the parameters to be kept."""
     nothing = jax.tree.map(np.zeros_like, params)
-    room = max(64, 1 << (int(rule.rounds) - 1).bit_length())  # few sizes, so that few programs are compiled
+    # few sizes, so that few programs are compiled
+    room = max(64, 1 << (int(rule.rounds) - 1).bit_length())
     empty, zero = np.full(room, np.nan), np.int64(0)
     start = eqx.filter_jit(rule.optimiser.init)(params)
-    return TrainingState(params, start, nothing, zero, params, np.float64(best_loss), zero, zero, empty, empty, np.bool_(False))
+    return TrainingState(
+        params,
+        start,
+        nothing,
+        zero,
+        params,
+        np.float64(best_loss),
+        zero,
+        zero,
+        empty,
+        empty,
+        np.bool_(False),
+    )
 
 
 @eqx.filter_jit
 def advance(
-    job: Job, state: TrainingState, table: Int[Array | np.ndarray, "rounds most size"], first: Any, until: Any
+    job: Job,
+    state: TrainingState,
+    table: Int[Array | np.ndarray, "rounds most size"],
+    first: Any,
+    until: Any,
 ) -> TrainingState:
-    """Train up to round `until`, or to the end that early stopping or divergence makes; `table` has the rows of the batches of
-    each round from `first` on."""
+    """Train up to round `until`, or to the end that early stopping or divergence makes; `table` has
+    the rows of the batches of each round from `first` on."""
     model, draws, held, batches, rule = job.model, job.draws, job.held, job.batches, job.rule
     steps = rule.rounds * batches.steps
     without = jnp.sum(draws.weights @ draws.values**2) / len(draws.weights)
@@ -206,8 +237,16 @@ def advance(
         def step(t, carry):
             params, optimiser, total, counted, loss = carry
             batch = draws.take(indices[t])
-            step_key = jax.random.fold_in(round_key, t) if any(network.probes for network in model.networks) else None
-            other = _some(held, jax.random.fold_in(round_key, t), table.shape[2]) if params.hyper else None
+            step_key = (
+                jax.random.fold_in(round_key, t)
+                if any(network.probes for network in model.networks)
+                else None
+            )
+            other = (
+                _some(held, jax.random.fold_in(round_key, t), table.shape[2])
+                if params.hyper
+                else None
+            )
             value, slope = jax.value_and_grad(model.loss)(params, batch, other, step_key)
             change, optimiser = rule.optimiser.update(slope, optimiser, params)
             number = state.round * batches.steps + t
@@ -225,12 +264,18 @@ def advance(
         if held is not None:
             current = model.validated(params, held)
             better = current < state.best_loss
-            best = jax.tree.map(lambda new, old: jnp.where(better, new, old), (params, current, state.round), best)
+            best = jax.tree.map(
+                lambda new, old: jnp.where(better, new, old), (params, current, state.round), best
+            )
             validation = validation.at[state.round].set(current)
         curve = state.loss.at[state.round].set(loss)
-        return TrainingState(params, optimiser, total, counted, *best, state.round + 1, curve, validation, diverged)
+        return TrainingState(
+            params, optimiser, total, counted, *best, state.round + 1, curve, validation, diverged
+        )
 
-    return jax.lax.while_loop(lambda state: (state.round < until) & ~finished(state, rule), one, state)
+    return jax.lax.while_loop(
+        lambda state: (state.round < until) & ~finished(state, rule), one, state
+    )
 
 
 def _some(held: Draws | None, key, size: int) -> Draws:
@@ -242,4 +287,8 @@ def _some(held: Draws | None, key, size: int) -> Draws:
 
 def finished(state: TrainingState, rule: StepRule) -> Any:
     """Whether nothing more is to be done."""
-    return (state.round >= rule.rounds) | state.diverged | (state.round - state.best_round > rule.patience)
+    return (
+        (state.round >= rule.rounds)
+        | state.diverged
+        | (state.round - state.best_round > rule.patience)
+    )

@@ -1,4 +1,5 @@
-"""Learning rates. Numbers in them are array leaves, so that another number does not compile another program."""
+"""Learning rates. Numbers in them are array leaves, so that another number does not compile another
+program."""
 
 import dataclasses
 import math
@@ -11,7 +12,8 @@ import numpy as np
 
 
 class Schedule(eqx.Module):
-    """The step size as a function of the step; `steps` is how many there will be, `an_epoch` how many make an epoch."""
+    """The step size as a function of the step; `steps` is how many there will be, `an_epoch` how
+    many make an epoch."""
 
     @abstractmethod
     def __call__(self, step: Any, steps: Any, an_epoch: Any) -> Any:
@@ -24,7 +26,9 @@ def _number(name: str, default: Any = dataclasses.MISSING, below_one: bool = Fal
     def checked(value: Any) -> np.ndarray:
         if below_one and not 0 <= value < 1:
             raise ValueError(f"{name} must be a share of the training, in [0, 1); got {value!r}")
-        if not below_one and (isinstance(value, (str, bool)) or np.ndim(value) != 0 or not 0 < float(value) < math.inf):
+        if not below_one and (
+            isinstance(value, (str, bool)) or np.ndim(value) != 0 or not 0 < float(value) < math.inf
+        ):
             raise ValueError(f"{name} must be a positive number; got {value!r}")
         return np.asarray(value, dtype=np.float64)
 
@@ -51,7 +55,8 @@ class InverseTime(Schedule):
 
 
 class Cosine(Schedule):
-    """From `peak` to zero over the whole training along half a cosine, after a linear rise over the first `warmup` of it."""
+    """From `peak` to zero over the whole training along half a cosine, after a linear rise over the
+    first `warmup` of it."""
 
     peak: Any = _number("Cosine: peak")
     warmup: Any = _number("Cosine: warmup", 0.05, below_one=True)
@@ -59,7 +64,9 @@ class Cosine(Schedule):
     def __call__(self, step, steps, an_epoch):
         rise = jnp.maximum(self.warmup * steps, 1.0)
         down = jnp.clip((step - rise) / jnp.maximum(steps - rise, 1.0), 0.0, 1.0)
-        return self.peak * jnp.minimum((step + 1.0) / rise, 1.0) * 0.5 * (1 + jnp.cos(jnp.pi * down))
+        return (
+            self.peak * jnp.minimum((step + 1.0) / rise, 1.0) * 0.5 * (1 + jnp.cos(jnp.pi * down))
+        )
 
 
 class StepDecay(Schedule):

@@ -21,27 +21,34 @@ _WHOLE_CHAIN = "SpectralVariance needs the whole chain in order; use solver=Exac
 class SGD(Solver):
     """Train by mini-batch stochastic gradients, in one compiled loop over any Optax optimiser.
 
-    Nothing needs to be tuned. Linear families are trained in whitened coordinates with steps of a size that is derived from
-    the draws, batches drawn by leverage, and the average of the last half of the iterates: a few epochs land where
-    `Exact` lands. Networks are trained by Adam under a cosine schedule, with the parameters that did best on held-out draws.
+    Nothing needs to be tuned. Linear families are trained in whitened coordinates with steps of a
+    size that is derived from the draws, batches drawn by leverage, and the average of the last half
+    of the iterates: a few epochs land where `Exact` lands. Networks are trained by Adam under a
+    cosine schedule, with the parameters that did best on held-out draws.
 
-    batch_size: default 32, and 64 with a network. epochs: passes over the draws; default 25, and 400 with a network.
-    learning_rate: a number, or a schedule: `schedules.InverseTime(beta, gamma)` (the paper's), `Cosine`, `StepDecay`, or any
-        Optax schedule (a function of the step). optimiser: any Optax optimiser, with its own learning rate.
-    average: the share of the last steps whose parameters are averaged (Polyak–Ruppert); default 0.5, and 0 with a network.
-    clip: largest global norm of a gradient. resample: draw batches independently instead of shuffling in each epoch.
-    validation: share of the fitting draws held out; the parameters that did best on them are taken, and training ends after
-        `patience` epochs without a better one (default: a fifth of `epochs`). Default 0.1 with a network, else 0.
-    centres: number of kernel translates; default as many well-spread ones as the draws of the preconditioner determine (83 for
-        500 draws, 166 for 5000, 1000 from 30 000 on), without redundant ones.
-    precondition: `False` trains plain features, as the paper does.
-    hyper: train scales of kernels and weights of parts too, jointly with the coefficients in the same loop, on draws that the
+    batch_size: default 32, and 64 with a network. epochs: passes over the draws; default 25, and
+    400 with a network. learning_rate: a number, or a schedule: `schedules.InverseTime(beta, gamma)`
+    (the paper's), `Cosine`, `StepDecay`, or any
+        Optax schedule (a function of the step). optimiser: any Optax optimiser, with its own
+        learning rate.
+    average: the share of the last steps whose parameters are averaged (Polyak–Ruppert); default
+    0.5, and 0 with a network. clip: largest global norm of a gradient. resample: draw batches
+    independently instead of shuffling in each epoch. validation: share of the fitting draws held
+    out; the parameters that did best on them are taken, and training ends after
+        `patience` epochs without a better one (default: a fifth of `epochs`). Default 0.1 with a
+        network, else 0.
+    centres: number of kernel translates; default as many well-spread ones as the draws of the
+        preconditioner determine (83 for 500 draws, 166 for 5000, 1000 from 30 000 on), without
+        redundant ones.
+    precondition: `False` trains plain features, as the paper does. hyper: train scales of kernels
+    and weights of parts too, jointly with the coefficients in the same loop, on draws that the
         coefficients do not see; then train the coefficients with the family that was found.
     checkpoint: a folder; each fit writes its state there and resumes from it, to the same numbers.
     progress: a bar on a terminal; `False` for none.
 
-    Of chunked draws, larger than memory, `validation` is a share of the pilot of about 20 000, and `epochs` defaults to as many
-    as make a million visits of draws, four million with a network, and at least one.
+    Of chunked draws, larger than memory, `validation` is a share of the pilot of about 20 000, and
+    `epochs` defaults to as many as make a million visits of draws, four million with a network, and
+    at least one.
     """
 
     batch_size: int | None = None
@@ -61,29 +68,56 @@ class SGD(Solver):
 
     def __post_init__(self) -> None:
         check_integers(self, "batch_size", "epochs", "patience", "centres")
-        for name, value, low, high in (("average", self.average, 0, 1), ("validation", self.validation, 0, 0.9)):
+        for name, value, low, high in (
+            ("average", self.average, 0, 1),
+            ("validation", self.validation, 0, 0.9),
+        ):
             if value is not None and (isinstance(value, (str, bool)) or not low <= value <= high):
-                raise ValueError(f"SGD: {name} must be a share between {low} and {high}; got {value!r}")
-        if self.clip is not None and not (isinstance(self.clip, (int, float)) and 0 < self.clip < math.inf):
-            raise ValueError(f"SGD: clip must be a positive number, the largest norm of a gradient; got {self.clip!r}")
+                raise ValueError(
+                    f"SGD: {name} must be a share between {low} and {high}; got {value!r}"
+                )
+        if self.clip is not None and not (
+            isinstance(self.clip, (int, float)) and 0 < self.clip < math.inf
+        ):
+            raise ValueError(
+                "SGD: clip must be a positive number, the largest norm of a gradient; got "
+                f"{self.clip!r}"
+            )
         if self.optimiser is not None:
-            if not (callable(getattr(self.optimiser, "init", None)) and callable(getattr(self.optimiser, "update", None))):
-                raise ValueError(f"SGD: optimiser must be an Optax optimiser such as optax.adam(1e-3); got {self.optimiser!r}")
+            if not (
+                callable(getattr(self.optimiser, "init", None))
+                and callable(getattr(self.optimiser, "update", None))
+            ):
+                raise ValueError(
+                    "SGD: optimiser must be an Optax optimiser such as optax.adam(1e-3); got "
+                    f"{self.optimiser!r}"
+                )
             if self.learning_rate is not None:
-                raise ValueError("SGD: give the learning rate to the optimiser itself, optax.adam(learning_rate), not to both")
+                raise ValueError(
+                    "SGD: give the learning rate to the optimiser itself, "
+                    "optax.adam(learning_rate), not to both"
+                )
         if self.learning_rate is not None and not callable(self.learning_rate):
             Constant(self.learning_rate)
         if self.patience is not None and not self.validation and self.validation is not None:
             raise ValueError("SGD: patience needs held-out draws; give validation a positive share")
 
-    def prepare(self, family: Family, objective: Objective, points: Points, seed: int = 0) -> Prepared:
+    def prepare(
+        self, family: Family, objective: Objective, points: Points, seed: int = 0
+    ) -> Prepared:
         return self.training(family, objective, points, seed)
 
     def training(
-        self, family: Family, objective: Objective, points: Points, seed: int, windows: Windows | None = None
+        self,
+        family: Family,
+        objective: Objective,
+        points: Points,
+        seed: int,
+        windows: Windows | None = None,
     ) -> Prepared:
         """`prepare`, where the draws may be the pilot of windows."""
-        from .trainer import PreparedTraining  # as it is needed: it is a tenth of what zerovar takes to import
+        # as it is needed: it is a tenth of what zerovar takes to import
+        from .trainer import PreparedTraining
 
         if isinstance(objective, SpectralVariance):
             raise ValueError(_WHOLE_CHAIN)
@@ -93,11 +127,13 @@ class SGD(Solver):
             raise ValueError(f"SGD trains linear families and networks; got {family.describe()}")
         if objective.total(Ridge) and linear is None:
             raise ValueError(
-                f"{family.describe()} has no norm of its own for Ridge; use L2 (its parameters) or Magnitude (the mean of g²)"
+                f"{family.describe()} has no norm of its own for Ridge; use L2 (its parameters) or "
+                "Magnitude (the mean of g²)"
             )
         if objective.total(Ridge) and objective.total(L2) and linear is not None:
             raise ValueError(
-                "SGD takes Ridge or L2 for a linear family, not both: the two norms need different parametrisations"
+                "SGD takes Ridge or L2 for a linear family, not both: the two norms need different "
+                "parametrisations"
             )
         if objective.total(L1):
             check_sparse(None if networks else linear, points.dim)
@@ -108,11 +144,12 @@ class SGD(Solver):
 
 @dataclasses.dataclass(frozen=True)
 class DualSGD(Solver):
-    """Train the coefficients of all draws' translates by random blocks, at a cost a step that does not depend on the number of
-    features. Blocks are solved exactly: there is no learning rate to tune. Needs a linear family and a Ridge.
+    """Train the coefficients of all draws' translates by random blocks, at a cost a step that does
+    not depend on the number of features. Blocks are solved exactly: there is no learning rate to
+    tune. Needs a linear family and a Ridge.
 
-    batch_size: draws of a block; default 128. epochs: passes over the draws; default 50. resample, checkpoint, progress: as in
-    `SGD`.
+    batch_size: draws of a block; default 128. epochs: passes over the draws; default 50. resample,
+    checkpoint, progress: as in `SGD`.
     """
 
     batch_size: int | None = None
@@ -124,13 +161,21 @@ class DualSGD(Solver):
     def __post_init__(self) -> None:
         check_integers(self, "batch_size", "epochs")
 
-    def prepare(self, family: Family, objective: Objective, points: Points, seed: int = 0) -> Prepared:
+    def prepare(
+        self, family: Family, objective: Objective, points: Points, seed: int = 0
+    ) -> Prepared:
         from .dual import PreparedDualTraining
 
         if not isinstance(family, LinearFamily):
-            raise ValueError(f"DualSGD trains linear families; {family.describe()} is not linear in its parameters")
+            raise ValueError(
+                f"DualSGD trains linear families; {family.describe()} is not linear in its "
+                "parameters"
+            )
         if not objective.total(Ridge) or any(objective.total(kind) for kind in (L1, L2, Magnitude)):
-            raise ValueError("DualSGD solves with a Ridge penalty and no other: give LeastSquares(Ridge(strength))")
+            raise ValueError(
+                "DualSGD solves with a Ridge penalty and no other: give "
+                "LeastSquares(Ridge(strength))"
+            )
         if isinstance(objective, SpectralVariance):
             raise ValueError(_WHOLE_CHAIN)
         if family.split()[0] is None:

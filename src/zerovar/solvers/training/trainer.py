@@ -33,7 +33,8 @@ _KEEP_OF_WINDOW = 1 << 24  # a window has them three times: made, turned, and on
 
 
 class PreparedTraining(Prepared):
-    """Coordinates, ready to train on any values: on the draws themselves, or on windows that they are the pilot of."""
+    """Coordinates, ready to train on any values: on the draws themselves, or on windows that they
+    are the pilot of."""
 
     def __init__(
         self,
@@ -46,13 +47,30 @@ class PreparedTraining(Prepared):
         windows: Windows | None = None,
         for_tuning: bool = False,
     ):
-        self._options, self._linear, self._networks, self._objective = options, linear, networks, objective
-        self._points, self._seed, self._windows, self._for_tuning = points, seed, windows, for_tuning
-        held = options.validation if options.validation is not None else (_NETWORK_HELD if networks else 0.0)
+        self._options, self._linear, self._networks, self._objective = (
+            options,
+            linear,
+            networks,
+            objective,
+        )
+        self._points, self._seed, self._windows, self._for_tuning = (
+            points,
+            seed,
+            windows,
+            for_tuning,
+        )
+        held = (
+            options.validation
+            if options.validation is not None
+            else (_NETWORK_HELD if networks else 0.0)
+        )
         if options.patience is not None and not held:
             raise ValueError("SGD: patience needs held-out draws; give validation a positive share")
         self._held, self._fit = _hold_out(len(points), held, np.random.default_rng([seed, 1]))
-        self._fitting, self._holding = points.take(self._fit), points.take(self._held) if len(self._held) else None
+        self._fitting, self._holding = (
+            points.take(self._fit),
+            points.take(self._held) if len(self._held) else None,
+        )
         self._variance = isinstance(objective, Variance)
         self._coordinates = self._at(linear)
         if windows is not None:
@@ -63,10 +81,21 @@ class PreparedTraining(Prepared):
     def _at(self, linear: LinearFamily | None) -> TrainingCoordinates:
         objective, options, tuning = self._objective, self._options, self._for_tuning
         quadratic = objective.total(L2) or objective.total(Ridge)
-        penalties = Penalties(quadratic, quadratic / objective.intercept_variance, objective.total(L2) > 0)
+        penalties = Penalties(
+            quadratic, quadratic / objective.intercept_variance, objective.total(L2) > 0
+        )
         turned = options.optimiser is None and not self._networks and not tuning
-        plan = CoordinateOptions(options.centres, options.precondition, 0 if tuning else _KEEP, tuning, turned)
-        return coordinates(linear, self._fitting, penalties, not self._variance, plan, np.random.default_rng([self._seed, 1]))
+        plan = CoordinateOptions(
+            options.centres, options.precondition, 0 if tuning else _KEEP, tuning, turned
+        )
+        return coordinates(
+            linear,
+            self._fitting,
+            penalties,
+            not self._variance,
+            plan,
+            np.random.default_rng([self._seed, 1]),
+        )
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         only_its_own_ridge(ridge)
@@ -78,9 +107,15 @@ class PreparedTraining(Prepared):
             self._tune(scaled, unit)
         rng = np.random.default_rng([self._seed, 2])
         with jax.enable_x64(True):
-            built = tuple(network.built(self._points.dim, values.shape[1], rng) for network in self._networks)
+            built = tuple(
+                network.built(self._points.dim, values.shape[1], rng) for network in self._networks
+            )
         gauge = self._gauges(built, rng)
-        trained, fixed = zip(*(eqx.partition(n, eqx.is_inexact_array) for n in built), strict=True) if built else ((), ())
+        trained, fixed = (
+            zip(*(eqx.partition(n, eqx.is_inexact_array) for n in built), strict=True)
+            if built
+            else ((), ())
+        )
         if self._windows is not None and self._coordinates.rows is not None:
             self._windows.cut(_KEEP_OF_WINDOW // max(self._coordinates.basis.size, 1))
         schedule = self._schedule()
@@ -91,7 +126,11 @@ class PreparedTraining(Prepared):
         state = jax.tree.map(np.asarray, ending.state)
         rounds = int(state.round)
         epochs, best = schedule.in_epochs(rounds), schedule.in_epochs(int(state.best_round) + 1)
-        self.stats |= {"epochs": epochs, "steps": rounds * schedule.steps, "batch_size": schedule.batch_size}
+        self.stats |= {
+            "epochs": epochs,
+            "steps": rounds * schedule.steps,
+            "batch_size": schedule.batch_size,
+        }
         self.stats |= {"loss": state.loss[:rounds], "resumed": schedule.in_epochs(ending.resumed)}
         if self._windows is not None:
             self.stats |= {"windows": self._windows.count, "trained_draws": self._windows.draws}
@@ -102,18 +141,27 @@ class PreparedTraining(Prepared):
         intercept, terms = self._chosen(state, fixed, gauge, scaled, unit)
         return Solution(centre + intercept * unit, terms, self._found)
 
-    def _run(self, schedule, scaled, centre, unit, trained: tuple, fixed: tuple, gauge: tuple, hyper: Any) -> TrainingEnd:
+    def _run(
+        self, schedule, scaled, centre, unit, trained: tuple, fixed: tuple, gauge: tuple, hyper: Any
+    ) -> TrainingEnd:
         """The loop."""
         with jax.enable_x64(True):
             start = np.zeros((self._coordinates.basis.size, scaled.shape[1]))
             params = jax.tree.map(jax.device_put, Params(start, trained, hyper))
-            at_zero = all(eqx.combine(*pair).starts_at_zero for pair in zip(fixed, trained, strict=True))
+            at_zero = all(
+                eqx.combine(*pair).starts_at_zero for pair in zip(fixed, trained, strict=True)
+            )
             held = self._held_out(scaled)
-            model, rule = self._model(fixed, gauge, unit, schedule.batch_size), schedule.rule(held is not None)
+            model, rule = (
+                self._model(fixed, gauge, unit, schedule.batch_size),
+                schedule.rule(held is not None),
+            )
 
             @functools.lru_cache(maxsize=1)
             def on(number: int) -> tuple[Job, BatchOrder]:
-                draws, batches, order = schedule.batches(schedule.drawn(number, scaled[self._fit], centre, unit))
+                draws, batches, order = schedule.batches(
+                    schedule.drawn(number, scaled[self._fit], centre, unit)
+                )
                 return Job(model, draws, held, batches, rule, jax.random.key(self._seed)), order
 
             best_loss = self._without(scaled) if at_zero else math.inf
@@ -121,30 +169,60 @@ class PreparedTraining(Prepared):
             return run(lambda number: on(0 if still else number), params, best_loss, self._options)
 
     def _tune(self, scaled: np.ndarray, unit: np.ndarray) -> None:
-        """Train hyper-parameters with coefficients, by Adam in coordinates made for that; then those of what was found."""
+        """Train hyper-parameters with coefficients, by Adam in coordinates made for that; then
+        those of what was found."""
         if self._linear is None:
-            raise ValueError("SGD(hyper=True) trains kernels' scales and parts' weights; this family has none")
+            raise ValueError(
+                "SGD(hyper=True) trains kernels' scales and parts' weights; this family has none"
+            )
         epochs = self._options.epochs or _HYPER_EPOCHS
-        options = dataclasses.replace(self._options, validation=_HYPER_HELD, epochs=epochs, patience=epochs, average=0.0)
-        options = dataclasses.replace(options, optimiser=None, learning_rate=Cosine(_HYPER_RATE), hyper=False)
+        options = dataclasses.replace(
+            self._options, validation=_HYPER_HELD, epochs=epochs, patience=epochs, average=0.0
+        )
+        options = dataclasses.replace(
+            options, optimiser=None, learning_rate=Cosine(_HYPER_RATE), hyper=False
+        )
         # on the pilot, where there is one
-        work = PreparedTraining(options, self._linear, (), self._objective, self._points, self._seed, for_tuning=True)
+        work = PreparedTraining(
+            options, self._linear, (), self._objective, self._points, self._seed, for_tuning=True
+        )
         features = work._coordinates.features
         hyper = hyper_parameters(features.families())
         ending = work._run(work._schedule(), scaled, np.zeros_like(unit), unit, (), (), (), hyper)
         if ending.result is Result.INTERRUPTED:
-            raise KeyboardInterrupt("interrupted while hyper-parameters were trained, before there were coefficients to keep")
+            raise KeyboardInterrupt(
+                "interrupted while hyper-parameters were trained, before there were coefficients "
+                "to keep"
+            )
         with jax.enable_x64(True):
-            families = jax.tree.map(np.asarray, features.with_hyper(ending.state.best.hyper).families())
+            families = jax.tree.map(
+                np.asarray, features.with_hyper(ending.state.best.hyper).families()
+            )
         found: Family = functools.reduce(operator.add, families)
         self._found = functools.reduce(operator.add, (found, *self._networks))
         self._coordinates = self._at(found.separated()[0])
-        self.stats = self.stats | self._coordinates.stats | {"hyper_loss": np.asarray(ending.state.validation)[:epochs]}
+        self.stats = (
+            self.stats
+            | self._coordinates.stats
+            | {"hyper_loss": np.asarray(ending.state.validation)[:epochs]}
+        )
 
     def _schedule(self) -> BatchSchedule:
-        at, networks, sparse = self._coordinates, bool(self._networks), self._objective.total(L1) > 0
+        at, networks, sparse = (
+            self._coordinates,
+            bool(self._networks),
+            self._objective.total(L1) > 0,
+        )
         return BatchSchedule(
-            self._options, at, self._fitting, self._windows, self._seed, networks, self._for_tuning, self._variance, sparse
+            self._options,
+            at,
+            self._fitting,
+            self._windows,
+            self._seed,
+            networks,
+            self._for_tuning,
+            self._variance,
+            sparse,
         )
 
     def _model(self, fixed: tuple, gauge: tuple, unit: np.ndarray, batch: int) -> Model:
@@ -154,17 +232,33 @@ class PreparedTraining(Prepared):
         strengths = objective.total(Magnitude), objective.total(L2) if self._networks else 0.0
         magnitude, decay = (np.float64(strength) if strength else None for strength in strengths)
         count = -(-len(self._fit) // batch) * batch
-        pairs = (1.0 if self._options.resample else (count - 1) / count) / (1 - float(np.sum(self._fitting.probabilities**2)))
-        return Model(features, at.basis, fixed, gauge, sparse, magnitude, decay, np.float64(pairs), self._variance)
+        pairs = (1.0 if self._options.resample else (count - 1) / count) / (
+            1 - float(np.sum(self._fitting.probabilities**2))
+        )
+        return Model(
+            features,
+            at.basis,
+            fixed,
+            gauge,
+            sparse,
+            magnitude,
+            decay,
+            np.float64(pairs),
+            self._variance,
+        )
 
     def _sparse(self, unit: np.ndarray) -> np.ndarray:
-        """Strengths (P, q) of |θ|, which is measured in units of f where squares are in units of its square."""
+        """Strengths (P, q) of |θ|, which is measured in units of f where squares are in units of
+        its square."""
         out = self._objective.total(L1) * self._coordinates.spread[:, None] / unit
         out[: int(self._coordinates.features.constant)] = 0.0
         return out
 
-    def _gauges(self, built: tuple[NonlinearFamily, ...], rng: np.random.Generator) -> tuple[np.float64, ...]:
-        """What brings g of a network with typical parameters to unit size, so that one learning rate suits all scores."""
+    def _gauges(
+        self, built: tuple[NonlinearFamily, ...], rng: np.random.Generator
+    ) -> tuple[np.float64, ...]:
+        """What brings g of a network with typical parameters to unit size, so that one learning
+        rate suits all scores."""
         some = self._fitting.take(np.arange(min(len(self._fitting), _GAUGED)))
         typical = [NetworkTerm(network.stirred(rng), 1.0)(some.x, some.s) for network in built]
         sizes = [float(np.sqrt(np.mean(g**2))) for g in typical]
@@ -176,7 +270,9 @@ class PreparedTraining(Prepared):
             return None
         rows = None if self._coordinates.rows is None else self._coordinates.at(held.x, held.s)
         room = -len(held) % VALIDATION_TILE if len(held) > VALIDATION_TILE else 0
-        return on_device(rows, held, values[self._held], held.probabilities, bool(self._networks), room)
+        return on_device(
+            rows, held, values[self._held], held.probabilities, bool(self._networks), room
+        )
 
     def _without(self, values: np.ndarray) -> float:
         """The held-out loss of g = 0, or infinite if there is none."""
@@ -185,8 +281,11 @@ class PreparedTraining(Prepared):
         p, f = self._holding.probabilities, values[self._held]
         return float(np.sum(p @ (f - p @ f) ** 2))
 
-    def _chosen(self, state: TrainingState, fixed, gauge, scaled, unit) -> tuple[np.ndarray, tuple[Term, ...]]:
-        """The best on held-out draws; without those the last parameters or their average, whichever has the lower objective."""
+    def _chosen(
+        self, state: TrainingState, fixed, gauge, scaled, unit
+    ) -> tuple[np.ndarray, tuple[Term, ...]]:
+        """The best on held-out draws; without those the last parameters or their average, whichever
+        has the lower objective."""
         candidates = [state.params if self._holding is None else state.best]
         if self._holding is None and int(state.counted) > 1:
             candidates.append(jax.tree.map(lambda total: total / int(state.counted), state.total))
@@ -200,32 +299,50 @@ class PreparedTraining(Prepared):
         terms: list[Term] = [*self._linear_terms(linear * unit)]
         if fixed:
             arrays = candidates[pick[0]].networks
-            whole = [NetworkTerm(eqx.combine(*pair), size * unit) for *pair, size in zip(fixed, arrays, gauge, strict=True)]
-            terms += self._shrunk(whole, terms, scaled * unit, self._holding) if self._holding is not None else whole
+            whole = [
+                NetworkTerm(eqx.combine(*pair), size * unit)
+                for *pair, size in zip(fixed, arrays, gauge, strict=True)
+            ]
+            terms += (
+                self._shrunk(whole, terms, scaled * unit, self._holding)
+                if self._holding is not None
+                else whole
+            )
         return intercepts[pick, columns], tuple(terms)
 
-    def _shrunk(self, networks: list[NetworkTerm], others: list[Term], values: np.ndarray, held: Points) -> list[NetworkTerm]:
-        """Networks times the factor in [0, 1] that is best on held-out draws: one that learnt nothing does no harm."""
+    def _shrunk(
+        self, networks: list[NetworkTerm], others: list[Term], values: np.ndarray, held: Points
+    ) -> list[NetworkTerm]:
+        """Networks times the factor in [0, 1] that is best on held-out draws: one that learnt
+        nothing does no harm."""
         p, at = held.probabilities, (held.x, held.s, values.shape[1])
         rest, g = values[self._held] - summed(others, *at), summed(networks, *at)
         rest, g = rest - p @ rest, g - p @ g
         size = p @ g**2
-        factor = np.clip(np.where(size > 0, p @ (g * rest) / np.where(size > 0, size, 1.0), 0.0), 0.0, 1.0)
+        factor = np.clip(
+            np.where(size > 0, p @ (g * rest) / np.where(size > 0, size, 1.0), 0.0), 0.0, 1.0
+        )
         self.stats = self.stats | {"shrinkage": factor}
         return [NetworkTerm(term.network, term.scale * factor) for term in networks]
 
-    def _evaluated(self, params: Params, fixed: tuple, gauge: tuple, scaled, unit) -> tuple[np.ndarray, np.ndarray]:
+    def _evaluated(
+        self, params: Params, fixed: tuple, gauge: tuple, scaled, unit
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The intercept that suits parameters, and the objective of each integrand."""
         at, p = self._coordinates, self._fitting.probabilities
         g = self._linear_values(params.linear)
         for network, arrays, size in zip(fixed, params.networks, gauge, strict=True):
-            g = g + NetworkTerm(eqx.combine(network, arrays), size)(self._fitting.x, self._fitting.s)
+            g = g + NetworkTerm(eqx.combine(network, arrays), size)(
+                self._fitting.x, self._fitting.s
+            )
         residual = scaled[self._fit] - g
         free = np.isinf(self._objective.intercept_variance)
         intercept = p @ residual if free else at.basis.coefficients(params.linear)[0]
         loss = p @ (residual - intercept) ** 2 + at.basis.quadratic(params.linear)
         if self._objective.total(L1):
-            loss = loss + np.sum(self._sparse(unit) * np.abs(at.basis.coefficients(params.linear)), axis=0)
+            loss = loss + np.sum(
+                self._sparse(unit) * np.abs(at.basis.coefficients(params.linear)), axis=0
+            )
         return intercept, loss
 
     def _linear_values(self, w: np.ndarray) -> np.ndarray:
@@ -253,7 +370,8 @@ def _hold_out(m: int, share: float, rng: np.random.Generator) -> tuple[np.ndarra
     count = round(share * m)
     if share and not 2 <= count <= m - 8:
         raise ValueError(
-            f"SGD: validation={share} holds {count} of {m} fitting draws out; at least 2 must be, and 8 must remain"
+            f"SGD: validation={share} holds {count} of {m} fitting draws out; at least 2 must be, "
+            "and 8 must remain"
         )
     mixed = rng.permutation(m)
     return np.sort(mixed[:count]), np.sort(mixed[count:])

@@ -1,4 +1,5 @@
-"""Linear algebra of whitening: bases that make a second moment the identity, and draws chosen by leverage."""
+"""Linear algebra of whitening: bases that make a second moment the identity, and draws chosen by
+leverage."""
 
 from typing import Any
 
@@ -8,15 +9,18 @@ import scipy
 
 from ..algebra.dense import pivoted_cholesky, triangular_inverse
 
-_DENSE = 1024  # features up to which the whitening is a dense matrix; beyond, a diagonal and a low rank
+# features up to which the whitening is a dense matrix; beyond, a diagonal and a low rank
+_DENSE = 1024
 _RANK = 128
 _TOO_FEW = 2  # draws a feature: with fewer, H is shrunk to its diagonal
 _PIVOT = 1e-13
-_CLEARLY = 1e-9  # pivots above which features are independent beyond doubt, and need not be reordered
+# pivots above which features are independent beyond doubt, and need not be reordered
+_CLEARLY = 1e-9
 
 
 class Dense(eqx.Module):
-    """φ (n, P) ↦ φ B (n, r); the coefficients of φ are B w with w (r, q), and the quadratic penalty is (q,).
+    """φ (n, P) ↦ φ B (n, r); the coefficients of φ are B w with w (r, q), and the quadratic penalty
+    is (q,).
 
     Its methods, like those of `LowRank`, take NumPy arrays on the host and JAX arrays in the loop.
     """
@@ -36,7 +40,9 @@ class Dense(eqx.Module):
         return self.matrix @ w
 
     def quadratic(self, w: Any) -> Any:
-        return (w * (self.penalty @ w if self.penalty.ndim == 2 else self.penalty[:, None] * w)).sum(axis=0)
+        return (
+            w * (self.penalty @ w if self.penalty.ndim == 2 else self.penalty[:, None] * w)
+        ).sum(axis=0)
 
 
 class LowRank(eqx.Module):
@@ -73,7 +79,9 @@ def plain_basis(penalty: np.ndarray) -> Basis:
     return LowRank(np.ones(len(penalty)), np.zeros((len(penalty), 0)), np.zeros(0), penalty)
 
 
-def whiten(phi: np.ndarray, weights: np.ndarray, penalty: np.ndarray, constant: bool, damping: float) -> Basis:
+def whiten(
+    phi: np.ndarray, weights: np.ndarray, penalty: np.ndarray, constant: bool, damping: float
+) -> Basis:
     rows = phi if constant else phi - weights @ phi / weights.sum()
     rows = rows * np.sqrt(weights)[:, None]
     count, size = rows.shape
@@ -91,7 +99,8 @@ def whiten(phi: np.ndarray, weights: np.ndarray, penalty: np.ndarray, constant: 
     factor, info = scipy.linalg.lapack.dpotrf(gram, lower=0)
     if info == 0 and factor.diagonal().min() ** 2 > _CLEARLY:
         return Dense(scale[:, None] * triangular_inverse(factor), np.zeros(size))
-    # All diagonal entries are one: a slope far below what matters keeps rounding from deciding the order
+    # All diagonal entries are one: a slope far below what matters keeps rounding from deciding the
+    # order
     gram[np.diag_indices(size)] *= 1 + 1e-6 * np.arange(size, 0, -1) / size
     triangle, pivots = pivoted_cholesky(gram, _PIVOT)
     matrix = np.zeros((size, len(pivots)))
@@ -141,7 +150,8 @@ def by_leverage(leverage: np.ndarray, probabilities: np.ndarray, share: float = 
 
 
 def inclusion(preference: np.ndarray, count: int) -> np.ndarray:
-    """Probabilities of inclusion in proportion to preference, none above one, that sum to `count`."""
+    """Probabilities of inclusion in proportion to preference, none above one, that sum to
+    `count`."""
     out = np.minimum(1.0, count * preference / preference.sum())
     for _ in range(20):
         sure = out >= 1

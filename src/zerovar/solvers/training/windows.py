@@ -1,4 +1,5 @@
-"""Draws to train on that are never in memory together: window after window, several of them an epoch."""
+"""Draws to train on that are never in memory together: window after window, several of them an
+epoch."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -10,14 +11,16 @@ from ...points import Points
 
 
 class Window(NamedTuple):
-    """Standardised points, whose probabilities are shares in all draws that are trained on, and integrands there."""
+    """Standardised points, whose probabilities are shares in all draws that are trained on, and
+    integrands there."""
 
     points: Points
     values: Float64[np.ndarray, "n q"]
 
 
 class Windows(ABC):
-    """Where they come from. A training is prepared on a pilot, draws in memory that stand for all, and run on windows."""
+    """Where they come from. A training is prepared on a pilot, draws in memory that stand for all,
+    and run on windows."""
 
     count: int  # windows an epoch
     most: int  # draws of a window
@@ -26,7 +29,8 @@ class Windows(ABC):
 
     @abstractmethod
     def __call__(self, number: int) -> Window:
-        """The one of this number; those of one epoch together are all draws, in another order each epoch."""
+        """The one of this number; those of one epoch together are all draws, in another order each
+        epoch."""
 
     @abstractmethod
     def cut(self, most: int) -> None:
