@@ -209,8 +209,8 @@ def record(job: tuple[Path, str, int, int, Path | None]) -> None:
     """Keep what every candidate answers."""
     import zerovar as zv
     from zerovar.choice.automatic import tried
+    from zerovar.inference.task import Task
     from zerovar.io.atomic import atomic
-    from zerovar.task import Task
 
     path, target, n, replicate, data = job
     if path.exists():
@@ -245,13 +245,13 @@ class Judged(NamedTuple):
 
 def judged(job: tuple[Path, str, int, int, Path | None]) -> Judged:
     import zerovar as zv
-    from zerovar.answers import Answer, plain_answer
     from zerovar.choice import Selection
     from zerovar.choice.policy import Policy
     from zerovar.choice.stacking import CandidateAnswer, stacked
-    from zerovar.conclusion import Evidence, concluded
     from zerovar.diagnostics import Cautions
-    from zerovar.task import Task
+    from zerovar.inference.answers import Answer, plain_answer
+    from zerovar.inference.conclude import Evidence, concluded
+    from zerovar.inference.task import Task
 
     path, target, n, replicate, data = job
     found = draws_of(target, n, replicate, data)

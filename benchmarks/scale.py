@@ -13,7 +13,7 @@ import numpy as np
 
 import zerovar as zv
 from zerovar.families import LinearFamily
-from zerovar.points import Standardisation
+from zerovar.inputs.points import Standardisation
 from zerovar.solvers import default as choice
 from zerovar.solvers.algebra.tiles import gram_matrix
 

@@ -16,10 +16,12 @@ SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and
 # `__init__` from all of them.
 ORDER = {
-    "": """environment errors progress io hyper ranks points sample integrands coordinates
-        operators kernels families objectives solvers fitting splits std_errors tails precision
-        task answers tuning diagnostics choice output conclusion chunked adapters estimation
-        integration summaries cli __main__""",
+    "": """environment errors progress io hyper inputs statistics operators kernels families
+        objectives solvers fitting diagnostics output inference tuning choice chunked adapters
+        estimation integration summaries cli __main__""",
+    "inputs": "points sample integrands coordinates",
+    "statistics": "ranks series tails rounding",
+    "inference": "splits task answers cautions conclude",
     "io": "atomic archive programs",
     "families": "base polynomial kernel network anisotropic ridge_functions sparse_polynomial",
     "solvers": "algebra terms stats base exact iterative training screening default",
@@ -31,9 +33,9 @@ ORDER = {
     "driver trainer dual solver",
     "solvers/screening": "base_fits candidates solver",
     "tuning": "criteria descent grid tuned",
-    "diagnostics": "identities layout outliers checks cautions",
-    "choice": "policy defaults candidates race selection stacking automatic",
-    "output": "formatting record plots report estimates frames",
+    "diagnostics": "identities layout outliers checks",
+    "choice": "policy defaults candidates race stacking automatic",
+    "output": "formatting selection record plots report estimates frames",
     "chunked": "arrays rows sums windows estimate",
     "adapters": "base chunks log_density arviz blackjax hierarchies numpyro pymc models stan "
     "recognition files",

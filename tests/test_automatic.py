@@ -15,9 +15,9 @@ from benchmarks.__main__ import varied
 from zerovar.choice import Policy, race
 from zerovar.choice.candidates import AsGiven, Rival, candidates, rivals
 from zerovar.choice.stacking import _convex
+from zerovar.inference.task import Task
 from zerovar.solvers.exact.moving_sums import moving_sums
-from zerovar.std_errors import batch_sums
-from zerovar.task import Task
+from zerovar.statistics.series import batch_sums
 
 RNG = np.random.default_rng(5)
 NORMAL = RNG.normal(size=(300, 2))

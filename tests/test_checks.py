@@ -9,7 +9,13 @@ from problems import ar1, gaussian, quadratic
 
 import zerovar as zv
 from benchmarks.checks import EVENT_CASES, RIGHT, WRONG, checked, cost, events
-from zerovar.std_errors import INDEPENDENT, autocorrelation_time, effective_size, r_hat, unit_size
+from zerovar.statistics.series import (
+    INDEPENDENT,
+    autocorrelation_time,
+    effective_size,
+    r_hat,
+    unit_size,
+)
 
 HARDEST = (
     "AR(0.9), d = 5",

@@ -19,7 +19,7 @@ from zerovar.choice.defaults import streamed_polynomial
 from zerovar.chunked import arrays, sums
 from zerovar.chunked import estimate as streaming
 from zerovar.chunked.rows import Function, View, evaluated_in_tiles
-from zerovar.points import Standardisation
+from zerovar.inputs.points import Standardisation
 from zerovar.solvers.exact.moments import moments, solve
 from zerovar.solvers.terms import arranged
 

@@ -11,7 +11,7 @@ import pytest
 from problems import ar1, gaussian, metropolis, quadratic
 
 import zerovar as zv
-from zerovar import answers
+from zerovar.inference import answers
 
 X, S = gaussian(400, 3)
 CHAINS = X.reshape(4, 100, 3), S.reshape(4, 100, 3)

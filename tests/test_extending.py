@@ -26,7 +26,7 @@ from zerovar.chunked import windows as chunk_windows
 from zerovar.hyper import declared
 from zerovar.solvers import Result
 from zerovar.solvers.training import batch_schedule, coordinates, trainer
-from zerovar.std_errors import INDEPENDENT
+from zerovar.statistics.series import INDEPENDENT
 from zerovar.tuning import descent
 from zerovar.tuning.criteria import SteinGp
 

@@ -11,8 +11,10 @@ from scipy.stats import multivariate_t
 
 import zerovar as zv
 from zerovar import cli
-from zerovar.answers import plain_answer
 from zerovar.diagnostics import Cautions
+from zerovar.inference.answers import plain_answer
+from zerovar.inference.task import Task
+from zerovar.inputs.sample import Sample
 from zerovar.integration.evidence import log_evidence
 from zerovar.integration.importance import (
     Frame,
@@ -26,8 +28,6 @@ from zerovar.integration.modes import found_modes
 from zerovar.integration.proposals import TMixture
 from zerovar.integration.second_answer import held
 from zerovar.integration.target import Target
-from zerovar.sample import Sample
-from zerovar.task import Task
 
 QUADRATIC = zv.Polynomial(2)
 

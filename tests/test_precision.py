@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from problems import quadratic
 
-from zerovar.precision import Rounding
+from zerovar.statistics.rounding import Rounding
 
 X = np.random.default_rng(0).normal(size=(400, 2))
 

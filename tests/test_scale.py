@@ -14,7 +14,7 @@ from problems import gaussian
 from tables import rows
 
 import zerovar as zv
-from zerovar.points import Points
+from zerovar.inputs.points import Points
 from zerovar.solvers import default
 from zerovar.solvers.algebra import factors
 from zerovar.solvers.algebra.tiles import feature_matrix, gram_matrix

@@ -19,7 +19,7 @@ from problems import gaussian, metropolis
 from tables import FAMILIES as TABLE
 
 import zerovar as zv
-from zerovar.points import Points
+from zerovar.inputs.points import Points
 from zerovar.solvers.training import driver, trainer
 from zerovar.solvers.training.batch_order import BatchOrder
 from zerovar.solvers.training.coordinates import CoordinateOptions, Penalties, coordinates

@@ -10,10 +10,10 @@ import pytest
 from problems import ar1, gaussian
 
 import zerovar as zv
-from zerovar.answers import answer_of
 from zerovar.families.sparse_polynomial import rows_of
 from zerovar.fitting import Method
-from zerovar.task import Task
+from zerovar.inference.answers import answer_of
+from zerovar.inference.task import Task
 
 NAMES = [f"p{j}" for j in range(12)]
 

@@ -8,10 +8,11 @@ from scipy.integrate import quad
 from scipy.special import digamma
 
 import zerovar as zv
-from zerovar import answers
 from zerovar.fitting import Method
-from zerovar.points import Points
-from zerovar.tails import (
+from zerovar.inference import answers
+from zerovar.inference.task import Task
+from zerovar.inputs.points import Points
+from zerovar.statistics.tails import (
     beyond_the_draws,
     extremes,
     falls_as_a_power,
@@ -21,7 +22,6 @@ from zerovar.tails import (
     outermost,
     pareto_k,
 )
-from zerovar.task import Task
 
 NORMAL = np.random.default_rng(1).normal(size=(400, 3))
 

@@ -10,8 +10,8 @@ from tables import FAMILIES
 
 import zerovar as zv
 from zerovar.hyper import hyper_parameters
+from zerovar.inputs.points import FittingDraws
 from zerovar.kernels import Gaussian, InverseMultiquadric
-from zerovar.points import FittingDraws
 from zerovar.tuning import Descent, DescentEnd, LeaveOneOut, MarginalLikelihood
 from zerovar.tuning.descent import mean_diagonal
 

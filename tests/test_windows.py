@@ -9,7 +9,7 @@ import pytest
 import zerovar as zv
 from zerovar.chunked import arrays, windows
 from zerovar.chunked.rows import View
-from zerovar.points import Standardisation
+from zerovar.inputs.points import Standardisation
 from zerovar.solvers.training import batch_schedule
 
 CHAINS, LENGTH, D = 3, 4003, 2

@@ -24,8 +24,8 @@ from scipy.sparse.linalg import svds
 import zerovar as zv
 from zerovar.families import LinearFamily, NonlinearFamily
 from zerovar.families.base import Translates, joined
+from zerovar.inputs.points import FittingDraws
 from zerovar.kernels import median_heuristic
-from zerovar.points import FittingDraws
 from zerovar.solvers.algebra.tiles import feature_matrix, gram_matrix
 
 from .harness import Row, markdown

@@ -20,7 +20,6 @@ try:
         from_pymc,
     )
     from .choice import Automatic, Selection
-    from .coordinates import Coordinates, Coupling
     from .diagnostics import Check, check
     from .environment import __version__ as __version__
     from .errors import (
@@ -44,17 +43,18 @@ try:
         SparsePolynomial,
     )
     from .fitting import Fitted, fit
+    from .inference.splits import cross_fit, holdout, in_sample
+    from .inputs.coordinates import Coordinates, Coupling
+    from .inputs.sample import Posterior, Sample
     from .integration import integrate
     from .io.archive import load
     from .io.programs import keep_compiled
     from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance, Variance
     from .operators import Langevin, ScalarLangevin
     from .output import Estimate, plots
-    from .sample import Posterior, Sample
     from .solvers import CG, SGD, DualSGD, Exact, Nystrom, Prepared, Screening, Solver, Spectral
     from .solvers.exact import centres
     from .solvers.training import schedules
-    from .splits import cross_fit, holdout, in_sample
     from .summaries import summary
     from .tuning import CrossValidation, LeaveOneOut, MarginalLikelihood, Tuned, tune
 finally:

@@ -27,11 +27,11 @@ from .environment import __version__, described
 from .errors import NumericalError, ZerovarWarning
 from .estimation import estimate
 from .families import Family, Kernel, Network, Polynomial
+from .inference.splits import Split, cross_fit, holdout, in_sample
 from .integration import integrate
 from .io.atomic import atomic, destination, discard_pending
 from .output import Estimate
 from .solvers import SGD, Exact, Solver
-from .splits import Split, cross_fit, holdout, in_sample
 from .summaries import selected
 
 FAMILIES: dict[str, Family] = {

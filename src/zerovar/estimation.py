@@ -5,21 +5,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from .adapters import recognised
-from .answers import answer_of, default_split
 from .choice import Automatic, Forms, Known, choose
 from .choice.defaults import polynomial
 from .chunked import estimate_chunked, is_chunked
-from .conclusion import Evidence, concluded, settings, traces_of
-from .diagnostics import Cautions, Check, check
+from .diagnostics import Check, check
 from .families import Family
 from .fitting import Method, check_call
-from .integrands import as_values
+from .inference.answers import answer_of, default_split
+from .inference.cautions import Cautions
+from .inference.conclude import Evidence, concluded, settings, traces_of
+from .inference.splits import Split
+from .inference.task import Task
+from .inputs.integrands import as_values
+from .inputs.sample import Sample
 from .objectives import Objective
 from .output import Estimate
-from .sample import Sample
 from .solvers import Solver
-from .splits import Split
-from .task import Task
 
 
 def estimate(

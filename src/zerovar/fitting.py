@@ -12,12 +12,12 @@ from jaxtyping import Float64
 
 from .errors import NumericalError, NumericalWarning, refuse_fork, warn
 from .families import Family
-from .integrands import as_values
+from .inputs.integrands import as_values
+from .inputs.points import FittingDraws, RowNumbers, Standardisation
+from .inputs.sample import Sample, as_float
 from .io import archive
 from .io.archive import storable
 from .objectives import LeastSquares, Objective
-from .points import FittingDraws, RowNumbers, Standardisation
-from .sample import Sample, as_float
 from .solvers import FitStats, Prepared, Result, Solution, Solver, default_solver
 from .solvers.algebra.dense import Groups
 from .solvers.terms import Term, summed

@@ -18,9 +18,9 @@ from .chunked import is_chunked
 from .errors import SampleWarning, ZerovarWarning, listed, missing, said_once, warn
 from .estimation import Session
 from .families import Family
+from .inputs.sample import Posterior, as_float
 from .output.formatting import plus_minus, worth
 from .output.record import gain_of
-from .sample import Posterior, as_float
 
 _STATS = ("mean", "sd", "lb", "ub", "cv_mean", "cv_sd")
 _ARVIZ = ("mean", "sd", "lb", "ub", "ess_bulk", "ess_tail", "r_hat", "mcse_mean", "mcse_sd")

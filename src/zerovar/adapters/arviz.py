@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from ..chunked import is_chunked
-from ..sample import Posterior
+from ..inputs.sample import Posterior
 from . import chunks
 from .base import Labels, labelled, named_entries, posterior_of, together, wished
 from .log_density import gradients

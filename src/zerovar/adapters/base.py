@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..coordinates import Coordinates
 from ..errors import listed
-from ..integrands import at_draws, entry_name, evaluated, leaves_by_path
-from ..sample import Posterior
+from ..inputs.coordinates import Coordinates
+from ..inputs.integrands import at_draws, entry_name, evaluated, leaves_by_path
+from ..inputs.sample import Posterior
 
 Tree = Any  # of arrays (chain, draw, …)
 Labels = Callable[[str, tuple[int, ...]], str]  # what an entry of a variable is called

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..sample import Posterior
+from ..inputs.sample import Posterior
 from .base import chain_first, posterior_of
 from .log_density import from_log_density, natural_values
 

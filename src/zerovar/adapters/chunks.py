@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from ..chunked import Blocks, Columns, evaluated_in_tiles
-from ..integrands import in_double
-from ..sample import Posterior
+from ..inputs.integrands import in_double
+from ..inputs.sample import Posterior
 from .base import Labels, named_entries, ravelled, together
 
 # (chain, draw, …), all cut alike along chains and draws, and not along their own axes

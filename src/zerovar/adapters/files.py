@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import missing
+from ..inputs.sample import Posterior
 from ..io.archive import naming, read_arrays
-from ..sample import Posterior
 from . import from_arviz
 from .stan import DIAGNOSE, StanTable, from_tables, is_cmdstan
 

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..coordinates import Coordinates, Coupling
 from ..errors import NumericalWarning, warn
-from ..integrands import entry_name, in_double
+from ..inputs.coordinates import Coordinates, Coupling
+from ..inputs.integrands import entry_name, in_double
 from .base import Tree, unraveller
 
 _DRAWS = 3  # that recognition looks at

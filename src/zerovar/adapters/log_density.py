@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..integrands import in_double
-from ..sample import Posterior
+from ..inputs.integrands import in_double
+from ..inputs.sample import Posterior
 from .base import (
     Tree,
     chain_first,

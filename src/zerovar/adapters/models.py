@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float64
 
 from ..errors import missing
-from ..integrands import entry_name, leaves_by_path
+from ..inputs.integrands import entry_name, leaves_by_path
 from .base import without_gradient
 from .pymc import settings_kept
 

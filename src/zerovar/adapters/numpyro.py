@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ..errors import missing
-from ..sample import Posterior
+from ..inputs.sample import Posterior
 from .base import labelled, over_draws, posterior_of, together, wished, without_gradient
 from .hierarchies import HierarchicalCoordinates
 

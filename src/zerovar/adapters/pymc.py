@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 
-from ..coordinates import Coordinates
 from ..errors import missing
-from ..sample import Posterior
+from ..inputs.coordinates import Coordinates
+from ..inputs.sample import Posterior
 from .arviz import dataset, stacked_array, variable_values
 from .base import named_entries, offered, over_draws, ravelled, without_gradient
 

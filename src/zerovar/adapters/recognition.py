@@ -3,7 +3,7 @@ must be told more."""
 
 from typing import Any
 
-from ..sample import Posterior
+from ..inputs.sample import Posterior
 from .arviz import from_arviz
 from .blackjax import from_blackjax
 from .numpyro import from_numpyro

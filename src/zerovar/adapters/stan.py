@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..sample import Posterior
+from ..inputs.sample import Posterior
 from .base import chain_first, together, wished
 
 StanFile = str | PathLike[str]

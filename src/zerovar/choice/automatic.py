@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ..answers import Answer, plain_answer
 from ..errors import NumericalError, listed
 from ..families import Family
-from ..points import FittingDraws, distinct
+from ..inference.answers import Answer, plain_answer
+from ..inference.task import Task
+from ..inputs.points import FittingDraws, distinct
+from ..inputs.sample import Sample, coordinate
+from ..output.selection import Selection
 from ..progress import spinner
-from ..sample import Sample, coordinate
-from ..tails import heavy_scores
-from ..task import Task
+from ..statistics.tails import heavy_scores
 from .candidates import AsGiven, Candidate, candidates
 from .policy import Policy
 from .race import Known, mean_squares, raced
-from .selection import Selection
 from .stacking import CandidateAnswer, stacked
 
 _POLICY = Policy()

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Bool
 
 from .. import kernels
-from ..answers import Answer, answer_of, default_split, plain_answer
 from ..families import (
     Anisotropic,
     Family,
@@ -23,10 +22,11 @@ from ..families import (
     Sum,
 )
 from ..fitting import Method
+from ..inference.answers import Answer, answer_of, default_split, plain_answer
+from ..inference.splits import OutOfFold, cross_fit, in_sample
+from ..inference.task import Task
 from ..objectives import Objective, SpectralVariance
-from ..splits import OutOfFold, cross_fit, in_sample
-from ..std_errors import INDEPENDENT
-from ..task import Task
+from ..statistics.series import INDEPENDENT
 from ..tuning import RIDGES, Descent, DescentEnd, DescentStart, MarginalLikelihood, Tuned, tune
 from .policy import Policy
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..diagnostics.cautions import DRAWS_PER_TERM
+from ..inference.cautions import DRAWS_PER_TERM
 
 _NONE = "no measurement"
 

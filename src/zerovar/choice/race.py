@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from ..answers import Answer
 from ..errors import NumericalError
+from ..inference.answers import Answer
+from ..inference.task import Task
 from ..solvers.algebra.threads import on_threads, one_thread
-from ..std_errors import INDEPENDENT
-from ..task import Task
+from ..statistics.series import INDEPENDENT
 from ..tuning import DescentEnd
 from .candidates import Begun, Descended, Rival, rivals
 from .policy import Policy

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from ..answers import Answer, ErrorBound
-from ..std_errors import (
+from ..inference.answers import Answer, ErrorBound
+from ..inference.task import Task
+from ..statistics.series import (
     ROUNDING,
     Series,
     batch_sums,
@@ -22,7 +23,6 @@ from ..std_errors import (
     tail_share,
     unit_size,
 )
-from ..task import Task
 from .policy import Policy
 
 _NEARLY_ALL = 0.999  # of a stack, from which a candidate is the answer

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int
 
-from ..integrands import as_values, has_chains
-from ..points import FittingDraws
-from ..sample import Sample
+from ..inputs.integrands import as_values, has_chains
+from ..inputs.points import FittingDraws
+from ..inputs.sample import Sample
 
 _PILOT_DRAWS = 20_000
 _PILOT_PIECES = 32

@@ -24,22 +24,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ..answers import Answer, rounded_input
 from ..choice import Automatic
 from ..choice.defaults import streamed_polynomial
-from ..conclusion import Evidence, concluded, settings
-from ..diagnostics import Cautions, check
+from ..diagnostics import check
 from ..families import Family, LinearFamily
 from ..fitting import interrupted, must_have_solved
+from ..inference.answers import Answer, rounded_input
+from ..inference.cautions import Cautions
+from ..inference.conclude import Evidence, concluded, settings
+from ..inference.splits import Contiguous, Split, cross_fit
+from ..inputs.points import FittingDraws, Points
 from ..objectives import LeastSquares, Objective, Ridge, Variance
 from ..output import Estimate
-from ..points import FittingDraws, Points
 from ..solvers import SGD, Exact, FitStats, Result, Screening, Solver
 from ..solvers.exact.moments import Solved, solve
 from ..solvers.terms import Term, arranged
-from ..splits import Contiguous, Split, cross_fit
-from ..std_errors import influences_on_mean, standard_error
-from ..tails import heaviness
+from ..statistics.series import influences_on_mean, standard_error
+from ..statistics.tails import heaviness
 from .arrays import Chunks, Pilot
 from .rows import Function, View
 from .sums import PassPlan, Sums, sums_over

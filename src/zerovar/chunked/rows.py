@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from jaxtyping import Float64, Int
 
-from ..integrands import in_double, tile_by_tile
-from ..points import Standardisation
+from ..inputs.integrands import in_double, tile_by_tile
+from ..inputs.points import Standardisation
 from .arrays import BadNumbers, finite_block
 
 

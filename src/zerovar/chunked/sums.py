@@ -14,7 +14,7 @@ from jaxtyping import Float64
 from ..solvers.algebra.threads import one_thread
 from ..solvers.exact.moments import moments
 from ..solvers.terms import Term, Terms, summed
-from ..std_errors import some_columns
+from ..statistics.series import some_columns
 from .arrays import Chunks, plain_errors
 from .rows import ChunkRows, Opened, View
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..points import Points
+from ..inputs.points import Points
 from ..solvers.training.windows import Window, Windows
 from .arrays import Chunks, Pilot, plain_errors
 from .rows import ChunkRows, Opened, View

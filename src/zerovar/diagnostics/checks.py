@@ -14,9 +14,9 @@ import dataclasses
 import numpy as np
 
 from ..errors import listed
-from ..sample import Posterior, Sample, coordinate
-from ..std_errors import autocorrelation_time, some_columns
-from ..tails import heavy_scores, heavy_weights, weights_shape
+from ..inputs.sample import Posterior, Sample, coordinate
+from ..statistics.series import autocorrelation_time, some_columns
+from ..statistics.tails import heavy_scores, heavy_weights, weights_shape
 from .identities import (
     ENOUGH_BATCHES,
     Identities,

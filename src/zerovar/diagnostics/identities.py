@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ..points import DRAWS_PER_DIMENSION, Points, Standardisation
-from ..sample import Sample
-from ..std_errors import autocorrelation_time, some_columns
+from ..inputs.points import DRAWS_PER_DIMENSION, Points, Standardisation
+from ..inputs.sample import Sample
+from ..statistics.series import autocorrelation_time, some_columns
 
 # draws in a batch, from which its mean is nearly normal; fewer if there are few
 _MOST_BATCHES, _SHORTEST = 100, 20

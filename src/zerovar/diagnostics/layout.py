@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..points import distinct
-from ..sample import Sample
-from ..std_errors import some_columns
+from ..inputs.points import distinct
+from ..inputs.sample import Sample
+from ..statistics.series import some_columns
 
 _EQUAL = 0.9  # of the distinct draws of a chain: two resamples of one set share two thirds
 _COMES_BACK = 1.05  # runs of equal draws, for each distinct draw

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ..points import distinct
-from ..sample import Sample
+from ..inputs.points import distinct
+from ..inputs.sample import Sample
 
 _TAIL = 20  # draws that tell how a tail grows, where the first draws of some chains are looked at
 _LONG_TAIL = (

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
-from ..ranks import normal_scores
+from ..statistics.ranks import normal_scores
 from .base import LinearFamily, Wrapper
 
 _SAME = 0.999  # cosine from which two directions count as one

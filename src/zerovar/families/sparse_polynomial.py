@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..hyper import WEIGHT
-from ..sample import coordinate
+from ..inputs.sample import coordinate
 from .base import TermFamily
 from .polynomial import Polynomial
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
-from ..tails import weights_shape
+from ..statistics.tails import weights_shape
 from .modes import Mode
 from .proposals import TMixture, fitted_mixture, log_sum, normalised
 from .target import Target

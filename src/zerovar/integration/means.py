@@ -10,18 +10,18 @@ import jax
 import numpy as np
 
 from ..adapters.models import FlatDensity, flat_density
-from ..answers import Answer, answer_of, default_split, plain_answer
 from ..choice import Automatic, Selection, choose
-from ..conclusion import Evidence, concluded, settings, traces_of
-from ..diagnostics import Cautions
 from ..errors import NumericalError, SampleWarning
 from ..families import Family
 from ..fitting import Method, check_call
-from ..integrands import as_values
+from ..inference.answers import Answer, answer_of, default_split, plain_answer
+from ..inference.cautions import Cautions
+from ..inference.conclude import Evidence, concluded, settings, traces_of
+from ..inference.task import Task
+from ..inputs.integrands import as_values
+from ..inputs.sample import Sample, as_float
 from ..output import Estimate, Integration
 from ..progress import spinner
-from ..sample import Sample, as_float
-from ..task import Task
 from .evidence import log_evidence
 from .importance import (
     Round,

@@ -13,16 +13,16 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from ..answers import Answer, ErrorBound, answer_of
 from ..choice.defaults import polynomials
-from ..diagnostics import Cautions
 from ..errors import listed
 from ..fitting import Method
-from ..sample import coordinate
-from ..splits import cross_fit
-from ..std_errors import batch_sums, relative_uncertainty
-from ..tails import long_tails
-from ..task import Task
+from ..inference.answers import Answer, ErrorBound, answer_of
+from ..inference.cautions import Cautions
+from ..inference.splits import cross_fit
+from ..inference.task import Task
+from ..inputs.sample import coordinate
+from ..statistics.series import batch_sums, relative_uncertainty
+from ..statistics.tails import long_tails
 
 _WRONG = 3.0  # joint errors between the two answers, from which the second is the one to report
 # errors of the second, from which the error covers the distance where a tail is long

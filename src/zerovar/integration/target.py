@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
-from ..integrands import at_draws, evaluated, in_double
+from ..inputs.integrands import at_draws, evaluated, in_double
 
 _TILE = 128  # points that are evaluated together: one program serves all
 _INSTEAD = "draws and scores to zv.estimate"

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import missing
 from ..fitting import Fitted
 from ..io.atomic import atomic
-from ..std_errors import effective_size
+from ..statistics.series import effective_size
 from .formatting import EXACT, human, plus_minus, worth
 from .record import EstimateRecord
 

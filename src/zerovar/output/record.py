@@ -6,17 +6,22 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from ..answers import DIGITS
-from ..choice import Selection
 from ..errors import listed
 from ..families import Family
 from ..io.archive import storable
 from ..solvers import FitStats
 from .formatting import plus_minus
+from .selection import Selection
 
 # what there is one of an integrand
 NUMBERS = ("value", "std_error", "plain_value", "plain_std_error", "gain")
 PerIntegrand = Float64[np.ndarray, " q"]
+DIGITS = (
+    "the values came in single precision, with seven digits",
+    "the values came with few digits",
+    "the scores came in single precision, with seven digits",
+    "draws or scores came with few digits",
+)
 EXACT_IF = "exact to rounding if the scores are right"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..environment import versions
 from ..io.atomic import atomic
-from ..std_errors import INDEPENDENT
+from ..statistics.series import INDEPENDENT
 from . import plots
 from .formatting import EXACT, human, plus_minus, worth
 from .record import EstimateRecord, by_integrand

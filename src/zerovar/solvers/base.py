@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from ..families import Family, LinearFamily
+from ..inputs.points import Points
 from ..io.archive import storable
 from ..objectives import Objective
-from ..points import Points
 from .algebra.dense import Groups
 from .stats import FitStats
 from .terms import Term

@@ -19,8 +19,8 @@ from jaxtyping import Bool, Float64
 from ..errors import NumericalError
 from ..families import Family, LinearFamily
 from ..hyper import Kind, declared, hyper_parameters, may_move, with_hyper_parameters
+from ..inputs.points import FittingDraws, Points
 from ..objectives import LeastSquares, Ridge
-from ..points import FittingDraws, Points
 from ..solvers.algebra.threads import threads_for
 from ..solvers.algebra.tiles import feature_matrix, gram_matrix, gram_slopes
 from .criteria import Differentiable, MarginalLikelihood, Square, SteinGp, Values

@@ -9,11 +9,11 @@ from jaxtyping import Float64
 
 from ..families import Family, LinearFamily
 from ..fitting import Method, fitted_to
+from ..inference.splits import cross_fit
+from ..inputs.points import FittingDraws
+from ..inputs.sample import Sample
 from ..objectives import LeastSquares, Ridge
-from ..points import FittingDraws
-from ..sample import Sample
 from ..solvers import Spectral
-from ..splits import cross_fit
 from .criteria import Criterion, CrossValidation, LeaveOneOut, Values
 from .descent import Descent, Tuned, mean_diagonal, penalised_part
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from ..families import Family, LinearFamily
 from ..fitting import check_call
-from ..integrands import as_values
-from ..points import FittingDraws
-from ..sample import Sample
+from ..inputs.integrands import as_values
+from ..inputs.points import FittingDraws
+from ..inputs.sample import Sample
 from .criteria import Criterion, CrossValidation, Differentiable, LeaveOneOut, MarginalLikelihood
 from .descent import Descent, Tuned
 from .grid import RIDGES, best_on_grid, grid_point

@@ -22,7 +22,7 @@ import scipy
 from jaxtyping import Float64, Int
 
 from ...families import LinearFamily
-from ...points import Matrix, Vector
+from ...inputs.points import Matrix, Vector
 from .dense import Groups, packed
 from .memory import on_host, room
 from .threads import one_thread

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Float64
 
 from ...families import LinearFamily
 from ...hyper import declared
-from ...points import Matrix
+from ...inputs.points import Matrix
 from .memory import on_host
 from .threads import on_threads
 

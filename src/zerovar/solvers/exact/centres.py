@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ...families import LinearFamily, joined
-from ...points import Points
+from ...inputs.points import Points
 from ..algebra.dense import pivoted_cholesky, triangular_inverse
 from ..algebra.tiles import gram_diagonal, gram_matrix
 

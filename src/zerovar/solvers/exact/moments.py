@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float64
 
-from ...points import Matrix, RowNumbers, Vector
+from ...inputs.points import Matrix, RowNumbers, Vector
 from ..algebra.factors import HostVectors
 from ..base import Result
 from ..stats import FitStats

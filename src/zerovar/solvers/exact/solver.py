@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from ...families import Family, LinearFamily
+from ...inputs.points import Points
 from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
-from ...points import Points
 from ..base import Prepared, Problem, Solver, check_sizes, check_sparse
 from .centres import CentreRule, Pivots, at_centres
 from .dual import PreparedDual

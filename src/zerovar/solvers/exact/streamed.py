@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float64
 
-from ...points import RowNumbers
+from ...inputs.points import RowNumbers
 from ..algebra.dense import Groups, packed
 from ..algebra.tiles import feature_matrix
 from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge

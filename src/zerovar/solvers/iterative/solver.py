@@ -6,8 +6,8 @@ import dataclasses
 import numpy as np
 
 from ...families import Family, LinearFamily
+from ...inputs.points import Points
 from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
-from ...points import Points
 from ..algebra.memory import room
 from ..base import Prepared, Problem, Solver, check_integers, check_sizes
 

@@ -14,8 +14,8 @@ from jaxtyping import Float64
 
 from ...families import Family, TermFamily
 from ...families.sparse_polynomial import monomial_images, named, rows_of, with_constant
+from ...inputs.points import Points
 from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
-from ...points import Points
 from ..algebra.memory import room
 from ..algebra.threads import on_threads, one_thread
 from ..base import Prepared, Solution, Solver, Values, check_integers, only_its_own_ridge

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float64
 
-from ...points import Points
+from ...inputs.points import Points
 from .batch_order import BatchOrder
 from .coordinates import TrainingCoordinates
 from .loop import Batches, Draws, StepRule

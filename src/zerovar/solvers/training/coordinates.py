@@ -30,7 +30,7 @@ from numpy.random import Generator
 
 from ...families import LinearFamily
 from ...hyper import with_hyper_parameters
-from ...points import Points
+from ...inputs.points import Points
 from ..algebra.dense import pivoted_cholesky, triangular_inverse
 from ..algebra.tiles import Matrix, feature_matrix, gram_matrix
 from ..terms import width

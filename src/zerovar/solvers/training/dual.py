@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...families import LinearFamily
+from ...inputs.points import Points
 from ...objectives import Objective, Ridge
-from ...points import Points
 from ..algebra.tiles import gram_matrix
 from ..base import Prepared, Problem, Solution, Values, only_its_own_ridge
 from ..exact.dual import border_of

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...families import Family, LinearFamily, NonlinearFamily
+from ...inputs.points import Points
 from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
-from ...points import Points
 from ..base import Prepared, Solver, check_integers, check_sparse
 from .schedules import Constant
 from .windows import Windows

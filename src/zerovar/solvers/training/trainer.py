@@ -12,8 +12,8 @@ import numpy as np
 
 from ...families import Family, LinearFamily, NonlinearFamily
 from ...hyper import hyper_parameters
+from ...inputs.points import Points
 from ...objectives import L1, L2, Magnitude, Objective, Ridge, Variance
-from ...points import Points
 from ..base import Prepared, Result, Solution, Values, only_its_own_ridge
 from ..stats import FitStats
 from ..terms import LinearTerm, NetworkTerm, Term, linear_terms, summed

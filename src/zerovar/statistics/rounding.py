@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from .points import Matrix
+from ..inputs.points import Matrix
 
 _SINGLE = 2.0**-24  # half a unit in the last of 24 bits
 _DIGITS = 12  # of text with more, rounding is not seen in any answer

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int
 
-from .points import Points
-from .std_errors import Series
+from ..inputs.points import Points
+from .series import Series
 
 _EXTREMES = 10  # draws that tell by their scores how fast a tail grows
 # and by their size, which is noisier: at most so many, and no more than one in twenty, but these.

@@ -11,8 +11,8 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Int
 
-from .points import RowNumbers
-from .sample import Sample
+from ..inputs.points import RowNumbers
+from ..inputs.sample import Sample
 
 
 class Split(ABC):

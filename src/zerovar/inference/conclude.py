@@ -10,17 +10,17 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool
 
+from ..families import Family
+from ..inputs.points import Points
+from ..inputs.sample import Sample
+from ..output import Estimate, Traces
+from ..output.formatting import EXACT
+from ..output.record import EXACT_IF, PerIntegrand, gain_of
+from ..output.selection import Selection
+from ..statistics.series import covariance, r_hat, segments_apart, some_columns
+from ..statistics.tails import falls_as_a_power, heaviness
 from .answers import DISTANCE, SCATTER, Answer, ErrorBound, plain_answer, rounded_input
-from .choice import Selection
-from .diagnostics import NO_VARIANCE, Cautions
-from .families import Family
-from .output import Estimate, Traces
-from .output.formatting import EXACT
-from .output.record import EXACT_IF, PerIntegrand, gain_of
-from .points import Points
-from .sample import Sample
-from .std_errors import covariance, r_hat, segments_apart, some_columns
-from .tails import falls_as_a_power, heaviness
+from .cautions import NO_VARIANCE, Cautions
 from .task import Task
 
 _WRONG = 4.5  # joint errors from the plain mean, of which one right answer in 150 000 is

@@ -8,10 +8,10 @@ import dataclasses
 import numpy as np
 from jaxtyping import Bool, Float64, Int
 
-from .points import FittingDraws
-from .sample import Sample
-from .std_errors import autocorrelation_time, some_columns
-from .tails import outermost
+from ..inputs.points import FittingDraws
+from ..inputs.sample import Sample
+from ..statistics.series import autocorrelation_time, some_columns
+from ..statistics.tails import outermost
 
 _NO_TAILS = np.empty((0, 0), dtype=int)
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from .errors import NumericalWarning, refuse_fork, warn
+from ..errors import NumericalWarning, refuse_fork, warn
 from .points import distinct
 from .sample import Sample, as_float
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Bool
 
+from ..diagnostics.checks import OUTLYING, WRONG, Check
 from ..errors import NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning, warn
 from ..families import Family
 from ..solvers import FitStats, Result
-from ..std_errors import INDEPENDENT, tail_share
-from .checks import OUTLYING, WRONG, Check
+from ..statistics.series import INDEPENDENT, tail_share
 
 _FEW = 30  # effective draws under which no standard error is to be trusted
 _SAFE = 500  # effective draws from which a rich family is not warned of

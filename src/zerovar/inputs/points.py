@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float64, Int
 
-from .io.archive import storable
+from ..io.archive import storable
 
 Matrix = Float64[np.ndarray, "n d"]
 Vector = Float64[np.ndarray, " n"]

@@ -16,16 +16,17 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int
 
-from .families import Family
-from .fitting import Method, fitted_to, interrupted
-from .points import Points
-from .precision import Rounding
-from .sample import Sample
-from .solvers import FitStats, Result, Solver, default_solver
-from .solvers.algebra.threads import on_threads, one_thread, threads_for
+from ..families import Family
+from ..fitting import Method, fitted_to, interrupted
+from ..inputs.points import Points
+from ..inputs.sample import Sample
+from ..output.record import DIGITS
+from ..solvers import FitStats, Result, Solver, default_solver
+from ..solvers.algebra.threads import on_threads, one_thread, threads_for
+from ..statistics.rounding import Rounding
+from ..statistics.series import INDEPENDENT, ROUNDING, Series, influences_on_mean, standard_error
+from ..statistics.tails import beyond_the_draws, extremes, in_long_tails
 from .splits import OutOfFold, RowNumbers, Split, blocks, cross_fit, in_sample
-from .std_errors import INDEPENDENT, ROUNDING, Series, influences_on_mean, standard_error
-from .tails import beyond_the_draws, extremes, in_long_tails
 from .task import Task
 
 # Draws up to which folds are fitted side by side, and numbers in them from and up to which: less is
@@ -41,12 +42,6 @@ _DISCOUNTED = "leave-out residuals of draws that the fit discounts"
 _BEYOND = "the growth of extreme residuals, towards what lies beyond the draws"
 _LONG = "residuals in a long tail, of fits without its outermost draws"
 DISTANCE = "half the distance from the plain mean, which is more than both errors explain"
-DIGITS = (
-    "the values came in single precision, with seven digits",
-    "the values came with few digits",
-    "the scores came in single precision, with seven digits",
-    "draws or scores came with few digits",
-)
 
 Outer = Float64[np.ndarray, "t m q"]
 

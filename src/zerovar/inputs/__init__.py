@@ -1,0 +1,1 @@
+"""What comes in: points with scores, the user's arrays, integrands, other coordinates."""

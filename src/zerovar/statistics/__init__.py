@@ -1,0 +1,1 @@
+"""Statistics of series of draws: errors of means, tails, ranks and the digits of numbers."""
