@@ -163,7 +163,7 @@ def offer(task: Task, policy: Policy) -> list[Candidate]:
     found.append(AsGiven("SparsePolynomial(3)", SparsePolynomial(3)))
     # directions are learned from the same draws, so that their terms need as many as a slow chain's
     for degree in (4, 3):
-        terms = policy.at_a_time * (degree - 2)
+        terms = policy.at_a_time * (degree - 1)
         if policy.draws_per_term * policy.slow_factor * terms < task.effective:
             bends = RidgeFunctions(Polynomial(degree, weight=(0.0, *(degree - 1) * (np.inf,))))
             label = f"Polynomial(1) + RidgeFunctions(Polynomial({degree}))"

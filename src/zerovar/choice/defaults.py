@@ -6,7 +6,7 @@ from ..families import LinearFamily, Polynomial
 from .policy import Policy
 
 
-def polynomials(n: float, d: int, draws_per_term: float, most: float) -> Sequence[LinearFamily]:
+def polynomials(n: int, d: int, draws_per_term: float, most: float) -> Sequence[LinearFamily]:
     """Degrees one to three, as far as there are draws for each term and at most so many terms; a
     line always."""
     rich = (Polynomial(degree) for degree in (2, 3))

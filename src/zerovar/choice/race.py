@@ -7,6 +7,7 @@ and only the winner is fitted to all.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -26,7 +27,8 @@ from .rivals import Beginning, Rival, Tuning, offer_rivals
 Known = dict[str, DescentEnd | None]
 
 
-class Runner(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Runner:
     """A rival in the race: where its tuning stands, and its answer there for some integrands.
 
     It is tuned for its `guides` and fitted for all of its `columns`.
@@ -137,7 +139,7 @@ def race(
             more = track.only(one.guides)
             tuning = one.rival.resume(more, track, policy.more_steps, one.tuning)
             answer = one.rival.answer(track.only(one.columns), tuning, policy)
-            return one._replace(tuning=tuning, answer=answer)
+            return dataclasses.replace(one, tuning=tuning, answer=answer)
 
         with one_thread():
             further = on_threads(resume, [(runner,) for runner in close])

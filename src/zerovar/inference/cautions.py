@@ -15,7 +15,13 @@ from ..diagnostics import Check
 from ..diagnostics.checks import OUTLYING, WRONG
 from ..errors import NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning, warn
 from ..solvers import Result
-from ..statistics.series import INDEPENDENT, segment_distances, tail_share
+from ..statistics.series import (
+    INDEPENDENT,
+    batch_sums,
+    relative_uncertainty,
+    segment_distances,
+    tail_share,
+)
 from .answer import Answer, Columns, PerIntegrand
 from .facts import Facts
 from .rules import SUSPICIOUS, Reason
@@ -216,9 +222,12 @@ def segments(reported: Reported) -> Iterator[Caution]:
 
 
 def usefulness(reported: Reported) -> Iterator[Caution]:
-    """Control variates that make the error larger, other than by distance from the plain mean."""
+    """Control variates whose error is above the upper error of the plain mean, other than for
+    their distance from it."""
     far = np.array([reason is Reason.DISTANCE for reason in reported.reasons], dtype=bool)
-    if names := reported.where((reported.error > reported.plain_error) & ~far):
+    sums = batch_sums(reported.facts.plain.influences, reported.facts.autocorrelation)
+    upper = np.sqrt(1 + relative_uncertainty(sums)) * reported.plain_error
+    if names := reported.where((reported.error > upper) & ~far):
         yield Caution(
             "The control variate does harm for {names}: its gain is below 1. Take plain_value "
             "there, or a smaller family.",
