@@ -23,7 +23,7 @@ from rich.console import Console
 from .adapters.files import read
 from .choice import Automatic
 from .diagnostics import check
-from .environment import __version__, described
+from .environment import __version__, describe_environment
 from .errors import NumericalError, ZerovarWarning
 from .estimation import estimate
 from .families import Family, Kernel, Network, Polynomial
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     it."""
     options = _parser().parse_args(arguments)
     in_charge = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, _stopped) if in_charge else None
+    before = signal.signal(signal.SIGTERM, _stop) if in_charge else None
     try:
         with warnings.catch_warnings():
             # they stand under the table, or go to standard error
@@ -85,7 +85,7 @@ def program() -> NoReturn:
     sys.exit(status)
 
 
-def _stopped(number: int, frame: Any) -> NoReturn:
+def _stop(number: int, frame: Any) -> NoReturn:
     """SIGTERM: an exception can get lost in compiled code, so the process ends here."""
     discard_pending()
     os.write(2, b"zerovar: stopped; no file was left half-written\n")
@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--figure", type=Path, default=Path("zerovar-demo.png"), help=where)
     demo.set_defaults(run=_demo)
 
-    run = _of_files(commands, "estimate", _estimate, "estimate from a file", _EXAMPLES)
+    run = _add_file_command(commands, "estimate", _estimate, "estimate from a file", _EXAMPLES)
     run.add_argument(
         "--var-names",
         nargs="+",
@@ -167,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_outputs(chainless)
 
     tested = "test whether the scores in a file belong to its draws; exit status 1 if not"
-    _of_files(commands, "check", _check, tested, "example: zerovar check posterior.npz")
+    _add_file_command(commands, "check", _check, tested, "example: zerovar check posterior.npz")
 
     info = commands.add_parser(
         "info", help="what a bug report needs: versions, platform, devices, threads, settings"
@@ -208,7 +208,7 @@ _EXAMPLES = """examples:
   zerovar estimate output_*.csv diagnostic_*.csv --seed 1"""
 
 
-def _of_files(
+def _add_file_command(
     commands: Any, name: str, run: Callable[..., int], text: str, epilog: str
 ) -> argparse.ArgumentParser:
     """A command on files with draws."""
@@ -268,7 +268,7 @@ def _estimate(options: argparse.Namespace) -> int:
         if getattr(options, name)
     }
     result = estimate(given, seed=options.seed, **wanted)
-    return _put_out(
+    return _write_outputs(
         options,
         dataclasses.replace(
             result, settings=result.settings | {"files": ", ".join(map(str, options.file))}
@@ -278,8 +278,8 @@ def _estimate(options: argparse.Namespace) -> int:
 
 def _integrate(options: argparse.Namespace) -> int:
     _check_outputs(options)
-    density = _imported(options.function)
-    values = None if options.values is None else _imported(options.values)
+    density = _import_function(options.function)
+    values = None if options.values is None else _import_function(options.values)
     family = FAMILIES[options.family] if options.family else None
     result = integrate(
         density,
@@ -289,13 +289,13 @@ def _integrate(options: argparse.Namespace) -> int:
         family=family,
         seed=options.seed,
     )
-    return _put_out(
+    return _write_outputs(
         options,
         dataclasses.replace(result, settings=result.settings | {"log density": options.function}),
     )
 
 
-def _imported(name: str) -> Callable[..., Any]:
+def _import_function(name: str) -> Callable[..., Any]:
     """The function that MODULE:FUNCTION names."""
     module, colon, function = name.partition(":")
     if not (module and colon and function):
@@ -335,7 +335,7 @@ def _outputs(options: argparse.Namespace) -> list[Path]:
     ]
 
 
-def _put_out(options: argparse.Namespace, result: Estimate) -> int:
+def _write_outputs(options: argparse.Namespace, result: Estimate) -> int:
     """On the terminal, and to the files that were asked for."""
     if Path("-") in _outputs(options):
         for text in result.warnings:
@@ -364,7 +364,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _info(options: argparse.Namespace) -> int:
-    print(described())
+    print(describe_environment())
     return 0
 
 

@@ -63,7 +63,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def described() -> str:
+def describe_environment() -> str:
     """What a bug report needs, a line each: versions, platform, devices of JAX, threads of BLAS,
     settings of the shell."""
     lines = list(_lines())

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from .adapters import recognised
+from .adapters import recognise
 from .choice import Automatic, Forms, Known, choose
 from .choice.defaults import polynomial
 from .chunked import estimate_chunked, is_chunked
@@ -164,7 +164,7 @@ class Session:
 def _taken_apart(draws: Any, scores: Any, values: Any, log_weights: Any) -> tuple[Any, ...]:
     """Draws, scores, values, log weights, names of coordinates and other coordinates, from these or
     from a posterior in place of the first two."""
-    posterior = recognised(draws)
+    posterior = recognise(draws)
     if posterior is None:
         if scores is None:
             kinds = (

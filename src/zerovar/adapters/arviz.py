@@ -10,7 +10,7 @@ import numpy as np
 from ..chunked import is_chunked
 from ..inputs.sample import Posterior
 from . import chunks
-from .base import Labels, labelled, named_entries, posterior_of, together, wished
+from .base import Labels, build_posterior, extra_values, label_entries, merge_values, named_entries
 from .log_density import gradients
 
 _ADVICE = (
@@ -75,7 +75,7 @@ def from_arviz(
     held, names = _unconstrained(data, natural, parameters)
     if chunked:
         blocks = chunks.variables(held, names)
-        draws, scores = chunks.side_by_side(blocks), chunks.scores_of(what, function, blocks)
+        draws, scores = chunks.concatenate(blocks), chunks.score_blocks(what, function, blocks)
         coordinates = tuple(named_entries({name: blocks[name] for name in sorted(blocks)}))
         return Posterior(draws, scores, variable_values(natural, values, chunked), coordinates)
     tree = {name: stacked_array(held[name]).astype(np.float64) for name in names}
@@ -85,7 +85,7 @@ def from_arviz(
             f"score must return a dict with the names of its draw, {sorted(tree)}; got "
             f"{sorted(gradient)}"
         )
-    return posterior_of(tree, gradient, variable_values(natural, values))
+    return build_posterior(tree, gradient, variable_values(natural, values))
 
 
 def dataset(data: Any, group: str) -> Any:
@@ -116,7 +116,9 @@ def variable_values(
     if chunked:
         return chunks.columns(chunks.variables(natural, names), _coordinate_labels(natural), values)
     kept = {name: stacked_array(natural[name]) for name in names}
-    return together(labelled(kept, _coordinate_labels(natural)), wished(values, kept))
+    return merge_values(
+        label_entries(kept, _coordinate_labels(natural)), extra_values(values, kept)
+    )
 
 
 def _parameter_names(unconstrained: Any) -> tuple[str, ...] | None:

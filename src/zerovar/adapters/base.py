@@ -9,16 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import listed
+from ..errors import list_names
 from ..inputs.coordinates import Coordinates
-from ..inputs.integrands import at_draws, entry_name, evaluated, leaves_by_path
+from ..inputs.integrands import entry_name, leaves_by_path, map_draws, run_or_explain
 from ..inputs.sample import Posterior
 
 Tree = Any  # of arrays (chain, draw, …)
 Labels = Callable[[str, tuple[int, ...]], str]  # what an entry of a variable is called
 
 
-def without_gradient(kind: str, names: list[str]) -> ValueError:
+def discrete_error(kind: str, names: list[str]) -> ValueError:
     return ValueError(
         f"the model has discrete {kind}, {', '.join(names)}: its log density has no gradient "
         "there. Sum them out of the model, "
@@ -26,7 +26,7 @@ def without_gradient(kind: str, names: list[str]) -> ValueError:
     )
 
 
-def ravelled(tree: Tree) -> np.ndarray:
+def ravel(tree: Tree) -> np.ndarray:
     """All leaves (chain, draw, …) side by side: (chain, draw, d), dicts in the order of their
     sorted keys."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
@@ -35,7 +35,7 @@ def ravelled(tree: Tree) -> np.ndarray:
     )
 
 
-def posterior_of(
+def build_posterior(
     draws: Tree,
     scores: Tree,
     values: Mapping[str, Any],
@@ -45,11 +45,11 @@ def posterior_of(
     theta[1]."""
     names = tuple(named_entries(_by_path(draws)))
     return Posterior(
-        ravelled(draws), ravelled(scores), values, names, coordinates=offered(coordinates, draws)
+        ravel(draws), ravel(scores), values, names, coordinates=offer_maps(coordinates, draws)
     )
 
 
-def offered(coordinates: Mapping[str, Any] | None, draws: Tree) -> dict[str, Coordinates]:
+def offer_maps(coordinates: Mapping[str, Any] | None, draws: Tree) -> dict[str, Coordinates]:
     """Other coordinates by name: `Coordinates` of the flat draw, or functions of one draw in its
     own structure, in JAX."""
     if coordinates is None:
@@ -92,7 +92,7 @@ def unraveller(draws: Tree) -> Callable[[Any], Tree]:
     return unravelled
 
 
-def chain_first(array: Any, chain_axis: int | None) -> np.ndarray:
+def put_chains_first(array: Any, chain_axis: int | None) -> np.ndarray:
     """(draw, …) as one chain, or two leading axes in the order (chain, draw)."""
     array = np.asarray(array)
     if chain_axis is None:
@@ -105,10 +105,10 @@ def chain_first(array: Any, chain_axis: int | None) -> np.ndarray:
     return np.swapaxes(array, 0, chain_axis)
 
 
-def over_draws(function: Callable[[Any], Any], tree: Tree) -> Tree:
+def map_chains(function: Callable[[Any], Any], tree: Tree) -> Tree:
     """`function` of one draw, at all draws of all chains."""
     shape = np.shape(jax.tree.leaves(tree)[0])[:2]
-    out = at_draws(
+    out = map_draws(
         function, jax.tree.map(lambda leaf: np.reshape(leaf, (-1, *np.shape(leaf)[2:])), tree)
     )
     return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), out)
@@ -128,18 +128,20 @@ def _by_path(tree: Tree) -> dict[str, np.ndarray]:
     return {name or "x": leaf for name, leaf in leaves_by_path(tree).items()}
 
 
-def together(named: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
+def merge_values(named: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
     """Variables and what the user adds to them, none of which may hide another."""
     twice = [name for name in added if name in named]
     if twice:
         raise ValueError(
-            f"values: {listed(twice)} is the name of a variable already; give the quantity another "
-            "one"
+            f"values: {list_names(twice)} is the name of a variable already; give the quantity "
+            "another one"
         )
     return named | added
 
 
-def labelled(variables: Mapping[str, Any], labels: Labels = entry_name) -> dict[str, np.ndarray]:
+def label_entries(
+    variables: Mapping[str, Any], labels: Labels = entry_name
+) -> dict[str, np.ndarray]:
     """Arrays (chain, draw, …) as one named (chain, draw) array an entry: tau, theta[0], corr[0,
     1]."""
     arrays: dict[str, Any] = {str(name): np.asarray(array) for name, array in variables.items()}
@@ -167,16 +169,16 @@ def named_entries(
     return found
 
 
-def wished(values: Mapping[str, Any] | None, natural: Tree) -> dict[str, np.ndarray]:
+def extra_values(values: Mapping[str, Any] | None, natural: Tree) -> dict[str, np.ndarray]:
     """What the user adds: functions of one draw on the natural scale, in JAX, or arrays (chain,
     draw, …)."""
     found: dict[str, Any] = {}
     shape = np.shape(jax.tree.leaves(natural)[0])[:2]
     for name, entry in (values or {}).items():
         if callable(entry):
-            at = partial(over_draws, entry, natural)
-            found[name] = evaluated(
-                f"values[{name!r}]", at, f", {_described(natural)}", "an array (chain, draw)"
+            at = partial(map_chains, entry, natural)
+            found[name] = run_or_explain(
+                f"values[{name!r}]", at, f", {_describe_draw(natural)}", "an array (chain, draw)"
             )
             continue
         array = np.asarray(entry)
@@ -187,10 +189,10 @@ def wished(values: Mapping[str, Any] | None, natural: Tree) -> dict[str, np.ndar
                 f"values[{name!r}] must be (chain, draw, …) = {shape} or a function; got shape "
                 f"{got}"
             )
-    return labelled(found)
+    return label_entries(found)
 
 
-def _described(natural: Tree) -> str:
+def _describe_draw(natural: Tree) -> str:
     shapes = jax.tree.map(lambda leaf: tuple(leaf.shape[2:]), natural)
     if not isinstance(shapes, dict):
         return f"an array of shape {shapes}"

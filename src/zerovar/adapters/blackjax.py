@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from ..inputs.sample import Posterior
-from .base import chain_first, posterior_of
+from .base import build_posterior, put_chains_first
 from .log_density import from_log_density, natural_values
 
 
@@ -58,7 +58,7 @@ def from_blackjax(
             log_density, position, chain_axis=chain_axis, transform=transform, values=values
         )
     draws, scores = (
-        jax.tree.map(lambda leaf: chain_first(leaf, chain_axis), tree)
+        jax.tree.map(lambda leaf: put_chains_first(leaf, chain_axis), tree)
         for tree in (position, gradient)
     )
-    return posterior_of(draws, scores, natural_values(draws, transform, values))
+    return build_posterior(draws, scores, natural_values(draws, transform, values))

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from ..chunked import Blocks, Columns, evaluated_in_tiles
-from ..inputs.integrands import in_double
+from ..inputs.integrands import run_in_double
 from ..inputs.sample import Posterior
-from .base import Labels, named_entries, ravelled, together
+from .base import Labels, merge_values, named_entries, ravel
 
 # (chain, draw, …), all cut alike along chains and draws, and not along their own axes
 Variables = dict[str, Blocks]
@@ -25,26 +25,26 @@ def variables(found: Any, names: list[str]) -> Variables:
     arrays = {
         name: dask.array.asarray(found[name].transpose("chain", "draw", ...).data) for name in names
     }
-    return aligned(arrays, next(iter(arrays.values())).chunks[:2])
+    return align(arrays, next(iter(arrays.values())).chunks[:2])
 
 
-def aligned(arrays: Mapping[str, Blocks], cuts: Any) -> Variables:
+def align(arrays: Mapping[str, Blocks], cuts: Any) -> Variables:
     return {
         name: array.rechunk(dict(enumerate((*cuts, *[-1] * (array.ndim - 2)))))
         for name, array in arrays.items()
     }
 
 
-def side_by_side(tree: Variables) -> Blocks:
+def concatenate(tree: Variables) -> Blocks:
     """(chain, draw, d), in the order of sorted names, as `ravelled` has it in memory."""
     return _blockwise(
-        lambda **found: ravelled(found),
+        lambda **found: ravel(found),
         tree,
         sum(math.prod(leaf.shape[2:]) for leaf in tree.values()),
     )
 
 
-def scores_of(name: str, function: Callable[[Any], Any], tree: Variables) -> Blocks:
+def score_blocks(name: str, function: Callable[[Any], Any], tree: Variables) -> Blocks:
     """A gradient at all draws, side by side like these."""
     shapes = _result(name, function, tree)
     if set(shapes) != set(tree):
@@ -71,18 +71,18 @@ def columns(natural: Variables, labels: Labels, values: Mapping[str, Any] | None
                 _at_draws(f"values[{name!r}]", entry), natural, math.prod(own)
             ).reshape(*shape, *own)
         else:
-            added |= aligned({name: dask.array.asarray(getattr(entry, "data", entry))}, cuts)
+            added |= align({name: dask.array.asarray(getattr(entry, "data", entry))}, cuts)
             if (got := added[name].shape)[:2] != shape:
                 raise ValueError(
                     f"values[{name!r}] must be (chain, draw, …) = {shape} or a function; got shape "
                     f"{got}"
                 )
-    names = list(together(named_entries(natural, labels), named_entries(added)))
+    names = list(merge_values(named_entries(natural, labels), named_entries(added)))
     every = [array.reshape(*array.shape[:2], -1) for array in (*natural.values(), *added.values())]
     return Columns(tuple(names), dask.array.concatenate(every, axis=2).rechunk({2: -1}))
 
 
-def loaded(posterior: Posterior) -> Posterior:
+def fetch_posterior(posterior: Posterior) -> Posterior:
     """In memory, for what needs all draws at once."""
     import dask
 
@@ -102,7 +102,7 @@ def _at_draws(name: str, function: Callable[[Any], Any]) -> Callable[..., np.nda
             key: np.reshape(block, (-1, *block.shape[2:])).astype(np.float64)
             for key, block in found.items()
         }
-        return in_double(name, lambda: evaluated_in_tiles(function, rows)).reshape(*shape, -1)
+        return run_in_double(name, lambda: evaluated_in_tiles(function, rows)).reshape(*shape, -1)
 
     return at
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import missing
+from ..errors import missing_package
 from ..inputs.sample import Posterior
-from ..io.archive import naming, read_arrays
+from ..io.archive import name_files, read_arrays
 from . import from_arviz
 from .stan import DIAGNOSE, StanTable, from_tables, is_cmdstan
 
@@ -28,7 +28,7 @@ def read(
             raise ValueError(f"{path}: no such file")
     first = paths[0]
     kind = first.suffix.lower()
-    with naming(*given):
+    with name_files(*given):
         if kind == ".csv" and not is_cmdstan(first):
             return _tables(_only(paths), scores, values)
         if scores is not None or values is not None:
@@ -92,7 +92,7 @@ def _tree(path: Path, kind: str) -> Any:
     try:
         import xarray
     except ImportError as error:
-        raise ValueError(f"{path}: {missing('xarray', 'arviz')}") from error
+        raise ValueError(f"{path}: {missing_package('xarray', 'arviz')}") from error
     engine = "zarr" if kind in _ZARR else "h5netcdf"
     # reads both kinds of store
     options: dict[str, Any] = {"consolidated": False} if kind in _ZARR else {}
@@ -108,7 +108,7 @@ def _cmdstan(paths: Sequence[Path]) -> Posterior:
     chain."""
     tables = []
     for path in paths:
-        with naming(path):
+        with name_files(path):
             tables.append(StanTable(path))
     diagnostics = [table for table in tables if table.thirds is not None]
     if not diagnostics:
@@ -161,7 +161,7 @@ def _tables(draws: Path, scores: Path | None, values: Path | None) -> Posterior:
 
 def _table(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Names of the columns, the chain and draw of each row (2, n), and the numbers."""
-    with naming(path), open(path, encoding="utf-8-sig", newline="") as file:
+    with name_files(path), open(path, encoding="utf-8-sig", newline="") as file:
         rows = [row for row in csv.reader(file) if row]
     if len(rows) < 2:
         raise ValueError(

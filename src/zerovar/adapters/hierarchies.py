@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import NumericalWarning, warn
 from ..inputs.coordinates import Coordinates, Coupling
-from ..inputs.integrands import entry_name, in_double
+from ..inputs.integrands import entry_name, run_in_double
 from .base import Tree, unraveller
 
 _DRAWS = 3  # that recognition looks at
@@ -82,10 +82,10 @@ def _recognised(
         np.linspace(0, flat[..., 0].size - 1, _DRAWS).astype(int)
     ].astype(np.float64)
     try:
-        centred = in_double(
+        centred = run_in_double(
             "model", lambda: _centred(natural, places, some, sorted(set(sites) - set(draws)))
         )
-        spread = in_double("model", lambda: _non_centred(affine_priors, places, some))
+        spread = run_in_double("model", lambda: _non_centred(affine_priors, places, some))
     # such a model is still estimated, in the coordinates that it was sampled in
     except Exception as error:
         warn(

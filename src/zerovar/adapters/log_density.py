@@ -7,17 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..inputs.integrands import in_double
+from ..inputs.integrands import run_in_double
 from ..inputs.sample import Posterior
 from .base import (
     Tree,
-    chain_first,
-    labelled,
+    build_posterior,
+    extra_values,
+    label_entries,
+    map_chains,
+    merge_values,
     named_leaves,
-    over_draws,
-    posterior_of,
-    together,
-    wished,
+    put_chains_first,
 )
 
 
@@ -42,7 +42,7 @@ def from_log_density(
     `zv.Coordinates(…)` or a smooth invertible function of one
         draw onto all of Rᵈ; `posterior.coordinates[name](posterior)` has the same draws in them.
     """
-    tree = jax.tree.map(lambda leaf: chain_first(leaf, chain_axis), draws)
+    tree = jax.tree.map(lambda leaf: put_chains_first(leaf, chain_axis), draws)
     shapes = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(tree)}
     if len(shapes) != 1 or (isinstance(tree, np.ndarray) and tree.ndim != 3):
         axes = (
@@ -59,13 +59,13 @@ def from_log_density(
         )
     tree = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
     scores = gradients("log_density", jax.grad(lambda x: jnp.reshape(log_density(x), ())), tree)
-    return posterior_of(tree, scores, natural_values(tree, transform, values), coordinates)
+    return build_posterior(tree, scores, natural_values(tree, transform, values), coordinates)
 
 
 def gradients(name: str, function: Callable[[Any], Any], tree: Tree) -> Tree:
     """A gradient at all draws, or a sentence on why not."""
     try:
-        return in_double(name, lambda: over_draws(function, tree))
+        return run_in_double(name, lambda: map_chains(function, tree))
     except Warning:
         raise
     except Exception as error:
@@ -87,6 +87,6 @@ def natural_values(
             order[:] = list(out) if isinstance(out, dict) else []
             return out
 
-        tree = in_double("transform", lambda: over_draws(seen, tree))
+        tree = run_in_double("transform", lambda: map_chains(seen, tree))
         tree = {name: tree[name] for name in order} if order else tree
-    return together(labelled(named_leaves(tree)), wished(values, tree))
+    return merge_values(label_entries(named_leaves(tree)), extra_values(values, tree))

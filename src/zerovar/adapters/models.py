@@ -12,10 +12,10 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float64
 
-from ..errors import missing
+from ..errors import missing_package
 from ..inputs.integrands import entry_name, leaves_by_path
-from .base import without_gradient
-from .pymc import settings_kept
+from .base import discrete_error
+from .pymc import keep_precision
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def _of_numpyro(
     try:
         from numpyro.infer.util import initialize_model
     except ImportError as error:
-        raise missing("numpyro", "numpyro") from error
+        raise missing_package("numpyro", "numpyro") from error
 
     with jax.enable_x64(True):
         found = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
@@ -108,11 +108,11 @@ def _of_numpyro(
 
 
 def _of_pymc(model: Any) -> FlatDensity:
-    with settings_kept():
+    with keep_precision():
         try:
             from pymc.sampling.jax import get_jaxified_graph
         except ImportError as error:
-            raise missing("PyMC", "pymc") from error
+            raise missing_package("PyMC", "pymc") from error
 
         discrete = [
             variable.name
@@ -120,7 +120,7 @@ def _of_pymc(model: Any) -> FlatDensity:
             if variable.dtype.startswith(("int", "uint", "bool"))
         ]
         if discrete:
-            raise without_gradient("variables", discrete)
+            raise discrete_error("variables", discrete)
         shown = [*model.free_RVs, *model.deterministics]
         density = get_jaxified_graph(inputs=model.value_vars, outputs=[model.logp()])
         forward = get_jaxified_graph(

@@ -8,9 +8,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import missing
+from ..errors import missing_package
 from ..inputs.sample import Posterior
-from .base import labelled, over_draws, posterior_of, together, wished, without_gradient
+from .base import (
+    build_posterior,
+    discrete_error,
+    extra_values,
+    label_entries,
+    map_chains,
+    merge_values,
+)
 from .hierarchies import HierarchicalCoordinates
 
 
@@ -42,7 +49,7 @@ def from_numpyro(
         from numpyro import handlers
         from numpyro.infer.util import initialize_model, potential_energy
     except ImportError as error:
-        raise missing("numpyro", "numpyro") from error
+        raise missing_package("numpyro", "numpyro") from error
 
     state = getattr(mcmc, "last_state", None)
     latent = getattr(state, "z", None)
@@ -79,7 +86,7 @@ def from_numpyro(
 
     jax.eval_shape(look)  # traced, as NUTS does it too: run, every sampled site would be compiled
     if sampled := [name for name in discrete if name in latent]:
-        raise without_gradient("sites", sampled)
+        raise discrete_error("sites", sampled)
     sites = mcmc.get_samples(group_by_chain=True)
     absent = sorted(set(latent) - set(sites))
     if absent:
@@ -98,12 +105,15 @@ def from_numpyro(
             potential = initialize_model(
                 key, original, model_args=args, model_kwargs=kwargs
             ).potential_fn
-        gradients = over_draws(jax.grad(potential), draws)
+        gradients = map_chains(jax.grad(potential), draws)
     # z_grad is that of the potential, −log π
     scores = {name: -np.asarray(gradients[name]) for name in latent}
     draws = {name: draws[name] for name in latent}
-    posterior = posterior_of(
-        draws, scores, together(labelled(sites), wished(values, dict(sites))), coordinates
+    posterior = build_posterior(
+        draws,
+        scores,
+        merge_values(label_entries(sites), extra_values(values, dict(sites))),
+        coordinates,
     )
     if coordinates is None:
         found = HierarchicalCoordinates(unseeded, args, kwargs, draws, dict(sites))
@@ -124,4 +134,4 @@ def _unconstrained(
             name: np.asarray(site)
             for name, site in transform_fn(first, natural, invert=True).items()
         }
-    return over_draws(lambda site: unconstrain_fn(model, args, kwargs, site), natural)
+    return map_chains(lambda site: unconstrain_fn(model, args, kwargs, site), natural)

@@ -6,11 +6,11 @@ from typing import Any
 
 import jax
 
-from ..errors import missing
+from ..errors import missing_package
 from ..inputs.coordinates import Coordinates
 from ..inputs.sample import Posterior
 from .arviz import dataset, stacked_array, variable_values
-from .base import named_entries, offered, over_draws, ravelled, without_gradient
+from .base import discrete_error, map_chains, named_entries, offer_maps, ravel
 
 
 def from_pymc(
@@ -33,19 +33,19 @@ def from_pymc(
     already: use `zv.from_arviz(idata)`.
     """
     posterior = dataset(idata, "posterior")
-    with settings_kept():
+    with keep_precision():
         try:
             from pymc.sampling.jax import get_jaxified_graph
             from pytensor.graph.replace import clone_replace
         except ImportError as error:
-            raise missing("PyMC", "pymc") from error
+            raise missing_package("PyMC", "pymc") from error
 
         free = model.free_RVs
         discrete = [
             variable.name for variable in free if variable.dtype.startswith(("int", "uint", "bool"))
         ]
         if discrete:
-            raise without_gradient("variables", discrete)
+            raise discrete_error("variables", discrete)
         absent = [variable.name for variable in free if variable.name not in posterior]
         if absent:
             raise ValueError(
@@ -64,16 +64,16 @@ def from_pymc(
         )
         density = get_jaxified_graph(inputs=model.value_vars, outputs=[model.logp()])
         with jax.enable_x64(True):
-            draws = over_draws(
+            draws = map_chains(
                 lambda xs: list(forward(*xs)),
                 [stacked_array(posterior[variable.name]) for variable in free],
             )
-            scores = over_draws(jax.grad(lambda xs: density(*xs)[0]), draws)
+            scores = map_chains(jax.grad(lambda xs: density(*xs)[0]), draws)
     names = [value.name for value in model.value_vars]
     entries = named_entries(dict(zip(names, draws, strict=True)))
-    found = offered(_of_dict(coordinates, names), draws)
+    found = offer_maps(_of_dict(coordinates, names), draws)
     wanted = variable_values(posterior, values)
-    return Posterior(ravelled(draws), ravelled(scores), wanted, tuple(entries), coordinates=found)
+    return Posterior(ravel(draws), ravel(scores), wanted, tuple(entries), coordinates=found)
 
 
 def _of_dict(coordinates: Mapping[str, Any] | None, names: list[str]) -> Mapping[str, Any] | None:
@@ -95,7 +95,7 @@ def _of_dict(coordinates: Mapping[str, Any] | None, names: list[str]) -> Mapping
 
 
 @contextmanager
-def settings_kept() -> Iterator[None]:
+def keep_precision() -> Iterator[None]:
     """PyTensor's JAX backend turns double precision on for the whole process when it is imported;
     the choice is the user's."""
     before = jax.config.read("jax_enable_x64")

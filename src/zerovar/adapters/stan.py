@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..inputs.sample import Posterior
-from .base import chain_first, together, wished
+from .base import extra_values, merge_values, put_chains_first
 
 StanFile = str | PathLike[str]
 DIAGNOSE = "Run CmdStan with output diagnostic_file=…, or CmdStanPy with save_latent_dynamics=True"
@@ -134,9 +134,9 @@ def from_tables(
         if not np.allclose(there, here, rtol=1e-4, atol=1e-4):
             raise ValueError(f"the output and the diagnostic files have other lp__: {advice}")
     natural = {name: columns[..., k] for k, name in enumerate(shown)}
-    named = {_bracketed(name): column for name, column in natural.items()}
-    coordinates = tuple(_bracketed(tables[0].names[k]) for k in inner)
-    return Posterior(draws, scores, together(named, wished(values, natural)), coordinates)
+    named = {_bracket(name): column for name, column in natural.items()}
+    coordinates = tuple(_bracket(tables[0].names[k]) for k in inner)
+    return Posterior(draws, scores, merge_values(named, extra_values(values, natural)), coordinates)
 
 
 def from_bridgestan(
@@ -154,7 +154,7 @@ def from_bridgestan(
     draw, k) or (draw, chain, k). values: more quantities, name → function of one draw (k,), or
     array (chain, draw).
     """
-    natural = chain_first(draws, chain_axis).astype(np.float64)
+    natural = put_chains_first(draws, chain_axis).astype(np.float64)
     if natural.ndim != 3:
         raise ValueError(
             "draws must be (draw, k), or with chain_axis have a chain's axis too; got shape "
@@ -175,16 +175,14 @@ def from_bridgestan(
     )
     scores = np.array([model.log_density_gradient(row)[1] for row in free])
     shape = (chains, length, free.shape[1])
-    named = {_bracketed(name): natural[..., i] for i, name in enumerate(names)}
+    named = {_bracket(name): natural[..., i] for i, name in enumerate(names)}
     coordinates = (
-        tuple(map(_bracketed, model.param_unc_names()))
-        if hasattr(model, "param_unc_names")
-        else None
+        tuple(map(_bracket, model.param_unc_names())) if hasattr(model, "param_unc_names") else None
     )
     return Posterior(
         free.reshape(shape),
         scores.reshape(shape),
-        together(named, wished(values, natural)),
+        merge_values(named, extra_values(values, natural)),
         coordinates,
     )
 
@@ -220,7 +218,7 @@ def _chains(tables: list[StanTable], places: list[int]) -> np.ndarray:
     return np.stack([table.table[:, places] for table in tables])
 
 
-def _bracketed(name: str) -> str:
+def _bracket(name: str) -> str:
     """theta.1.2 as theta[1, 2]: Stan counts from one, and so do its own summaries."""
     match = re.fullmatch(r"(.*?)((?:\.\d+)+)", name)
     return name if match is None else f"{match[1]}[{', '.join(match[2][1:].split('.'))}]"

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ..errors import NumericalError, listed
+from ..errors import NumericalError, list_names
 from ..families import Family
 from ..inference.answers import Answer, plain_answer
 from ..inference.task import Task
-from ..inputs.points import FittingDraws, distinct
-from ..inputs.sample import Sample, coordinate
+from ..inputs.points import FittingDraws, find_distinct
+from ..inputs.sample import Sample, coordinate_name
 from ..output.selection import Selection
 from ..progress import spinner
 from ..statistics.tails import heavy_scores
@@ -195,12 +195,12 @@ def _light(task: Task, skipped: list[str]) -> Task | None:
         )
     if not heavy.any():
         return task
-    names = listed([coordinate(sample.names, j) for j in np.flatnonzero(heavy)])
+    names = list_names([coordinate_name(sample.names, j) for j in np.flatnonzero(heavy)])
     skipped.append(
         f"control variates along {names}: their scores have tails so heavy that Stein's identity "
         "may fail"
     )
-    told_apart = not heavy.all() and len(distinct(sample.draws[:, ~heavy])[0]) == len(
+    told_apart = not heavy.all() and len(find_distinct(sample.draws[:, ~heavy])[0]) == len(
         task.draws.distinct
     )
     return task.along(~heavy) if told_apart else None

@@ -306,7 +306,7 @@ class _FitThinned(OutOfFold):
     most: int
 
     def folds(self, sample):
-        fitting = sample.thinned(self.most)[1]
+        fitting = sample.thin(self.most)[1]
         return [(fitting, np.setdiff1d(np.arange(len(sample)), fitting))]
 
     def describe(self):

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .integrands import at_draws, evaluated
+from .integrands import map_draws, run_or_explain
 from .sample import Posterior, Sample
 
 _MOST = 200  # coordinates up to which a Jacobian is formed at every draw
@@ -54,7 +54,7 @@ class Coordinates:
                 f"coordinates are of a zv.Sample or a Posterior; got {type(data).__name__}"
             )
         weights = None if data.weights is None else np.log(data.by_chain(data.weights))
-        draws, scores = self.mapped(data.draws, data.scores)
+        draws, scores = self.map(data.draws, data.scores)
         return Sample(data.by_chain(draws), data.by_chain(scores), weights, self._names(data.names))
 
     def _posterior(self, data: Posterior) -> Posterior:
@@ -64,7 +64,7 @@ class Coordinates:
                 "written"
             )
         shape, values = data.draws.shape, data.values
-        draws, scores = self.mapped(
+        draws, scores = self.map(
             data.draws.reshape(-1, shape[-1]), data.scores.reshape(-1, shape[-1])
         )
         if values is None:  # the means of x are wanted, whatever coordinates they are estimated in
@@ -79,7 +79,7 @@ class Coordinates:
     def _names(self, names: Sequence[str] | None) -> Sequence[str] | None:
         return names if self.names is None else self.names
 
-    def mapped(self, draws: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def map(self, draws: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """y and its scores, from draws and scores (n, d)."""
         d = draws.shape[1]
         direct = self.inverse is not None and self.log_det is not None
@@ -93,8 +93,8 @@ class Coordinates:
         shape = f" of shape ({d},)"
         instead = "mapped draws and scores to zv.Sample"
         draws, scores = draws.astype(np.float64), scores.astype(np.float64)
-        y, t, back = evaluated(
-            "coordinates", lambda: at_draws(one, (draws, scores)), shape, instead
+        y, t, back = run_or_explain(
+            "coordinates", lambda: map_draws(one, (draws, scores)), shape, instead
         )
         if y.shape != draws.shape:
             raise ValueError(
@@ -144,7 +144,7 @@ class Coordinates:
         log_det = self.log_det
         assert log_det is not None
         both = jax.jit(lambda x: (log_det(x), self._log_det(x)))
-        told, found = evaluated("coordinates", lambda: both(draw), "", "mapped draws")
+        told, found = run_or_explain("coordinates", lambda: both(draw), "", "mapped draws")
         if not np.isclose(told, found, rtol=1e-3, atol=1e-3):
             raise ValueError(
                 "coordinates: log_det must be log|det| of the map's Jacobian as a function of x; "

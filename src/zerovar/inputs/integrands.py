@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..errors import NumericalWarning, refuse_fork, warn
-from .points import distinct
+from .points import find_distinct
 from .sample import Sample, as_float
 
 _AT_A_TIME = 1024  # draws that are evaluated together: a compromise of speed and memory
@@ -79,8 +79,10 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
 def _named_results(function: Callable[[Any], Any], sample: Sample) -> dict[str, np.ndarray]:
     """Every number that a function of one draw returns, (n,), dicts in the order of their sorted
     keys."""
-    at = partial(at_draws, function, sample.draws)
-    found = evaluated("values", at, f" of shape ({sample.dim},)", "an array of values at the draws")
+    at = partial(map_draws, function, sample.draws)
+    found = run_or_explain(
+        "values", at, f" of shape ({sample.dim},)", "an array of values at the draws"
+    )
     columns = {}
     for key, leaf in leaves_by_path(found).items():
         for index in np.ndindex(leaf.shape[1:]):
@@ -132,11 +134,11 @@ def has_chains(name: str, shape: tuple[int, ...], chains: int, length: int) -> b
     raise ValueError(f"{name} must be {forms} to match the draws; got {shape}{hint}")
 
 
-def evaluated(name: str, evaluate: Callable[[], Any], draw: str, instead: str) -> Any:
+def run_or_explain(name: str, evaluate: Callable[[], Any], draw: str, instead: str) -> Any:
     """`evaluate()`, which calls a user's function of one draw, or a sentence on why not, how draws
     look and what would do."""
     try:
-        return in_double(name, evaluate)
+        return run_in_double(name, evaluate)
     except Exception as error:
         raise ValueError(
             f"{name} could not be evaluated as a JAX function of one draw{draw}: {error}. "
@@ -144,7 +146,7 @@ def evaluated(name: str, evaluate: Callable[[], Any], draw: str, instead: str) -
         ) from error
 
 
-def at_draws(function: Callable[[Any], Any], draws: Any) -> Any:
+def map_draws(function: Callable[[Any], Any], draws: Any) -> Any:
     """`function` of one draw at all of them, an array or tree of arrays (n, …): compiled, some at a
     time to bound memory.
 
@@ -152,25 +154,21 @@ def at_draws(function: Callable[[Any], Any], draws: Any) -> Any:
     equal draws have the same.
     """
     columns = [np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(draws)]
-    first, back = distinct(np.concatenate(columns, axis=1))
+    first, back = find_distinct(np.concatenate(columns, axis=1))
     _check_indices(function, jax.tree.map(lambda leaf: leaf[0], draws))
-    out = tile_by_tile(jax.jit(jax.vmap(function)), jax.tree.map(lambda leaf: leaf[first], draws))
+    out = map_tiles(jax.jit(jax.vmap(function)), jax.tree.map(lambda leaf: leaf[first], draws))
     return jax.tree.map(lambda leaf: leaf[back], out)
 
 
 def _check_indices(function: Callable[[Any], Any], draw: Any) -> None:
-    """An IndexError if the function asks this draw for an entry that it has not: compiled, JAX
-    takes the nearest in silence.
+    """Raise an IndexError if the function asks this draw for an entry that it has not.
 
-    Fixed indices in range compile to plain slices, so that few functions need more than the look at
-    what was traced.
+    Compiled, JAX takes the nearest entry in silence.
     """
-    try:
-        if "dynamic_slice" not in str(jax.make_jaxpr(function)(draw)):
-            return
-        from jax.experimental import checkify
+    from jax.experimental import checkify
 
-        checked = checkify.checkify(function, errors=checkify.index_checks)
+    checked = checkify.checkify(function, errors=checkify.index_checks)
+    try:
         # all that is no index is left out of the program
         found = jax.jit(lambda draw: checked(draw)[0])(draw).get_exception()
     except Exception:
@@ -180,7 +178,7 @@ def _check_indices(function: Callable[[Any], Any], draw: Any) -> None:
         raise IndexError(str(found).strip(" ."))
 
 
-def tile_by_tile(function: Callable[[Any], Any], draws: Any) -> Any:
+def map_tiles(function: Callable[[Any], Any], draws: Any) -> Any:
     """A compiled function of many draws at an array or tree of arrays (n, …), in tiles of one
     shape: one program serves all."""
     n = len(jax.tree.leaves(draws)[0])
@@ -196,34 +194,27 @@ def tile_by_tile(function: Callable[[Any], Any], draws: Any) -> Any:
     )
 
 
-def _of_mixed_precision(error: Exception) -> bool:
-    """Whether it is of single and double meeting, in the words of JAX or of its compiler."""
-    text = str(error)
-    return ("float32" in text and "float64" in text) or ("f32" in text and "f64" in text)
+def run_in_double(name: str, evaluate: Callable[[], Any]) -> Any:
+    """Return `evaluate()`, which calls a user's function, in double precision if it can be had.
 
-
-def in_double(name: str, evaluate: Callable[[], Any]) -> Any:
-    """`evaluate()`, which calls a user's function, in double precision if it can be had.
-
-    JAX remembers the NumPy arrays inside a function that it has compiled in single precision as
-    single, and fails on the mixture until it forgets them. A loop that starts from a
-    single-precision state works only as the user runs it.
+    JAX keeps the NumPy arrays inside a function that it has compiled in single precision as single,
+    and fails on the mixture until it forgets them. A loop that starts from a single-precision state
+    works only as the user runs it.
     """
     refuse_fork()
-    for _ in range(2):
-        with jax.enable_x64(True):
-            try:
-                return evaluate()
-            except Exception as error:  # not kept: it would keep those arrays alive
-                if not _of_mixed_precision(error):
-                    raise
-        jax.clear_caches()
     try:
-        out = evaluate()
-    except Exception:
         with jax.enable_x64(True):
-            return evaluate()  # fails once more, and says why
-    if not jax.config.read("jax_enable_x64"):
+            return evaluate()
+    except Exception as error:
+        try:
+            single = evaluate()  # as the user runs it
+        except Exception:
+            raise error from None
+    jax.clear_caches()  # only the precision is at fault, and such arrays are kept nowhere else
+    try:
+        with jax.enable_x64(True):
+            return evaluate()
+    except Exception:
         warn(
             f"{name} could not be evaluated in double precision, and was in single: about seven "
             "digits. The usual cause is an "
@@ -231,4 +222,4 @@ def in_double(name: str, evaluate: Callable[[], Any]) -> Any:
             "the function",
             NumericalWarning,
         )
-    return out
+    return single

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 
-from .points import ChainOrder, Matrix, Points, Vector, renormalised
+from .points import ChainOrder, Matrix, Points, RowNumbers, Vector, normalise
 
 
 def as_float(name: str, array: Any, finite: bool = True) -> np.ndarray:
@@ -87,18 +87,17 @@ class Sample:
         d = draws.shape[-1]
         if d == 0 or chains == 0 or draws.shape[-2] < 4:
             raise ValueError(
-                f"draws must hold at least 4 draws a chain of at least one parameter; got {chains} "
-                "chain(s) of "
-                f"{draws.shape[-2]} draws in {d} dimensions. If the axes are (parameter, draw), "
-                "transpose"
+                f"draws must hold at least 4 draws a chain of at least one parameter; got "
+                f"{chains} chain(s) of {draws.shape[-2]} draws in {d} dimensions. If the axes are "
+                "(parameter, draw), transpose"
             )
         draws, scores = draws.reshape(-1, d), scores.reshape(-1, d)
-        n, labels = len(draws), _coordinate_names(names, d)
+        n, labels = len(draws), _check_names(names, d)
         for name, array in (("draws", draws), ("scores", scores)):
             constant = np.flatnonzero(np.ptp(array, axis=0) == 0)
             if constant.size:
                 raise ValueError(
-                    f"{name}: {coordinate(labels, constant[0])} is the same number, "
+                    f"{name}: {coordinate_name(labels, constant[0])} is the same number, "
                     f"{array[0, constant[0]]:g}, at every draw "
                     f"({constant.size} such of {d}). A fixed parameter is not sampled: leave it "
                     "out of draws and scores"
@@ -106,7 +105,7 @@ class Sample:
         object.__setattr__(self, "draws", draws)
         object.__setattr__(self, "scores", scores)
         object.__setattr__(self, "num_chains", chains)
-        object.__setattr__(self, "weights", _normalised(log_weights, chains, n))
+        object.__setattr__(self, "weights", _weights(log_weights, chains, n))
         object.__setattr__(self, "names", labels)
 
     def __len__(self) -> int:
@@ -128,7 +127,7 @@ class Sample:
         """What each draw counts, (n,), summing to one."""
         return np.full(len(self), 1 / len(self)) if self.weights is None else self.weights
 
-    def points(self, rows: Int[np.ndarray, " m"] | None = None) -> Points:
+    def points(self, rows: RowNumbers | None = None) -> Points:
         """All draws, or those with these row numbers, in increasing order."""
         if rows is None:
             segment = np.repeat(np.arange(self.num_chains), len(self) // self.num_chains)
@@ -142,54 +141,46 @@ class Sample:
         breaks = (np.diff(rows, prepend=-2) != 1) | (np.diff(chain, prepend=-1) != 0)
         order = ChainOrder(np.arange(len(rows)), np.cumsum(breaks) - 1)
         return Points(
-            self.draws[rows], self.scores[rows], renormalised(self.probabilities[rows]), order
+            self.draws[rows], self.scores[rows], normalise(self.probabilities[rows]), order
         )
 
-    def thinned(self, most: int) -> tuple[Sample, Int[np.ndarray, " m"]]:
-        """About `most` draws, equally spaced within every chain, and their row numbers; all of them
-        if they are fewer."""
+    def thin(self, most: int) -> tuple[Sample, RowNumbers]:
+        """Return about `most` draws, equally spaced within every chain, and their row numbers; all
+        of them if they are fewer."""
         draws = len(self) // self.num_chains
         kept = min(draws, max(round(most / self.num_chains), 4))
         every = np.linspace(0, draws - 1, kept).round().astype(int)
         rows = (draws * np.arange(self.num_chains)[:, None] + every).ravel()
-        if len(rows) == len(self):
-            return self, rows
-        shape = (self.num_chains, kept)
-        weights = None if self.weights is None else np.log(self.weights[rows].reshape(shape))
-        draws, scores = (
-            array[rows].reshape(*shape, self.dim) for array in (self.draws, self.scores)
-        )
-        return Sample(draws, scores, weights, self.names), rows
+        return (self if kept == draws else self._take(rows, self.num_chains)), rows
 
-    def along(self, coordinates: Bool[np.ndarray, " d"]) -> Sample:
-        """With some of the coordinates: by Stein's identity along these, and none along the
-        others."""
-        draws, scores = (
-            self.by_chain(array[:, coordinates]) for array in (self.draws, self.scores)
-        )
-        weights = None if self.weights is None else np.log(self.by_chain(self.weights))
-        return Sample(
-            draws, scores, weights, [coordinate(self.names, j) for j in np.flatnonzero(coordinates)]
-        )
+    def along(self, kept: Bool[np.ndarray, " d"]) -> Sample:
+        """Return the draws with some of their coordinates: by Stein's identity along these, and
+        none along the others."""
+        names = tuple(coordinate_name(self.names, j) for j in np.flatnonzero(kept))
+        return self.replace(draws=self.draws[:, kept], scores=self.scores[:, kept], names=names)
 
     def chains(self, some: Bool[np.ndarray, " chain"]) -> Sample:
-        """Some of the chains."""
-        draws, scores = (self.by_chain(array)[some] for array in (self.draws, self.scores))
-        weights = None if self.weights is None else np.log(self.by_chain(self.weights)[some])
-        return Sample(draws, scores, weights, self.names)
+        """Return some of the chains."""
+        rows = self.by_chain(np.arange(len(self)))[some].ravel()
+        return self._take(rows, int(some.sum()))
 
-    def with_scores(self, scores: Matrix) -> Sample:
-        """The same draws with other scores."""
-        draws, scores = self.by_chain(self.draws), self.by_chain(scores)
-        return Sample(
-            draws,
-            scores,
-            None if self.weights is None else np.log(self.by_chain(self.weights)),
-            self.names,
+    def _take(self, rows: RowNumbers, num_chains: int) -> Sample:
+        return self.replace(
+            draws=self.draws[rows],
+            scores=self.scores[rows],
+            num_chains=num_chains,
+            weights=None if self.weights is None else normalise(self.weights[rows]),
         )
 
+    def replace(self, **fields: Any) -> Sample:
+        """Return this sample with some fields replaced. They are known to be valid: nothing is
+        checked or copied."""
+        other = object.__new__(Sample)
+        vars(other).update(vars(self) | fields)
+        return other
+
     def by_chain(self, array: np.ndarray) -> np.ndarray:
-        """(n, ...) as (chain, draw, ...)."""
+        """Return (n, ...) as (chain, draw, ...)."""
         return array.reshape(self.num_chains, -1, *array.shape[1:])
 
 
@@ -235,7 +226,7 @@ class Posterior:
         return Sample(self.draws, self.scores, self.log_weights, self.names)
 
 
-def _normalised(log_weights: Any, chains: int, n: int) -> Vector | None:
+def _weights(log_weights: Any, chains: int, n: int) -> Vector | None:
     if log_weights is None:
         return None
     raw = as_float("log_weights", log_weights, finite=False)
@@ -254,7 +245,7 @@ def _normalised(log_weights: Any, chains: int, n: int) -> Vector | None:
             f"log_weights: {np.sum(raw == -np.inf)} draws have weight zero; leave those draws out "
             "of all arrays"
         )
-    weights = renormalised(np.exp(raw.ravel() - raw.max()))
+    weights = normalise(np.exp(raw.ravel() - raw.max()))
     if not weights.all():
         raise ValueError(
             f"log_weights: {np.sum(weights == 0)} draws have a weight that is zero to rounding "
@@ -264,12 +255,12 @@ def _normalised(log_weights: Any, chains: int, n: int) -> Vector | None:
     return weights
 
 
-def coordinate(names: tuple[str, ...] | None, j: int | np.integer) -> str:
-    """What the j-th coordinate of the draws is called in messages."""
+def coordinate_name(names: tuple[str, ...] | None, j: int | np.integer) -> str:
+    """Return what the j-th coordinate of the draws is called in messages."""
     return f"coordinate {j}" if names is None else names[j]
 
 
-def _coordinate_names(names: Any, d: int) -> tuple[str, ...] | None:
+def _check_names(names: Any, d: int) -> tuple[str, ...] | None:
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Sequence) or len(names) != d:

@@ -14,13 +14,13 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..choice.defaults import polynomials
-from ..errors import listed
+from ..errors import list_names
 from ..fitting import Method
 from ..inference.answers import Answer, ErrorBound, answer_of
 from ..inference.cautions import Cautions
 from ..inference.splits import cross_fit
 from ..inference.task import Task
-from ..inputs.sample import coordinate
+from ..inputs.sample import coordinate_name
 from ..statistics.series import batch_sums, relative_uncertainty
 from ..statistics.tails import long_tails
 
@@ -66,7 +66,7 @@ def held(task: Task, answer: Answer, names: tuple[str, ...], cautions: Cautions)
     if long.any():
         bounds.append(ErrorBound(_LEAST * second.error, _LONG_TAIL))
         bounds.append(ErrorBound(np.where(away > _SUSPECT * second.error, away, 0.0), _DISTANT))
-        said = listed([coordinate(sample.names, j) for j in np.flatnonzero(long)])
+        said = list_names([coordinate_name(sample.names, j) for j in np.flatnonzero(long)])
         cautions.of_sample(
             f"The density has an exponential tail along {said}: its scores do not grow there. "
             "Control variates do "

@@ -66,7 +66,7 @@ def write(path: str | os.PathLike[str], item: Any) -> None:
 def load(path: str | os.PathLike[str]) -> Any:
     """The `Fitted` or `Estimate` in a file that their `save` wrote. Loading runs no code from the
     file."""
-    with naming(path, what="is not a file written by zerovar"):
+    with name_files(path, what="is not a file written by zerovar"):
         arrays = read_arrays(
             path, lambda names: ["header", *(f"a{k}" for k in range(len(names) - 1))]
         )
@@ -77,12 +77,12 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"{os.fspath(path)} has format {form}, written by zerovar {header.get('zerovar')}; "
             f"this version reads format {FORMAT}"
         )
-    with naming(path, what="cannot be loaded"):
+    with name_files(path, what="cannot be loaded"):
         return _decode({key: item[key] for key in ("class", "fields")}, arrays)
 
 
 @contextmanager
-def naming(*paths: str | os.PathLike[str], what: str = "cannot be read") -> Iterator[None]:
+def name_files(*paths: str | os.PathLike[str], what: str = "cannot be read") -> Iterator[None]:
     """Whatever broken files do to their readers becomes one ValueError that names them."""
     names = [os.fsdecode(path) for path in paths]
     try:
@@ -115,13 +115,13 @@ def read_arrays(
                     f"its member {name} is compressed, or claims more bytes than it has"
                 )
             with folder.open(info) as file:
-                _must_fit(file, name, info.file_size)
+                _check_size(file, name, info.file_size)
             with folder.open(info) as file:
                 arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
     return arrays
 
 
-def _must_fit(file: IO[bytes], name: str, size: int) -> None:
+def _check_size(file: IO[bytes], name: str, size: int) -> None:
     """The shape that an array claims must be that of the bytes which follow; what is pickled is
     refused by its reader."""
     if np.lib.format.read_magic(file) != (1, 0):
@@ -185,11 +185,11 @@ def _decode(item: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     if "array" in item:
         return arrays.pop(f"a{item['array']}")  # each is stored for one place
     if "class" in item:
-        return _known(item["class"])(
+        return _find_class(item["class"])(
             **{key: _decode(entry, arrays) for key, entry in item["fields"].items()}
         )
     if "enum" in item:
-        return _known(item["enum"])[item["member"]]  # type: ignore[index]
+        return _find_class(item["enum"])[item["member"]]  # type: ignore[index]
     if "function" in item:
         return _FUNCTIONS[item["function"]]
     if "list" in item:
@@ -200,7 +200,7 @@ def _decode(item: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     return item["value"]
 
 
-def _known(name: str) -> type:
+def _find_class(name: str) -> type:
     if name not in _CLASSES:
         raise ValueError(
             f"this file names a class that zerovar does not know: {name!r}. If it is one of yours, "

@@ -6,11 +6,11 @@ from html import escape
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from ..errors import missing
+from ..errors import missing_package
 from ..io import archive
 from ..io.archive import storable
 from . import plots, report
-from .formatting import human, plus_minus, worth
+from .formatting import format_count, plus_minus, worth
 from .record import NUMBERS, EstimateRecord, by_integrand
 
 if TYPE_CHECKING:  # what only people who print need is imported as they print
@@ -107,7 +107,7 @@ class Estimate(EstimateRecord):
         try:
             import xarray
         except ImportError as error:
-            raise missing("xarray", "xarray") from error
+            raise missing_package("xarray", "xarray") from error
         data: dict[str, Any] = {key: ("integrand", getattr(self, key)) for key in NUMBERS}
         data["covariance"] = (("integrand", "integrand_"), self.covariance)
         names = list(self.names)
@@ -141,6 +141,6 @@ class Estimate(EstimateRecord):
     def _cells(self) -> list[tuple[str, ...]]:
         rows, n = by_integrand(self), self.num_draws
         return [
-            (name, plus_minus(v, e), plus_minus(pv, pe), worth(g), human(g * n))
+            (name, plus_minus(v, e), plus_minus(pv, pe), worth(g), format_count(g * n))
             for name, v, e, pv, pe, g in rows
         ]

@@ -31,7 +31,7 @@ def plus_minus(value: float, error: float) -> str:
     return f"{value:.{min(max(size + digits, 1), 15)}e} ± {error:.1e}"
 
 
-def human(number: float) -> str:
+def format_count(number: float) -> str:
     """A count as people say it: 950, 12 thousand, 3.4 million; nothing beyond what can be
     counted."""
     if math.isnan(number) or number > EXACT:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import missing
+from ..errors import missing_package
 from ..fitting import Fitted
 from ..io.atomic import atomic
 from ..statistics.series import effective_size
-from .formatting import EXACT, human, plus_minus, worth
+from .formatting import EXACT, format_count, plus_minus, worth
 from .record import EstimateRecord
 
 File = str | PathLike[str]
@@ -152,7 +152,7 @@ def errors(
     The control variate is the one fitted to all draws; dots are standard errors of the first draws
     of every chain, and the dashed line says how many draws plain Monte Carlo would need.
     """
-    traces, k = _traces(estimate), _index(estimate, name, typical(estimate))
+    traces, k = _traces(estimate), _index(estimate, name, typical_index(estimate))
     chains, draws, _ = traces.values.shape
     lengths = np.unique(np.geomspace(min(50, draws), draws, 9).astype(int))
     last, error, gain = (
@@ -194,7 +194,7 @@ def errors(
                 "ha": "right",
                 "color": colours.ink,
             }
-            axes.annotate(f"{human(needed)} draws", (needed, error), **below)
+            axes.annotate(f"{format_count(needed)} draws", (needed, error), **below)
         shown = f"standard error of {_plain_text(estimate.names[k])}"
         axes.set(xscale="log", yscale="log", xlabel="number of draws", ylabel=shown)
         axes.margins(x=0.06, y=0.16)
@@ -252,7 +252,7 @@ def _picture(
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise missing("matplotlib", "plots") from error
+        raise missing_package("matplotlib", "plots") from error
     inks: dict[Any, Any] = (
         dict.fromkeys(_INKS, _DARK.ink) | dict.fromkeys(_PAPERS, "#16191D") if dark else {}
     )
@@ -268,7 +268,7 @@ def _picture(
             plt.close(figure)
 
 
-def typical(estimate: EstimateRecord) -> int:
+def typical_index(estimate: EstimateRecord) -> int:
     """The integrand of median gain."""
     return int(np.argsort(estimate.gain)[(len(estimate.gain) - 1) // 2])
 

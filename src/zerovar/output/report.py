@@ -17,7 +17,7 @@ from ..environment import versions
 from ..io.atomic import atomic
 from ..statistics.series import INDEPENDENT
 from . import plots
-from .formatting import EXACT, human, plus_minus, worth
+from .formatting import EXACT, format_count, plus_minus, worth
 from .record import EstimateRecord, by_integrand
 
 _HEADS = (
@@ -65,7 +65,7 @@ def _lead(estimate: EstimateRecord) -> str:
             "Carlo.</p>"
         )
     draws = (
-        f"worth {human(middle * estimate.num_draws)} plain ones"
+        f"worth {format_count(middle * estimate.num_draws)} plain ones"
         if middle < EXACT
         else "exact to rounding"
     )
@@ -92,7 +92,7 @@ def _table(estimate: EstimateRecord) -> str:
             f"{error:.2g}",
             plus_minus(plain, plain_error),
             worth(gain),
-            human(draws) or "exact",
+            format_count(draws) or "exact",
         )
         body = "".join(
             f'<td data-key="{key!r}">{escape(text)}</td>'
@@ -118,7 +118,7 @@ def _pictures(estimate: EstimateRecord) -> str:
     )
     wanted: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [(plots.forest, (), intervals)]
     if estimate.traces is not None:
-        middle = estimate.names[plots.typical(estimate)]
+        middle = estimate.names[plots.typical_index(estimate)]
         falls = (
             f"How the standard error of {middle} falls with draws, and how many plain ones it "
             "would take."
@@ -142,7 +142,7 @@ def _figure(
                 draw(estimate, *arguments, path, dark=dark)
                 sources.append(
                     "data:image/svg+xml;base64,"
-                    + base64.b64encode(_light(path.read_bytes())).decode("ascii")
+                    + base64.b64encode(_lighten(path.read_bytes())).decode("ascii")
                 )
         except Exception as error:  # a page without one picture is better than none
             return f"<p>A picture is missing ({text}): {escape(str(error))}</p>"
@@ -153,7 +153,7 @@ def _figure(
     )
 
 
-def _light(svg: bytes) -> bytes:
+def _lighten(svg: bytes) -> bytes:
     """The same picture in two thirds of the bytes: most of it says where each letter stands, to a
     millionth of a point. Factors of scales keep their digits."""
     svg = re.sub(rb"(scale\([^)]*\))|(\d\.\d\d)\d+", lambda found: found[1] or found[2], svg)
