@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
+from numpy.typing import ArrayLike
 
 from .points import ChainOrder, Matrix, Points, RowNumbers, Vector, normalise
 
 
-def as_float(name: str, array: Any, finite: bool = True) -> np.ndarray:
-    """`array` as float64, finite and small enough to be squared, or a ValueError that names the
-    argument and the first bad entry; `finite=False` lets any float pass."""
+def as_float(name: str, array: ArrayLike, finite: bool = True) -> np.ndarray:
+    """Return `array` as float64, finite and small enough to be squared, or raise a ValueError that
+    names the argument and the first bad entry; `finite=False` lets any float pass."""
     if isinstance(array, np.ma.MaskedArray) and array.mask.any():
         raise ValueError(
             f"{name} is a masked array with {array.mask.sum()} masked entries; leave those draws "
@@ -70,7 +71,13 @@ class Sample:
     weights: Vector | None
     names: tuple[str, ...] | None = None
 
-    def __init__(self, draws: Any, scores: Any, log_weights: Any = None, names: Any = None):
+    def __init__(
+        self,
+        draws: ArrayLike,
+        scores: ArrayLike,
+        log_weights: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+    ):
         draws, scores = as_float("draws", draws), as_float("scores", scores)
         if draws.shape != scores.shape:
             hint = "; the axes look swapped" if draws.shape == scores.shape[::-1] else ""
@@ -92,7 +99,7 @@ class Sample:
                 "(parameter, draw), transpose"
             )
         draws, scores = draws.reshape(-1, d), scores.reshape(-1, d)
-        n, labels = len(draws), _check_names(names, d)
+        labels = check_names(names, d)
         for name, array in (("draws", draws), ("scores", scores)):
             constant = np.flatnonzero(np.ptp(array, axis=0) == 0)
             if constant.size:
@@ -102,11 +109,10 @@ class Sample:
                     f"({constant.size} such of {d}). A fixed parameter is not sampled: leave it "
                     "out of draws and scores"
                 )
-        object.__setattr__(self, "draws", draws)
-        object.__setattr__(self, "scores", scores)
-        object.__setattr__(self, "num_chains", chains)
-        object.__setattr__(self, "weights", _weights(log_weights, chains, n))
-        object.__setattr__(self, "names", labels)
+        weights = _weights(log_weights, chains, len(draws))
+        vars(self).update(
+            draws=draws, scores=scores, num_chains=chains, weights=weights, names=labels
+        )
 
     def __len__(self) -> int:
         return len(self.draws)
@@ -120,6 +126,7 @@ class Sample:
 
     @property
     def dim(self) -> int:
+        """The number d of coordinates."""
         return self.draws.shape[1]
 
     @property
@@ -128,15 +135,11 @@ class Sample:
         return np.full(len(self), 1 / len(self)) if self.weights is None else self.weights
 
     def points(self, rows: RowNumbers | None = None) -> Points:
-        """All draws, or those with these row numbers, in increasing order."""
+        """Return all draws, or those with these row numbers, in increasing order."""
         if rows is None:
             segment = np.repeat(np.arange(self.num_chains), len(self) // self.num_chains)
-            return Points(
-                self.draws,
-                self.scores,
-                self.probabilities,
-                ChainOrder(np.arange(len(self)), segment),
-            )
+            order = ChainOrder(np.arange(len(self)), segment)
+            return Points(self.draws, self.scores, self.probabilities, order)
         chain = rows // (len(self) // self.num_chains)
         breaks = (np.diff(rows, prepend=-2) != 1) | (np.diff(chain, prepend=-1) != 0)
         order = ChainOrder(np.arange(len(rows)), np.cumsum(breaks) - 1)
@@ -202,7 +205,7 @@ class Posterior:
     values: Any
     names: tuple[str, ...] | None = None
     log_weights: Any = None
-    coordinates: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    coordinates: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         weighted = "" if self.log_weights is None else ", weighted"
@@ -223,10 +226,12 @@ class Posterior:
 
     @property
     def sample(self) -> Sample:
+        """The draws and scores, checked."""
         return Sample(self.draws, self.scores, self.log_weights, self.names)
 
 
-def _weights(log_weights: Any, chains: int, n: int) -> Vector | None:
+def _weights(log_weights: ArrayLike | None, chains: int, n: int) -> Vector | None:
+    """Return normalised weights, or raise a ValueError if these are not logarithms of such."""
     if log_weights is None:
         return None
     raw = as_float("log_weights", log_weights, finite=False)
@@ -260,7 +265,8 @@ def coordinate_name(names: tuple[str, ...] | None, j: int | np.integer) -> str:
     return f"coordinate {j}" if names is None else names[j]
 
 
-def _check_names(names: Any, d: int) -> tuple[str, ...] | None:
+def check_names(names: object, d: int) -> tuple[str, ...] | None:
+    """Return the names of d coordinates, or raise a ValueError if these are not such."""
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Sequence) or len(names) != d:
