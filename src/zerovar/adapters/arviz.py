@@ -67,12 +67,12 @@ def from_arviz(
             raise ValueError(
                 f"sample_stats must have unconstrained_draw and gradient; it has {found}. {_ADVICE}"
             )
-        draws, scores = _arrays(stats, names, chunked).values()
+        draws, scores = stack_variables(stats, names, chunked).values()
         return Posterior(draws, scores, wanted, _parameter_names(stats[names[0]]))
     what = "score" if log_density is None else "log_density"
     function = score if log_density is None else jax.grad(log_density)
     assert function is not None
-    tree = _arrays(*_unconstrained(data, natural, parameters), chunked)
+    tree = stack_variables(*_unconstrained(data, natural, parameters), chunked)
     if chunked:
         draws, scores = chunks.concatenate(tree), chunks.score_blocks(what, function, tree)
         return Posterior(draws, scores, wanted, tuple(named_entries(dict(sorted(tree.items())))))
@@ -107,17 +107,17 @@ def variable_values(
     """Return all variables of a posterior by name, but for the transformed copies (tau_log__), and
     what the user adds."""
     names = [str(name) for name in natural if not str(name).endswith("__")]
-    kept, labels = _arrays(natural, names, chunked), _axis_labels(natural)
+    kept, labels = stack_variables(natural, names, chunked), _axis_labels(natural)
     if chunked:
         return chunks.columns(kept, labels, values)
     return merge_values(label_entries(kept, labels), extra_values(values, kept))
 
 
-def _arrays(found: Any, names: list[str], chunked: bool) -> dict[str, Any]:
+def stack_variables(found: Any, names: list[str], chunked: bool = False) -> dict[str, Any]:
     """Return variables of a dataset as arrays (chain, draw, …), in memory or of Dask."""
     if chunked:
         return chunks.variables(found, names)
-    return {name: stacked_array(found[name]) for name in names}
+    return {name: np.asarray(found[name].transpose("chain", "draw", ...)) for name in names}
 
 
 def _parameter_names(unconstrained: Any) -> tuple[str, ...] | None:
@@ -146,11 +146,6 @@ def _groups(data: Any) -> list[str]:
     if hasattr(data, "groups") and callable(data.groups):  # InferenceData
         return [str(name).strip("/") for name in data.groups()]
     return []
-
-
-def stacked_array(variable: Any) -> np.ndarray:
-    """Return a variable as an array (chain, draw, …)."""
-    return np.asarray(variable.transpose("chain", "draw", ...))
 
 
 def _unconstrained(

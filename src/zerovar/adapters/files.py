@@ -28,26 +28,23 @@ def read(
     first = paths[0]
     kind = first.suffix.lower()
     with name_files(*given):
-        if kind == ".csv" and not is_cmdstan(first):
-            return _read_tables(_only(paths), scores, values)
+        cmdstan = kind == ".csv" and is_cmdstan(first)
+        if len(paths) > 1 and not cmdstan:
+            raise ValueError(
+                "several files are read together only if they are CmdStan's; got "
+                f"{', '.join(map(str, paths))}"
+            )
+        if kind == ".csv" and not cmdstan:
+            return _read_tables(first, scores, values)
         if scores is not None or values is not None:
             raise ValueError(
                 f"--scores and --values go with a .csv table of draws; {first} holds its own"
             )
-        if kind == ".csv":
+        if cmdstan:
             return _read_cmdstan(paths)
         if kind in (*_NETCDF, ".zarr"):
-            return from_arviz(_open_tree(_only(paths), kind))
-        return _read_arrays(_only(paths))
-
-
-def _only(paths: Sequence[Path]) -> Path:
-    if len(paths) > 1:
-        raise ValueError(
-            "several files are read together only if they are CmdStan's; got "
-            f"{', '.join(map(str, paths))}"
-        )
-    return paths[0]
+            return from_arviz(_open_tree(first, kind))
+        return _read_arrays(first)
 
 
 def _read_arrays(path: Path) -> Posterior:
@@ -79,13 +76,12 @@ def _named_columns(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray] | Non
     values, draws = arrays["values"], arrays["draws"]
     flat = values.ndim == 1 or values.shape == draws.shape[:-1]
     columns = [values] if flat else list(np.moveaxis(values, -1, 0))
-    names = [f"f{k}" for k in range(len(columns))]
-    if "names" in arrays:
-        names = [str(name) for name in np.atleast_1d(arrays["names"]).astype(str)]
-        if len(names) != len(columns) or len(set(names)) < len(names):
-            raise ValueError(
-                f"names must be {len(columns)} distinct strings, one an integrand; got {names}"
-            )
+    given = arrays.get("names", [f"f{k}" for k in range(len(columns))])
+    names = np.atleast_1d(given).astype(str).tolist()
+    if len(names) != len(columns) or len(set(names)) < len(names):
+        raise ValueError(
+            f"names must be {len(columns)} distinct strings, one an integrand; got {names}"
+        )
     return dict(zip(names, columns, strict=True))
 
 

@@ -9,7 +9,7 @@ import jax
 
 from ..errors import missing_package
 from ..inputs.sample import Posterior
-from .arviz import dataset, stacked_array, variable_values
+from .arviz import dataset, stack_variables, variable_values
 from .base import build_posterior, discrete_error, map_chains
 
 
@@ -53,7 +53,7 @@ def from_pymc(
             given, clone_replace(unconstrained, dict(zip(free, given, strict=True)))
         )
         density = as_function(model.value_vars, [model.logp()])
-        natural = [stacked_array(posterior[variable.name]) for variable in free]
+        natural = list(stack_variables(posterior, [variable.name for variable in free]).values())
         with jax.enable_x64(True):
             draws = map_chains(lambda xs: list(forward(*xs)), natural)
             scores = map_chains(jax.grad(lambda xs: density(*xs)[0]), draws)

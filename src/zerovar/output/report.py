@@ -31,7 +31,7 @@ _HEADS = (
 
 
 def write_page(estimate: EstimateRecord, path: str | PathLike[str]) -> None:
-    """The page, written whole or not at all."""
+    """Write the page, whole or not at all."""
     template = Template((files("zerovar") / "data" / "report.html").read_text(encoding="utf-8"))
     sections = {"title": _title, "lead": _lead, "table": _table, "pictures": _pictures}
     sections |= {"diagnostics": _diagnostics, "choice": _choice, "settings": _settings}
@@ -48,7 +48,7 @@ def _title(estimate: EstimateRecord) -> str:
 
 
 def _lead(estimate: EstimateRecord) -> str:
-    """The answer in a sentence or two."""
+    """Return the answer in a sentence or two."""
     gain = estimate.gain
     middle = float(np.median(gain))
     first = by_integrand(estimate)[:3]
@@ -133,7 +133,7 @@ def _pictures(estimate: EstimateRecord) -> str:
 def _figure(
     estimate: EstimateRecord, draw: Callable[..., Any], arguments: tuple[Any, ...], caption: str
 ) -> str:
-    """A picture twice, for light and dark pages, inside the page."""
+    """Return a picture twice, for light and dark pages, to stand inside the page."""
     text, sources = escape(caption), []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "picture.svg"
@@ -154,8 +154,8 @@ def _figure(
 
 
 def _lighten(svg: bytes) -> bytes:
-    """The same picture in two thirds of the bytes: most of it says where each letter stands, to a
-    millionth of a point. Factors of scales keep their digits."""
+    """Return the same picture in two thirds of the bytes: most of it says where each letter stands,
+    to a millionth of a point. Factors of scales keep their digits."""
     svg = re.sub(rb"(scale\([^)]*\))|(\d\.\d\d)\d+", lambda found: found[1] or found[2], svg)
     svg = re.sub(
         rb'(<use xlink:href="[^"]*") transform="translate\(([-\d.]+) 0\)"', rb'\1 x="\2"', svg
@@ -164,7 +164,7 @@ def _lighten(svg: bytes) -> bytes:
 
 
 def _diagnostics(estimate: EstimateRecord) -> str:
-    """What was looked at and what was found, in words."""
+    """Return what was looked at and what was found, in words."""
     cautions = "".join(f"<li>{escape(text)}</li>" for text in estimate.warnings)
     head = f'<ul class="cautions">{cautions}</ul>' if cautions else "<p>Nothing to warn of.</p>"
     told = []
