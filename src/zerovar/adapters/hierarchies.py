@@ -26,7 +26,7 @@ from .base import ravel, unraveller
 Sites = dict[str, Any]
 Places = dict[str, np.ndarray]  # where each latent site is in a flat draw
 # By latent site, what it becomes, and (location, scale) given a flat draw in which it is zero
-Forms = dict[str, tuple[str, DrawFunction]]
+SiteForms = dict[str, tuple[str, DrawFunction]]
 
 
 class HierarchicalCoordinates(Mapping[str, Coordinates]):
@@ -100,10 +100,10 @@ def _find_forms(
 
 def _centred(
     natural: Callable[[jax.Array], Sites], places: Places, some: np.ndarray, others: list[str]
-) -> Forms:
+) -> SiteForms:
     """Return, for each latent site that has one, the deterministic site that is its centred form,
     and what the affine map is."""
-    found: Forms = {}
+    found: SiteForms = {}
     shapes = jax.eval_shape(natural, some[0])
     for site in others:
         size = math.prod(shapes[site].shape) if site in shapes else 0
@@ -157,9 +157,11 @@ def _affine(target: DrawFunction, block: np.ndarray, some: np.ndarray) -> DrawFu
     return by_matrix if 1 < len(block) <= MOST_JACOBIAN and fits(by_matrix) else None
 
 
-def _non_centred(priors: Callable[[jax.Array], Sites], places: Places, some: np.ndarray) -> Forms:
+def _non_centred(
+    priors: Callable[[jax.Array], Sites], places: Places, some: np.ndarray
+) -> SiteForms:
     """Return, for each latent site whose scale comes from other sites, its location and scale."""
-    found: Forms = {}
+    found: SiteForms = {}
     for name, pair in jax.jit(jax.vmap(priors))(some).items():
         scale = np.asarray(pair[1]).reshape(len(some), -1)
         if np.ptp(scale, axis=0).max() > CLOSE and (scale > 0).all():
@@ -187,7 +189,7 @@ def _location_and_scale(site: Any) -> tuple[jax.Array, jax.Array] | None:
     return jnp.broadcast_to(base.loc, shape), jnp.broadcast_to(base.scale, shape)
 
 
-def _coupling(forms: Forms, places: Places, backwards: bool) -> Coupling:
+def _coupling(forms: SiteForms, places: Places, backwards: bool) -> Coupling:
     """Return one map of all these sites; names are those of the sites that they become."""
     called = {name: forms[name][0] if name in forms else name for name in places}
     names = [
