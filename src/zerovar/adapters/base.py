@@ -79,8 +79,8 @@ def _flatten_map(name: str, entry: object, draws: Tree) -> Coordinates:
     def forward(x: jax.Array) -> jax.Array:
         draw = unravel(x)
         mapped = entry(draw)
-        if isinstance(draw, dict) and set(draw) == set(mapped):
-            mapped = [mapped[name] for name in draw]
+        if isinstance(draw, dict) and isinstance(mapped, dict) and set(draw) == set(mapped):
+            mapped = [mapped[name] for name in draw]  # in the order of the draw
         return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(mapped)])
 
     return Coordinates(forward)
