@@ -72,7 +72,7 @@ def from_arviz(
     what = "score" if log_density is None else "log_density"
     function = score if log_density is None else jax.grad(log_density)
     assert function is not None
-    tree = stack_variables(*_unconstrained(data, natural, parameters), chunked)
+    tree = stack_variables(*_find_unconstrained(data, natural, parameters), chunked)
     if chunked:
         draws, scores = chunks.concatenate(tree), chunks.score_blocks(what, function, tree)
         return Posterior(draws, scores, wanted, tuple(named_entries(dict(sorted(tree.items())))))
@@ -148,7 +148,7 @@ def _groups(data: Any) -> list[str]:
     return []
 
 
-def _unconstrained(
+def _find_unconstrained(
     data: Any, natural: Any, parameters: Sequence[str] | None
 ) -> tuple[Any, list[str]]:
     """Return a group, and the names of its variables that a log density is one of: all of

@@ -115,7 +115,7 @@ def _blockwise(function: Callable[..., np.ndarray], tree: Variables, size: int) 
     for k, leaf in enumerate(tree.values()):
         arguments += [leaf, ("chain", "draw", *(f"{k}.{axis}" for axis in range(2, leaf.ndim)))]
 
-    def of_blocks(*blocks: np.ndarray) -> np.ndarray:
+    def run(*blocks: np.ndarray) -> np.ndarray:
         return function(**dict(zip(tree, blocks, strict=True)))
 
     options = {
@@ -124,4 +124,4 @@ def _blockwise(function: Callable[..., np.ndarray], tree: Variables, size: int) 
         "align_arrays": False,
         "meta": np.empty((0, 0, 0)),
     }
-    return dask.array.blockwise(of_blocks, ("chain", "draw", "entry"), *arguments, **options)
+    return dask.array.blockwise(run, ("chain", "draw", "entry"), *arguments, **options)

@@ -81,8 +81,8 @@ def _find_forms(
     some = ravel(draws)[:, [0, -1]].reshape(-1, ends[-1])
     others = sorted(set(sites) - set(draws))
     try:
-        centred = run_in_double("model", lambda: _centred(natural, places, some, others))
-        spread = run_in_double("model", lambda: _non_centred(affine_priors, places, some))
+        centred = run_in_double("model", lambda: _find_centred(natural, places, some, others))
+        spread = run_in_double("model", lambda: _find_non_centred(affine_priors, places, some))
     # such a model is still estimated, in the coordinates that it was sampled in
     except Exception as error:
         warn(
@@ -98,7 +98,7 @@ def _find_forms(
     }
 
 
-def _centred(
+def _find_centred(
     natural: Callable[[jax.Array], Sites], places: Places, some: np.ndarray, others: list[str]
 ) -> SiteForms:
     """Return, for each latent site that has one, the deterministic site that is its centred form,
@@ -157,7 +157,7 @@ def _affine(target: DrawFunction, block: np.ndarray, some: np.ndarray) -> DrawFu
     return by_matrix if 1 < len(block) <= MOST_JACOBIAN and fits(by_matrix) else None
 
 
-def _non_centred(
+def _find_non_centred(
     priors: Callable[[jax.Array], Sites], places: Places, some: np.ndarray
 ) -> SiteForms:
     """Return, for each latent site whose scale comes from other sites, its location and scale."""

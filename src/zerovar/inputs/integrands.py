@@ -55,7 +55,7 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
         array = _flat("values", values, sample)
         events = np.broadcast_to(_is_event(values), array.shape[1])
         # a data frame has names of its own
-        found = list(map(str, getattr(values, "columns", _numbered(array.shape[1]))))
+        found = list(map(str, getattr(values, "columns", _default_names(array.shape[1]))))
     if array.shape[1] == 0:
         raise ValueError(f"values has no integrands: its shape is {np.shape(values)}")
     if names is not None:
@@ -71,7 +71,7 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
     return Integrands(array, tuple(found), events)
 
 
-def _numbered(count: int) -> list[str]:
+def _default_names(count: int) -> list[str]:
     return [f"f{k}" for k in range(count)]
 
 

@@ -105,7 +105,7 @@ class FittingDraws:
         return values[self._equal[0]]
 
     def standardisation(self, mixing: bool) -> Standardisation:
-        """The one by mean and covariance of all draws; `mixing=False` scales each coordinate by
+        """Return that by mean and covariance of all draws; `mixing=False` scales each coordinate by
         itself."""
         if not self._wanted:
             return Standardisation.identity(self.points.dim)

@@ -217,7 +217,7 @@ class Posterior:
         )
 
     def __iter__(self) -> Iterator[Any]:
-        """Draws, scores and values, as `zv.estimate(*posterior)` takes them by place."""
+        """Give draws, scores and values, as `zv.estimate(*posterior)` takes them by place."""
         if self.log_weights is not None:
             raise ValueError(
                 "this posterior has weights, which are lost when it is unpacked: give it whole"
