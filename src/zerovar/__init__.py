@@ -11,7 +11,7 @@ from .adapters import (
     from_numpyro,
     from_pymc,
 )
-from .choice import Automatic, Selection
+from .choice import Automatic
 from .diagnostics import Check, check
 from .environment import __version__ as __version__
 from .errors import (
@@ -43,7 +43,7 @@ from .io.archive import load
 from .io.programs import keep_compiled
 from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance, Variance
 from .operators import Langevin, ScalarLangevin
-from .output import Estimate, plots
+from .output import Estimate, Selection, plots
 from .solvers import CG, SGD, DualSGD, Exact, Nystrom, Prepared, Screening, Solver, Spectral
 from .solvers.exact import centres
 from .solvers.training import schedules

@@ -13,7 +13,7 @@ import numpy as np
 from .adapters import recognise
 from .adapters.base import label_entries
 from .adapters.chunks import fetch_posterior
-from .choice import Automatic
+from .choice import Automatic, Request
 from .chunked import is_chunked
 from .errors import SampleWarning, ZerovarWarning, list_names, merge_warnings, missing_package, warn
 from .estimation import Session
@@ -283,14 +283,11 @@ def _controlled(
     q = len(values)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        weights, names = posterior.log_weights, posterior.names
-        session = Session.of(
-            posterior.draws, posterior.scores, weights, names, posterior.coordinates
-        )
-        answer = session.estimate(values, family=family, seed=seed)
+        session, request = Session.of(posterior), Request(family, seed=seed)
+        answer = session.estimate(values, request=request)
         means = zip(values.items(), answer.value, strict=True)
         squares = {f"variance of {name}": (array - mean) ** 2 for (name, array), mean in means}
-        second = session.estimate(squares | chances, family=family, seed=seed)
+        second = session.estimate(squares | chances, request=request)
     for one in merge_warnings(
         warning.message for warning in caught if isinstance(warning.message, ZerovarWarning)
     ):

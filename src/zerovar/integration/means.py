@@ -10,17 +10,20 @@ import jax
 import numpy as np
 
 from ..adapters.models import FlatDensity, flat_density
-from ..choice import Automatic, Selection, choose
-from ..errors import NumericalError, SampleWarning
+from ..choice import Automatic, Policy, choose
+from ..errors import NumericalError
 from ..families import Family
 from ..fitting import Method, check_call
-from ..inference.answers import Answer, answer_of, default_split, plain_answer
-from ..inference.cautions import Cautions
-from ..inference.conclude import Evidence, concluded, settings, traces_of
+from ..inference import rules
+from ..inference.answer import Answer, plain_answer
+from ..inference.cautions import Caution, Cautions
+from ..inference.conclude import conclude, describe_settings
+from ..inference.facts import Facts
+from ..inference.fits import default_split, fit_answer
 from ..inference.task import Task
 from ..inputs.integrands import as_values
 from ..inputs.sample import Sample, as_float
-from ..output import Estimate, Integration
+from ..output import Estimate, Integration, Selection
 from ..progress import spinner
 from .evidence import log_evidence
 from .importance import (
@@ -32,7 +35,7 @@ from .importance import (
     weights_of,
 )
 from .modes import Mode, found_modes
-from .second_answer import held
+from .second_opinion import hold, second_opinion
 from .target import Target
 
 _FEWEST = 200  # gradients
@@ -119,21 +122,22 @@ def integrate(
     sample = Sample(points.x[kept], points.scores[kept], points.log_weights[kept], flat.names)
     array, found, events = as_values(*_integrands(flat, values, names, sample))
     task = Task.of(sample, array, True, seed)
+    policy = family.policy if isinstance(family, Automatic) else Policy()
     if _jumps(points, cautions):
-        answer, selection = plain_answer(task), None
+        answer, selection, second = plain_answer(task), None, None
     else:
+        second = second_opinion(task, policy)
         answer, selection = _answered(task, found, family, progress)
-        answer = held(task, answer, found, cautions)
-    result = concluded(
-        Evidence.of(task, found, events),
+        answer = hold(answer, second, task, found, cautions)
+    result = conclude(
         answer,
+        Facts.in_memory(task, found, events, second=second),
+        rules.WEIGHTED_POINTS,
         cautions,
-        family=family if isinstance(family, Family) else None,
         split="in sample",
-        settings=settings(sample, array, family, None, None, None)
+        settings=describe_settings(sample, array, family=family)
         | {"gradients": int(gradients), "sobol": sobol, "seed": seed},
         selection=selection,
-        traces=traces_of(array, answer),
     )
     return dataclasses.replace(result, integration=integration)
 
@@ -232,18 +236,22 @@ def _judged(
     starts = tuple(mode.starts for mode in modes)
     if len(starts) > 1 and starts.count(1) > _SEEN_ONCE * sum(starts):
         cautions.add(
-            SampleWarning,
-            f"{len(starts)} modes were found, {starts.count(1)} of them from one of {sum(starts)} "
-            "starts only: others may be "
-            "missing, with their mass. Give starts that reach them, start=(s, d).",
+            Caution(
+                f"{len(starts)} modes were found, {starts.count(1)} of them from one of "
+                f"{sum(starts)} "
+                "starts only: others may be "
+                "missing, with their mass. Give starts that reach them, start=(s, d)."
+            )
         )
     if points.pareto_k > _LONG_TAIL:
         cautions.add(
-            SampleWarning,
-            f"The importance weights have a long tail (Pareto k {points.pareto_k:.2f}), of which "
-            "ten points have "
-            f"{points.top_share:.1%} of all weight: the density reaches further than its "
-            f"proposals. {_ADVICE}, if it matters.",
+            Caution(
+                f"The importance weights have a long tail (Pareto k {points.pareto_k:.2f}), of "
+                "which "
+                "ten points have "
+                f"{points.top_share:.1%} of all weight: the density reaches further than its "
+                f"proposals. {_ADVICE}, if it matters."
+            )
         )
     undefined = int(points.undefined.sum())
     outside = int(np.sum(points.log_density == -np.inf)) - undefined
@@ -275,12 +283,15 @@ def _jumps(points: WeightedPoints, cautions: Cautions) -> bool:
     if np.sum(weights[~zero][nearest]) < _JUMP * weights.sum():
         return False
     cautions.add(
-        SampleWarning,
-        f"The log density is −inf or NaN at {zero.sum()} of {len(zero)} points, next to where its "
-        "mass is. These count for "
-        "nothing. Control variates need a density that goes to zero without a jump, so that the "
-        "answers are plain importance "
-        "sampling. Use unconstrained coordinates, or mend the log density.",
+        Caution(
+            f"The log density is −inf or NaN at {zero.sum()} of {len(zero)} points, next to where "
+            "its "
+            "mass is. These count for "
+            "nothing. Control variates need a density that goes to zero without a jump, so that "
+            "the "
+            "answers are plain importance "
+            "sampling. Use unconstrained coordinates, or mend the log density."
+        )
     )
     return True
 
@@ -290,12 +301,14 @@ def _answered(
 ) -> tuple[Answer, Selection | None]:
     if isinstance(family, Family):
         method = Method(family)
-        return answer_of(task, method, default_split(task, method)), None
+        return fit_answer(task, method, default_split(task, method)), None
     if not (family is None or isinstance(family, Automatic)):
         raise ValueError(
             f"family must be a family such as Polynomial(2), or Automatic(); got {family!r}"
         )
-    return choose(task, names, Automatic(progress=progress) if family is None else family)
+    options = Automatic(progress=progress) if family is None else family
+    choice = choose(task, names, options)
+    return choice.answer, choice.selection
 
 
 def _integrands(
