@@ -56,8 +56,8 @@ def hold(
         cautions.add(
             Caution(
                 f"The density has an exponential tail along {list_names(labels)}: its scores do "
-                "not grow there. Control variates do not reach so far, and errors are as small as a "
-                "cross-fitted polynomial's weighted residuals allow. Coordinates in which the tail "
+                "not grow there. Control variates do not reach so far, and errors are as small as "
+                "a cross-fitted polynomial's weighted residuals allow. Coordinates in which the tail "
                 "is shorter, or more gradients, give smaller ones."
             )
         )
