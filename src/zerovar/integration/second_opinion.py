@@ -57,8 +57,8 @@ def hold(
             Caution(
                 f"The density has an exponential tail along {list_names(labels)}: its scores do "
                 "not grow there. Control variates do not reach so far, and errors are as small as "
-                "a cross-fitted polynomial's weighted residuals allow. Coordinates in which the tail "
-                "is shorter, or more gradients, give smaller ones."
+                "a cross-fitted polynomial's weighted residuals allow. Coordinates in which the "
+                "tail is shorter, or more gradients, give smaller ones."
             )
         )
     # by scatter alone: other bounds of its error may be there just because it is wrong
