@@ -133,8 +133,5 @@ def _unconstrain(
     ends = [{name: site[place] for name, site in natural.items()} for place in ((0, 0), (-1, -1))]
     first, last = (get_transforms(model, args, kwargs, end) for end in ends)
     if first == last:  # supports that are the same at every draw: nothing to compile
-        return {
-            name: np.asarray(site)
-            for name, site in transform_fn(first, natural, invert=True).items()
-        }
+        return jax.tree.map(np.asarray, transform_fn(first, natural, invert=True))
     return map_chains(lambda site: unconstrain_fn(model, args, kwargs, site), natural)

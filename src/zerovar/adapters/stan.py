@@ -165,8 +165,10 @@ def from_bridgestan(
             f"{np.shape(draws)}"
         )
     shape, k = natural.shape[:2], natural.shape[2]
-    names = [f"x.{i + 1}" for i in range(k)]
-    names = list(getattr(model, "param_names", lambda: names)())
+    if hasattr(model, "param_names"):
+        names = list(model.param_names())
+    else:
+        names = [f"x.{i + 1}" for i in range(k)]
     if len(names) != k:
         raise ValueError(
             f"the model has {len(names)} parameters, {', '.join(names)}; the draws have {k} columns"
