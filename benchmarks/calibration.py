@@ -24,7 +24,13 @@ import numpy as np
 from .harness import workers
 from .known_means import DECIDES, TARGETS, Draws, draws_of
 
-ROUTES = ("ON_DISK", "ONE_FAMILY", "STACK", "WEIGHTED_POINTS")
+ROUTES = {
+    "disk": "ON_DISK",
+    "family": "ONE_FAMILY",
+    "default": "STACK",
+    "integrate": "WEIGHTED_POINTS",
+}
+SLOW = 4  # times fewer replicates of `integrate`, which makes its own points
 
 
 class Job(NamedTuple):
@@ -99,13 +105,18 @@ def judge(job: Job) -> Judged:
         answer = answers[job.route](job, found)
     named = {name for one in said for name in getattr(one.message, "names", ())}
     accused = any(issubclass(one.category, zv.ScoreWarning) for one in said)
-    off = answer.value - found.means
+    order = [answer.names.index(name) for name in found.names]
+    value, error, plain_value, plain_error = (
+        getattr(answer, key)[order]
+        for key in ("value", "std_error", "plain_value", "plain_std_error")
+    )
+    off = value - found.means
     return Judged(
-        off / np.hypot(answer.std_error, found.errors),
-        answer.std_error,
-        answer.plain_std_error,
+        off / np.hypot(error, found.errors),
+        error,
+        plain_error,
         off,
-        answer.plain_value - found.means,
+        plain_value - found.means,
         np.array([name in named for name in found.names]),
         np.full(len(found.names), accused),
     )
@@ -117,7 +128,7 @@ def leave_out(rule: str) -> Iterator[None]:
     from zerovar.inference import rules
 
     with contextlib.ExitStack() as stack:
-        for route in ROUTES:
+        for route in ROUTES.values():
             kept = tuple(one for one in getattr(rules, route) if one.__name__ != rule)
             stack.enter_context(mock.patch.object(rules, route, kept))
         yield
@@ -127,7 +138,15 @@ def rule_names() -> list[str]:
     """The names of all rules, in their order."""
     from zerovar.inference import rules
 
-    return list(dict.fromkeys(one.__name__ for route in ROUTES for one in getattr(rules, route)))
+    routes = (getattr(rules, route) for route in ROUTES.values())
+    return list(dict.fromkeys(one.__name__ for route in routes for one in route))
+
+
+def has_rule(route: str, rule: str) -> bool:
+    """Whether the rules of a route are those of a ledger with this one."""
+    from zerovar.inference import rules
+
+    return rule in [one.__name__ for one in getattr(rules, ROUTES[route])]
 
 
 def from_kept_answers(job: Job, found: Draws) -> Any:
@@ -163,7 +182,8 @@ def from_kept_answers(job: Job, found: Draws) -> Any:
     selection = Selection(
         found.names, labels, combined.errors, combined.weights, tuple(combined.reasons), ()
     )
-    facts = Facts.in_memory(task, found.names, np.zeros(len(found.names), dtype=bool))
+    events = np.all((task.values == 0) | (task.values == 1), axis=0)
+    facts = Facts.in_memory(task, found.names, events)
     how = {"split": "in sample", "settings": {}, "selection": selection}
     return conclude(combined.answer, facts, rules.STACK, cautions, **how)
 
@@ -288,7 +308,10 @@ def run(
     if unknown:
         raise ValueError(f"no rule is called {', '.join(unknown)}: {', '.join(rule_names())}")
     folder.mkdir(parents=True, exist_ok=True)
-    sizes = {target: (draws, replicates) for target in TARGETS}
+    sizes = {
+        name: (draws, -(-replicates // SLOW) if target.route == "integrate" else replicates)
+        for name, target in TARGETS.items()
+    }
     for truth in sorted(data.glob("*/truth.json")) if data is not None else ():
         known = json.loads(truth.read_text(encoding="utf-8"))
         sizes |= dict.fromkeys(known, (1000 * chains, 10))
@@ -305,29 +328,22 @@ def run(
         for _ in pool.imap_unordered(record, every):
             pass
 
-        def judge_all(rule: str) -> dict[str, Judged]:
-            found = pool.map(judge, [job._replace(without=rule) for job in every], chunksize=1)
+        def judge_all(rule: str = "") -> dict[str, Judged]:
+            some = [job for job in every if not rule or has_rule(job.route, rule)]
+            found = pool.map(judge, [job._replace(without=rule) for job in some], chunksize=1)
+            by_target: dict[str, list[Judged]] = {}
+            for job, one in zip(some, found, strict=True):
+                by_target.setdefault(job.target, []).append(one)
             return {
-                target: Judged(
-                    *(
-                        np.array(each)
-                        for each in zip(
-                            *(
-                                one
-                                for job, one in zip(every, found, strict=True)
-                                if job.target == target
-                            ),
-                            strict=True,
-                        )
-                    )
-                )
-                for target in jobs
+                target: Judged(*map(np.array, zip(*ones, strict=True)))
+                for target, ones in by_target.items()
             }
 
-        with_all = judge_all("")
+        with_all = judge_all()
         print(f"{'target':38s}" + "".join(f"{word:>12s}" for word in HEAD))
         rows = {}
-        for target, found in with_all.items():
+        for target in jobs:
+            found = with_all[target]
             names = draws_of(target, *jobs[target][0][2:5]).names if target in TARGETS else ("all",)
             for j, name in enumerate(names):
                 label = f"{target}: {name}"
@@ -346,8 +362,8 @@ def show_ablation(
     realised."""
     print(f"\nwithout {rule}\n{'target':38s}{'half':>10s}" + "".join(f"{w:>24s}" for w in ABLATED))
     rows = {}
-    for target, found in with_all.items():
-        other = without[target]
+    for target, other in without.items():
+        found = with_all[target]
         if np.array_equal(found.error, other.error) and np.array_equal(found.off, other.off):
             continue
         cells = []

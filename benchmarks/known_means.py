@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.integrate import quad
-from scipy.special import digamma, gamma
+from scipy.special import digamma, gamma, ndtr
 
 Rng = np.random.Generator
 
@@ -186,7 +186,8 @@ def single_precision(rng: Rng, n: int) -> Draws:
     for each in y:
         s += each - x.astype(np.float32)
     a = x[:, 0]
-    means = {"μ": (a, mean), "μ²": (a * a, mean**2 + 1 / len(y))}
+    stored = (73.3 + a).astype(np.float32).astype(float)
+    means = {"μ": (a, mean), "μ²": (a * a, mean**2 + 1 / len(y)), "stored μ": (stored, 73.3 + mean)}
     return _one_chain(x, s.astype(float), means)
 
 
@@ -195,8 +196,21 @@ def few_digits(rng: Rng, n: int) -> Draws:
     x = 0.7 * rng.normal(size=(n, 3))
     few, s = np.round(x, 2), np.round(-x / 0.49, 2)
     a = few[:, 0]
-    means = {"x": (a, 0.0), "x²": (np.round(x[:, 0] ** 2, 2), 0.49)}
+    coarse = np.round(5 + 0.003 * x[:, 1], 2)  # to more than their own deviation
+    means = {"x": (a, 0.0), "x²": (np.round(x[:, 0] ** 2, 2), 0.49), "coarse": (coarse, 5.0)}
     return _one_chain(few, s, means)
+
+
+def rare_event(rng: Rng, n: int) -> Draws:
+    """An event that half of the samples of 400 draws do not show."""
+    x = rng.normal(size=(n, 2))
+    return _one_chain(x, -x, {"P(x > 2.9)": ((x[:, 0] > 2.9) * 1.0, ndtr(-2.9))})
+
+
+def without_jacobian(rng: Rng, n: int) -> Draws:
+    """(μ, log σ) of a normal sample with the scores of (μ, σ): a mistake that is often made."""
+    found = scale(rng, n, 10)
+    return found._replace(s=found.s - [0.0, 1.0])
 
 
 class Target(NamedTuple):
@@ -223,10 +237,13 @@ TARGETS: dict[str, Target] = {
     "repeated states": Target(metropolis),
     "single precision": Target(single_precision),
     "few digits": Target(few_digits),
+    "rare event": Target(rare_event),
+    "no Jacobian": Target(without_jacobian),
     "kernel: t5": Target(partial(student, freedom=5, d=2), "family"),
     "kernel: log Gamma(0.3)": Target(log_gamma, "family"),
     "kernel: two modes": Target(mixture, "family"),
     "kernel: single precision": Target(single_precision, "family"),
+    "kernel: no Jacobian": Target(without_jacobian, "family"),
     "on disk: normal": Target(normal, "disk"),
     "on disk: single precision": Target(single_precision, "disk"),
     "on disk: few digits": Target(few_digits, "disk"),
@@ -238,7 +255,8 @@ TARGETS: dict[str, Target] = {
 DECIDES = frozenset(
     (
         *("t5, d = 3", "t2", "log Gamma(0.3)", "normal sample of 10", "AR(0.9)", "funnel"),
-        *("repeated states", "few digits", "kernel: t5", "kernel: two modes"),
+        *("repeated states", "few digits", "rare event", "kernel: t5", "kernel: two modes"),
+        *("kernel: no Jacobian",),
         *("on disk: normal", "on disk: few digits", "integrate: log Gamma(0.3)"),
         *("arK", "eight_schools_noncentered", "gp_regr", "hmm_drive_0", "logmesquite"),
     )

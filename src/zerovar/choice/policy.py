@@ -27,13 +27,18 @@ class Policy:
     slow_factor: int = _number(
         4,
         "how many times more of them a slow chain needs, and draws on disk, whose chains are not "
-        "known beforehand; and how many times more draws tuning needs there",
+        "known beforehand",
         "cubics on 600 Metropolis draws worth 60: errors half of what they should be",
     )
     fewest: int = _number(
         50,
         "effective draws from which hyper-parameters are tuned",
-        "fewer than the hyper-parameters of a cubic and a kernel in ten dimensions, twice over",
+        "about twice the hyper-parameters of a cubic and a kernel in ten dimensions",
+    )
+    slow_fewest: int = _number(
+        100,
+        "the same of a slow chain, whose tails are seen a few times only",
+        "a funnel on 400 draws worth 150: with 200, polynomials alone cover 80 % in place of 95",
     )
     streamed_terms: int = _number(
         600,

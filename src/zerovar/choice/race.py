@@ -188,7 +188,7 @@ def race(
 
 def _refusal(task: Task, policy: Policy) -> str:
     """Why nothing is tuned, if nothing is."""
-    enough = policy.fewest * (policy.slow_factor if is_slow(task) else 1)
+    enough = policy.slow_fewest if is_slow(task) else policy.fewest
     if task.effective < enough:
         return f"they need {enough} effective draws, and these are worth {task.effective:.0f}"
     if task.sample.dim > policy.kernel_dimensions:

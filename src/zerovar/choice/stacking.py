@@ -58,11 +58,12 @@ def stack(task: Task, contenders: Sequence[Contender], policy: Policy) -> Stack:
             else "nothing helps once autocorrelation is counted"
         )
     answer = combine(answers, weights, task.tails)
-    answer = answer.correct(policy.corrected * answer.controlled)
+    share = policy.corrected * answer.controlled
+    answer = answer.correct(share, doubted=len(task.tails) > 0)
     others = contenders[1:]
     alternatives = Alternatives(
-        np.array([one.answer.value for one in others]).reshape(len(others), -1),
-        np.array([one.answer.internal_error for one in others]).reshape(len(others), -1),
+        np.array([one.answer.value for one in others]).reshape(len(others), len(scale)),
+        np.array([one.answer.internal_error for one in others]).reshape(len(others), len(scale)),
     )
     answer = dataclasses.replace(answer, alternatives=alternatives)
     return Stack(answer, weights, errors, reasons)

@@ -125,18 +125,18 @@ class Answer:
             outer=None if self.outer is None else unit * self.outer,
         )
 
-    def correct(self, share: PerIntegrand) -> Answer:
+    def correct(self, share: PerIntegrand, doubted: bool = False) -> Answer:
         """Move the value by a share of the jackknife's correction, less what its scatter explains.
 
         The mean of the influences is a times the bias of a fit whose bias falls as n^-a. a is 1
         where a tail is exponential, and more where a rich family fits a smooth function: a half is
-        the middle of what is to be corrected, and as much remains in doubt.
+        the middle of what is to be corrected, and as much remains in doubt; or all of it, if it is
+        `doubted`.
         """
         size = np.where(self.bias == 0, 1.0, np.abs(self.bias))
         moved = share * np.maximum(1 - (self.scatter / size) ** 2, 0.0) * self.bias
-        return dataclasses.replace(
-            self, value=self.value + moved, influences=self.influences - moved
-        )
+        influences = self.influences if doubted else self.influences - moved
+        return dataclasses.replace(self, value=self.value + moved, influences=influences)
 
     def _map(self, change) -> Answer:
         """Apply a function to every array that has a column for each integrand."""
