@@ -31,6 +31,7 @@ SURFACE = {
         "chunked.arrays",
         "chunked.estimate",
         "choice.automatic",
+        "choice.request",
         "diagnostics.checks",
         "integration.means",
         "io",
