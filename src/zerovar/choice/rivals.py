@@ -122,7 +122,7 @@ class FitThinned(OutOfFold):
     most: int
 
     def folds(self, sample):
-        fitting = sample.thinned(self.most)[1]
+        fitting = sample.thin(self.most)[1]
         return [(fitting, np.setdiff1d(np.arange(len(sample)), fitting))]
 
     def describe(self):

@@ -13,8 +13,8 @@ import dataclasses
 
 import numpy as np
 
-from ..errors import listed
-from ..inputs.sample import Posterior, Sample, coordinate
+from ..errors import list_names
+from ..inputs.sample import Posterior, Sample, coordinate_name
 from ..statistics.series import autocorrelation_time, some_columns
 from ..statistics.tails import heavy_scores, heavy_weights, weights_shape
 from .identities import (
@@ -80,7 +80,7 @@ class Check:
                 *(
                     [
                         "Not tested, for the heavy tails of their scores: "
-                        f"{listed(list(self.untested))}."
+                        f"{list_names(list(self.untested))}."
                     ]
                     if self.untested
                     else []
@@ -116,8 +116,8 @@ def _of_draws(sample: Sample, level: float) -> Check | None:
     p, j = burn_in(sample, slowest)
     if sample.weights is None and _SHARED * p < level:
         said = (
-            f"The chains begin far from where they are later, in {coordinate(sample.names, j)} "
-            f"most clearly: {_BURN_IN}"
+            "The chains begin far from where they are later, in "
+            f"{coordinate_name(sample.names, j)} most clearly: {_BURN_IN}"
         )
         return Check(False, said, (), _SHARED * p, finding=_LAYOUT)
     outlying = outlying_scores(sample, slowest, level / _SHARED)
@@ -130,9 +130,9 @@ def _of_draws(sample: Sample, level: float) -> Check | None:
     ]
     said = (
         f"The scores of {len(names)} draw{'s' if len(names) > 1 else ''} are far beyond all "
-        f"others: {listed(names)}. In "
-        f"{coordinate(sample.names, outlying.coordinate)} they reach {outlying.largest:.2g}, all "
-        f"others {outlying.others:.2g}. "
+        f"others: {list_names(names)}. In "
+        f"{coordinate_name(sample.names, outlying.coordinate)} they reach {outlying.largest:.2g}, "
+        f"all others {outlying.others:.2g}. "
         "They rule every fit. Right scores can be so, as in hierarchies whose scale comes near "
         "zero: then sample non-centred "
         "coordinates. Otherwise look for a diverging transition or an overflow there."
@@ -142,7 +142,7 @@ def _of_draws(sample: Sample, level: float) -> Check | None:
 
 def _of_scores(sample: Sample, level: float) -> Check:
     heavy = heavy_scores(sample.by_chain(sample.scores))
-    untested = tuple(coordinate(sample.names, j) for j in np.flatnonzero(heavy))
+    untested = tuple(coordinate_name(sample.names, j) for j in np.flatnonzero(heavy))
     if heavy.all():
         return Check(True, "Nothing can be said of these scores.", (), 1.0, untested)
     tested = sample.along(~heavy) if heavy.any() else sample
@@ -174,7 +174,7 @@ def _tested(sample: Sample, level: float) -> Check:
     ):
         some = _tested(sample.chains(bad), level)
         many = (
-            f"chains {listed([str(c) for c in np.flatnonzero(bad)])} disagree"
+            f"chains {list_names([str(c) for c in np.flatnonzero(bad)])} disagree"
             if bad.sum() > 1
             else f"chain {bad.argmax()} disagrees"
         )
@@ -236,7 +236,7 @@ def _diagnosis(
     if scaled.any():
         factor = np.where(scaled, found.scale, 1.0)
         if np.all(np.abs(factor) > 0.1) and _mends(sample, factor, level):
-            times = listed([f"{f:.3g}" for f in found.scale[scaled]])
+            times = list_names([f"{f:.3g}" for f in found.scale[scaled]])
             return (
                 f"In {_where(sample, scaled)} the scores are {times} times too large: other units, "
                 "or a factor that is missing "
@@ -258,21 +258,21 @@ def _diagnosis(
 def _mends(sample: Sample, factor: np.ndarray, level: float) -> bool:
     """Whether scores divided by `factor` (d,) pass. Those of a constrained parameter may, by the
     linear identities alone."""
-    mended = ScoredChains.of(sample.with_scores(sample.scores / factor))
+    mended = ScoredChains.of(sample.replace(scores=sample.scores / factor))
     return 2 * identities(mended).adjusted >= level and bent(mended, factor != 1) >= _BENT
 
 
 def _where(sample: Sample, flagged: np.ndarray) -> str:
     if flagged.all() and sample.dim > 1:
         return "every coordinate"
-    return listed([coordinate(sample.names, j) for j in np.flatnonzero(flagged)])
+    return list_names([coordinate_name(sample.names, j) for j in np.flatnonzero(flagged)])
 
 
 def _details(sample: Sample, found: Identities, level: float) -> tuple[str, ...]:
     off, scaled = found.failing(level)
     failing = np.flatnonzero(off | scaled)
     lines = [
-        f"{coordinate(sample.names, j)}: mean score {found.mean[j]:.3g} (should be 0), "
+        f"{coordinate_name(sample.names, j)}: mean score {found.mean[j]:.3g} (should be 0), "
         f"mean of (x − m)·score {found.raw[j]:.3g} (should be −1)"
         for j in failing[:5]
     ]

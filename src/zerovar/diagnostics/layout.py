@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..inputs.points import distinct
+from ..inputs.points import find_distinct
 from ..inputs.sample import Sample
 from ..statistics.series import some_columns
 
@@ -32,7 +32,7 @@ def _found(sample: Sample) -> Iterator[str]:
 
 
 def _equal(sample: Sample) -> Iterator[str]:
-    first, which = distinct(sample.draws)
+    first, which = find_distinct(sample.draws)
     if len(first) == len(sample):
         return
     from scipy.sparse import coo_array
@@ -77,7 +77,7 @@ def without_resampling(sample: Sample) -> Sample:
     They come back after others. A rejected proposal repeats the draw just before, and that is a
     chain as it should be.
     """
-    first, which = distinct(sample.draws)
+    first, which = find_distinct(sample.draws)
     runs = sample.num_chains + np.count_nonzero(np.diff(sample.by_chain(which), axis=1))
     if runs <= _COMES_BACK * len(first) or len(first) < _SHORTEST:
         return sample

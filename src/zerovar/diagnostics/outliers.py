@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ..inputs.points import distinct
+from ..inputs.points import find_distinct
 from ..inputs.sample import Sample
 
 _TAIL = 20  # draws that tell how a tail grows, where the first draws of some chains are looked at
@@ -64,7 +64,7 @@ class Outlying(NamedTuple):
 
 
 def outlying_scores(sample: Sample, autocorrelation: float, level: float) -> Outlying | None:
-    first, _ = distinct(sample.draws)
+    first, _ = find_distinct(sample.draws)
     first = np.sort(first)
     size = np.abs(sample.scores[first])
     most = min(_MOST, len(first) // 100)

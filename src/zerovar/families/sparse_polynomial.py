@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..hyper import WEIGHT
-from ..inputs.sample import coordinate
+from ..inputs.sample import coordinate_name
 from .base import TermFamily
 from .polynomial import Polynomial
 
@@ -163,7 +163,7 @@ def rows_of(terms: Sequence[Sequence[int]], degree: int) -> np.ndarray:
 def named(row: Sequence[int], names: tuple[str, ...] | None) -> str:
     """A term in the parameters' names, such as mu²·tau."""
     factors = [(j, len(list(same))) for j, same in itertools.groupby(int(j) for j in row if j >= 0)]
-    return "·".join(coordinate(names, j) + _POWERS[power] for j, power in factors)
+    return "·".join(coordinate_name(names, j) + _POWERS[power] for j, power in factors)
 
 
 def _checked_monomials(monomials: Any, degree: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from ..errors import listed
+from ..errors import list_names
 from ..inputs.sample import Sample
 from ..output import Estimate, Selection, Traces
 from ..output.formatting import EXACT
@@ -103,7 +103,7 @@ def _limits(reasons: Sequence[Reason], facts: Facts) -> tuple[str, ...]:
         if reason.of_digits or reason is Reason.EXACT:
             why = "the digits of the input limit it, for " if reason.of_digits else ""
             pairs = zip(facts.names, reasons, strict=True)
-            names = listed([name for name, own in pairs if own is reason])
+            names = list_names([name for name, own in pairs if own is reason])
             lines.append(f"{names}: {why}{_sentence(reason, facts)}.")
     return tuple(lines)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..choice.defaults import polynomials
 from ..choice.policy import Policy
-from ..errors import listed
+from ..errors import list_names
 from ..fitting import Method
 from ..inference.answer import Answer
 from ..inference.cautions import Caution, Cautions
@@ -19,7 +19,7 @@ from ..inference.fits import fit_answer
 from ..inference.rules import SUSPICIOUS
 from ..inference.splits import cross_fit
 from ..inference.task import Task
-from ..inputs.sample import coordinate
+from ..inputs.sample import coordinate_name
 from ..statistics.series import batch_sums, relative_uncertainty
 from ..statistics.tails import long_tails
 
@@ -50,13 +50,15 @@ def hold(
 ) -> Answer:
     """The answer, or where it is too far from the second opinion, that one."""
     if second.long_tails:
-        labels = [coordinate(task.sample.names, j) for j in np.flatnonzero(_long_coordinates(task))]
+        labels = [
+            coordinate_name(task.sample.names, j) for j in np.flatnonzero(_long_coordinates(task))
+        ]
         cautions.add(
             Caution(
-                f"The density has an exponential tail along {listed(labels)}: its scores do not "
-                "grow there. Control variates do not reach so far, and errors are as small as a "
-                "cross-fitted polynomial's weighted residuals allow. Coordinates in which the tail "
-                "is shorter, or more gradients, give smaller ones."
+                f"The density has an exponential tail along {list_names(labels)}: its scores do "
+                "not grow there. Control variates do not reach so far, and errors are as small as "
+                "a cross-fitted polynomial's weighted residuals allow. Coordinates in which the "
+                "tail is shorter, or more gradients, give smaller ones."
             )
         )
     # by scatter alone: other bounds of its error may be there just because it is wrong

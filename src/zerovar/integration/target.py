@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
-from ..inputs.integrands import at_draws, evaluated, in_double
+from ..inputs.integrands import map_draws, run_in_double, run_or_explain
 
 _TILE = 128  # points that are evaluated together: one program serves all
 _INSTEAD = "draws and scores to zv.estimate"
@@ -36,9 +36,9 @@ class Target:
         self, log_density: Callable[[Any], Any], start: Float64[np.ndarray, " d"], budget: int
     ):
         self.dim, self.budget, self.gradients = len(start), budget, 0
-        found = evaluated(
+        found = run_or_explain(
             "log_density",
-            lambda: at_draws(log_density, start[None]),
+            lambda: map_draws(log_density, start[None]),
             f" of shape ({self.dim},)",
             _INSTEAD,
         )
@@ -85,7 +85,7 @@ class Target:
         def run() -> tuple[np.ndarray, ...]:
             return tuple(np.asarray(part, dtype=np.float64) for part in function(jnp.asarray(x)))
 
-        return in_double("log_density", run) if self._double else run()
+        return run_in_double("log_density", run) if self._double else run()
 
 
 def _cleaned(value: np.ndarray, slope: np.ndarray) -> Evaluated:

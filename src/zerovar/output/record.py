@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from ..errors import listed
+from ..errors import list_names
 from ..families import Family
 from ..io.archive import storable
 from ..solvers import FitStats
@@ -123,7 +123,9 @@ class EstimateRecord:
         unhelped = ~self.selection.helped & (self.plain_std_error > 0)
         names = [name for name, so in zip(self.names, unhelped, strict=True) if so]
         return (
-            f"No control variate helps {listed(names)}: the plain mean is given." if names else ""
+            f"No control variate helps {list_names(names)}: the plain mean is given."
+            if names
+            else ""
         )
 
     @property
