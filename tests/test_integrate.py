@@ -11,8 +11,8 @@ from scipy.stats import multivariate_t
 
 import zerovar as zv
 from zerovar import cli
-from zerovar.diagnostics import Cautions
 from zerovar.inference.answers import plain_answer
+from zerovar.inference.cautions import Cautions
 from zerovar.inference.task import Task
 from zerovar.inputs.sample import Sample
 from zerovar.integration.evidence import log_evidence
