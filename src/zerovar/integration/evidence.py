@@ -3,8 +3,8 @@
 import numpy as np
 from jaxtyping import Float64
 
-from ..inputs.points import DRAWS_PER_DIMENSION
 from .importance import Round, WeightedPoints
+from .proposals import POINTS_PER_NUMBER
 
 
 def log_evidence(points: WeightedPoints) -> tuple[float, float]:
@@ -32,7 +32,7 @@ def _mean_weight(one: Round, weights: Float64[np.ndarray, " n"]) -> tuple[float,
     """
     n, mean = len(weights), float(weights.mean())
     plain_error = float(weights.std(ddof=1) / np.sqrt(n))
-    design = np.column_stack([np.ones(n), one.ratios[:, : n // DRAWS_PER_DIMENSION] - 1])
+    design = np.column_stack([np.ones(n), one.ratios[:, : n // POINTS_PER_NUMBER] - 1])
     left, size, right = np.linalg.svd(design, full_matrices=False)
     kept = size > 1e-8 * size[0]
     left, size, right = left[:, kept], size[kept], right[kept]

@@ -10,10 +10,17 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
-from ..inputs.points import DRAWS_PER_DIMENSION
 from ..statistics.tails import weights_shape
 from .modes import Mode
-from .proposals import FREEDOMS, GUARD, TMixture, fit_mixture, log_sum, normalise
+from .proposals import (
+    FREEDOMS,
+    POINTS_PER_NUMBER,
+    WIDE,
+    TMixture,
+    fit_mixture,
+    log_sum,
+    normalise,
+)
 from .target import Target
 
 # Points of each round, relative: proposals improve by rounds, and answers by points.
@@ -106,7 +113,7 @@ def first_proposal(modes: Sequence[Mode]) -> tuple[Frame, TMixture]:
     coordinates of the best one."""
     frame = Frame(modes[0].at, modes[0].root)
     mass = np.array([mode.log_mass for mode in modes])
-    shares = np.maximum(np.exp(mass - mass.max()), GUARD)
+    shares = np.maximum(np.exp(mass - mass.max()), WIDE)
     roots = [_triangular(np.linalg.solve(frame.root, mode.root)) for mode in modes]
     means = frame.z(np.stack([mode.at for mode in modes]))
     return frame, TMixture(
@@ -142,7 +149,7 @@ def fit_proposal(points: WeightedPoints) -> tuple[Frame, TMixture]:
 def _temper(log_weights: Float64[np.ndarray, " n"], d: int) -> Float64[np.ndarray, " n"]:
     """Return log probabilities by the largest power of the weights by which enough points count to
     fit d dimensions."""
-    enough = min(_LEAST_COUNT * len(log_weights), DRAWS_PER_DIMENSION * (d + 1))
+    enough = min(_LEAST_COUNT * len(log_weights), POINTS_PER_NUMBER * (d + 1))
     power = 1.0
     while effective_number(power * log_weights) < enough and power > 1e-6:
         power *= 0.8

@@ -93,10 +93,10 @@ def _scatter(
 
 def _add_mode(modes: list[Mode], target: Target, start: np.ndarray, stop: int) -> None:
     """Climb from a start; the end is one of the modes, or one more."""
-    top = _climb(target, start, max(stop - target.gradients, 20 * target.dim))
+    top = _climb(target, start, max(stop - target.gradients, target.dim))
     if not np.isfinite(top.value) or _is_known(modes, top):
         return
-    top, axes, widths = _polish(target, top, stop)
+    top, axes, widths = _polish(target, top, target.gradients + int(_SHARE * target.budget))
     if not _is_known(modes, top):
         widths = _measure_widths(target, top, axes, widths)
         modes.append(Mode(top.x, top.value, axes * widths, 1))
