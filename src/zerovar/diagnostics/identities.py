@@ -19,7 +19,7 @@ from ..inputs.points import DRAWS_PER_DIMENSION, Points, Standardisation
 from ..inputs.sample import Sample
 from ..statistics.series import autocorrelation_time, some_columns
 
-# At most so many batches. TODO measure
+# At most so many batches: with twice as many, batches of few weighted draws are not yet normal.
 _MOST_BATCHES = 50
 _TIMES = 5  # autocorrelation times in a batch, so that batch means are nearly independent
 ENOUGH_BATCHES = 8  # from which their scatter says something

@@ -37,8 +37,10 @@ from .target import Target
 
 _FEWEST = 200  # gradients
 _LONG_TAIL = 0.7  # Pareto k of the weights, from which sums of them cannot be trusted
-# TODO
-_LEAST_SHARE = 0.5
+# Effective share of the last proposals. Two curved ridges in four dimensions, of whose ends a tenth
+# of the mass is missed, had less in 60 of 60 seeds, 0.558 at most; eight schools had more in 23 of
+# 25, and other posteriors have 0.7.
+_LEAST_SHARE = 0.56
 _ADVICE = "Sample it, by NUTS for instance, and call zv.estimate"
 
 
