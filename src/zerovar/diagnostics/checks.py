@@ -25,7 +25,7 @@ from .identities import (
     identities,
     quadratic_p_value,
 )
-from .layout import find_layout_mistake, undo_resampling
+from .layout import layout_mistakes, undo_resampling
 from .outliers import burn_in_p_value, find_outlying_scores
 
 RIGHT = "The scores agree with the draws"
@@ -103,7 +103,7 @@ def _check_draws(sample: Sample, level: float) -> Check | None:
     """Say what is wrong with weights, chains or single draws, before any identity is asked."""
     if sample.weights is not None and (said := heavy_weights(sample.probabilities)):
         return Check(False, said, (), 0.0, finding=_WEIGHTS)
-    if said := find_layout_mistake(sample):
+    if said := next(layout_mistakes(sample), ""):
         return Check(False, said, (), 0.0, finding=_LAYOUT)
     away = some_columns(sample.draws, 20) - np.median(some_columns(sample.draws, 20), axis=0)
     late = sample.by_chain(np.concatenate([away, np.abs(away)], axis=1))[

@@ -25,21 +25,17 @@ _TIMES = 5  # autocorrelation times in a batch, so that batch means are nearly i
 ENOUGH_BATCHES = 8  # from which their scatter says something
 SHORTEST = ENOUGH_BATCHES * _TIMES  # draws of a chain of which something can be said
 
-BatchMeans = Float64[np.ndarray, "b d"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ScoredChains:
     """Draws about their mean and scores, raw (x, s) and standardised (z, t), all (chain, draw, d);
-    weights n·p (chain, draw) where draws do not count alike; the longest autocorrelation time, and
-    the length of batches."""
+    weights n·p (chain, draw) where draws do not count alike; and the length of batches."""
 
     x: np.ndarray
     s: np.ndarray
     z: np.ndarray
     t: np.ndarray
     weights: np.ndarray | None
-    autocorrelation: float
     batch: int
 
     @staticmethod
@@ -64,7 +60,6 @@ class ScoredChains:
             shape(z),
             shape(t),
             weights,
-            slowest,
             batch,
         )
 
@@ -177,7 +172,7 @@ class _Mean(NamedTuple):
     """Means over batches (b, d) of what should have mean zero, and the least and the largest that
     one draw adds (d,)."""
 
-    batches: BatchMeans
+    batches: Float64[np.ndarray, "b d"]
     low: np.ndarray
     high: np.ndarray
 

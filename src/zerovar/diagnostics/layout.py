@@ -20,12 +20,8 @@ _SURE = 6.0  # standard errors: lags, coordinates and samples are many
 _NUMBERS = 400_000  # that are looked at for correlations: a tenth of a second
 
 
-def find_layout_mistake(sample: Sample) -> str:
+def layout_mistakes(sample: Sample) -> Iterator[str]:
     """Say what is wrong with the layout, and what to do; nothing if it looks right."""
-    return next(_mistakes(sample), "")
-
-
-def _mistakes(sample: Sample) -> Iterator[str]:
     yield from _equal_chains(sample)
     ranks = _ranks(sample)
     yield from _swapped_axes(ranks)

@@ -132,15 +132,14 @@ def fit_proposal(points: WeightedPoints) -> tuple[Frame, TMixture]:
         raise NumericalError(
             f"the log density is finite at {good.sum()} of {len(good)} draws: too few to begin with"
         )
-    probabilities, x = np.exp(_temper(log_weights[good], points.x.shape[1])), points.x[good]
+    d, x = points.x.shape[1], points.x[good]
+    probabilities = np.exp(_temper(log_weights[good], d))
     mean = probabilities @ x
-    away = x - mean
-    covariance = away.T @ (probabilities[:, None] * away)
+    covariance = (x - mean).T @ (probabilities[:, None] * (x - mean))
     scale = np.sqrt(np.diag(covariance))
     root = scale[:, None] * np.linalg.cholesky(
-        covariance / np.outer(scale, scale) + 1e-8 * np.eye(len(mean))
+        covariance / np.outer(scale, scale) + 1e-8 * np.eye(d)
     )
-    d = len(mean)
     return Frame(mean, root), TMixture(
         np.ones(1), np.zeros((1, d)), np.eye(d)[None], np.array([FREEDOMS[0]])
     )

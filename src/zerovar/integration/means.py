@@ -201,8 +201,7 @@ def _refusal(points: WeightedPoints) -> str | None:
 
 def _judge(modes: list[Mode], points: WeightedPoints, used: int, cautions: Cautions) -> Integration:
     """Say how it went, with log Z; raise an error where no proposal was good."""
-    reason = _refusal(points)
-    if reason is not None:
+    if reason := _refusal(points):
         raise NumericalError(
             f"Importance sampling does not reach this density: {reason}, after {used} gradients in "
             f"{points.x.shape[1]} dimensions. Funnels, curved ridges, many dimensions do that. "
@@ -222,8 +221,6 @@ def _judge(modes: list[Mode], points: WeightedPoints, used: int, cautions: Cauti
             f"The importance weights have a long tail (Pareto k {points.pareto_k:.2f}): the "
             f"density reaches further than its proposals. {_ADVICE}, if it matters.",
         )
-    undefined = int(points.undefined.sum())
-    outside = int(np.sum(points.log_density == -np.inf)) - undefined
     return Integration(
         used,
         len(points.x),
@@ -233,8 +230,8 @@ def _judge(modes: list[Mode], points: WeightedPoints, used: int, cautions: Cauti
         np.stack([mode.at for mode in modes]) if modes else np.empty((0, points.x.shape[1])),
         starts,
         *log_evidence(points),
-        outside=outside,
-        undefined=undefined,
+        outside=int(np.sum((points.log_density == -np.inf) & ~points.undefined)),
+        undefined=int(points.undefined.sum()),
     )
 
 

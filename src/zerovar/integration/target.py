@@ -14,7 +14,6 @@ from ..inputs.integrands import at_draws, evaluated, in_double
 
 # Points that are evaluated together: one program serves all. Half or twice that takes as long.
 _TILE = 128
-_INSTEAD = "draws and scores to zv.estimate"
 
 
 class Evaluated(NamedTuple):
@@ -41,7 +40,7 @@ class Target:
             "log_density",
             lambda: at_draws(log_density, start[None]),
             f" of shape ({self.dim},)",
-            _INSTEAD,
+            "draws and scores to zv.estimate",
         )
         if np.size(found) != 1:
             raise ValueError(
