@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..hyper import WEIGHT
-from ..kernels import AbstractKernel, Gaussian, median_heuristic, positive
+from ..kernels import AbstractKernel, Gaussian, is_zero, median_heuristic, positive
 from .base import LinearFamily
 
 
@@ -172,5 +172,5 @@ def _derivatives(base: AbstractKernel, m: InnerProducts) -> Callable[[int, int, 
 
 def _total(*terms: tuple[Any, Any]) -> Any:
     """Σ coefficient · derivative, without those that vanish identically."""
-    present = [a * b for a, b in terms if not (isinstance(b, int) and b == 0)]
+    present = [a * b for a, b in terms if not is_zero(b)]
     return sum(present[1:], present[0]) if present else 0
