@@ -36,6 +36,20 @@ class Kind(enum.Enum):
 WEIGHT, LENGTH_SCALE, SHAPE = ({_KEY: kind} for kind in Kind)
 
 
+def positive(name: str, value: Any) -> Any:
+    """Check a positive number, and return it as a float64 array of NumPy, which stays double
+    whatever JAX's global setting. Tracers pass."""
+    if isinstance(value, jax.core.Tracer):
+        return value
+    try:
+        number = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        number = np.asarray(np.nan)
+    if isinstance(value, str) or number.ndim or not 0 < number < np.inf:
+        raise ValueError(f"{name} must be a positive number; got {value!r}")
+    return number
+
+
 class Declared(NamedTuple):
     """A declared leaf of a tree."""
 

@@ -14,12 +14,11 @@ from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .hyper import LENGTH_SCALE, SHAPE
+from .hyper import LENGTH_SCALE, SHAPE, positive
 from .io.archive import Storable
 
 DerivativeOrder = tuple[int, int, int]  # how often to differentiate in p, in q and in z
@@ -287,20 +286,6 @@ def median_heuristic(x: Float[np.ndarray, "n d"], limit: int = 1000) -> float:
 
     rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), limit)).astype(int))
     return math.sqrt(0.5 * float(np.median(pdist(x[rows], "sqeuclidean"))))
-
-
-def positive(name: str, value: Any) -> Any:
-    """Check a positive number, and return it as a float64 array of NumPy, which stays double
-    whatever JAX's global setting. Tracers pass."""
-    if isinstance(value, jax.core.Tracer):
-        return value
-    try:
-        number = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        number = np.asarray(np.nan)
-    if isinstance(value, str) or number.ndim or not 0 < number < np.inf:
-        raise ValueError(f"{name} must be a positive number; got {value!r}")
-    return number
 
 
 def is_zero(derivative: Numbers | int) -> bool:

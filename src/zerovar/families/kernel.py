@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..hyper import WEIGHT
-from ..kernels import AbstractKernel, Gaussian, is_zero, median_heuristic, positive
+from ..hyper import WEIGHT, positive
+from ..kernels import AbstractKernel, Gaussian, is_zero, median_heuristic
 from .base import LinearFamily
 
 
