@@ -23,8 +23,8 @@ ORDER = {
     "statistics": "ranks series tails rounding",
     "inference": "splits task answers cautions conclude",
     "io": "atomic archive programs",
-    "families": """base polynomial kernel network anisotropic ridge_functions
-        sparse_polynomial""",
+    "families": """base monomials polynomial kernel network anisotropic
+        ridge_functions sparse_polynomial""",
     "solvers": """algebra terms stats base exact iterative training screening
         default""",
     "solvers/algebra": "memory threads dense tiles factors",

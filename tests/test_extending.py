@@ -23,7 +23,7 @@ from zerovar.choice import Policy
 from zerovar.chunked import arrays
 from zerovar.chunked import estimate as chunked_estimate
 from zerovar.chunked import windows as chunk_windows
-from zerovar.hyper import declared
+from zerovar.hyper import declarations
 from zerovar.solvers import Result
 from zerovar.solvers.training import batch_schedule, coordinates, trainer
 from zerovar.statistics.series import INDEPENDENT
@@ -335,7 +335,7 @@ def test_tuning_moves_what_is_declared(scratch):
     )
     tuned, _ = zv.tune(start, SAMPLE, VALUES[:, 0], draws=150, evaluations=15)
     moved, still = [], []
-    known = {entry.number for entry in declared(start)}
+    known = {entry.number for entry in declarations(start)}
     for number, (before, after) in enumerate(
         zip(jax.tree.leaves(start), jax.tree.leaves(tuned), strict=True)
     ):

@@ -10,7 +10,7 @@ import pytest
 from problems import ar1, gaussian
 
 import zerovar as zv
-from zerovar.families.sparse_polynomial import rows_of
+from zerovar.families.monomials import monomial_rows
 from zerovar.fitting import Method
 from zerovar.inference.answers import answer_of
 from zerovar.inference.task import Task
@@ -31,7 +31,7 @@ def test_all_monomials_are_the_polynomial():
         term for k in (1, 2, 3) for term in itertools.combinations_with_replacement(range(3), k)
     ]
     sparse, dense = (
-        zv.SparsePolynomial(3, monomials=rows_of(terms, 3), weight=2.0),
+        zv.SparsePolynomial(3, monomials=monomial_rows(terms, 3), weight=2.0),
         zv.Polynomial(3, weight=2.0),
     )
     whole = zv.SparsePolynomial(3, weight=2.0)

@@ -50,7 +50,7 @@ def positive(name: str, value: Any) -> Any:
     return number
 
 
-class Declared(NamedTuple):
+class Declaration(NamedTuple):
     """A declared leaf of a tree."""
 
     number: int  # among all leaves
@@ -59,7 +59,7 @@ class Declared(NamedTuple):
     modules: tuple[tuple[tuple[Any, ...], eqx.Module], ...]
 
 
-def declared(tree: Any) -> list[Declared]:
+def declarations(tree: Any) -> list[Declaration]:
     """The hyper-parameters of a module, or of a tuple of modules, in the order of its leaves."""
     found = []
     for index, (path, _) in enumerate(jax.tree_util.tree_flatten_with_path(tree)[0]):
@@ -72,14 +72,14 @@ def declared(tree: Any) -> list[Declared]:
             else:
                 node = node[getattr(key, "idx", getattr(key, "key", None))]
         if kind is not None:
-            found.append(Declared(index, kind, tuple(modules)))
+            found.append(Declaration(index, kind, tuple(modules)))
     return found
 
 
 def hyper_parameters(tree: Any) -> list[Any]:
     """Their logarithms (0 where a weight says absent or unpenalised)."""
     leaves = jax.tree.leaves(tree)
-    chosen = [leaves[entry.number] for entry in declared(tree)]
+    chosen = [leaves[entry.number] for entry in declarations(tree)]
     return [np.log(np.where(may_move(leaf), leaf, 1.0)) for leaf in chosen]
 
 
@@ -87,7 +87,7 @@ def with_hyper_parameters(tree: Any, logarithms: list[Any]) -> Any:
     """The tree with these in place of its own; traced or not."""
     leaves, rebuild = jax.tree.flatten(tree)
     numpy = jnp if any(isinstance(new, jax.core.Tracer) for new in logarithms) else np
-    for entry, new in zip(declared(tree), logarithms, strict=True):
+    for entry, new in zip(declarations(tree), logarithms, strict=True):
         leaf = leaves[entry.number]
         leaves[entry.number] = numpy.where(may_move(leaf), numpy.exp(new), leaf)
     return jax.tree.unflatten(rebuild, leaves)

@@ -175,7 +175,7 @@ class Rival:
 
     def answer(self, task: Task, found: Descended, policy: Policy) -> Answer:
         """Its value, and influences at all draws, with the hyper-parameters of a descent."""
-        tuned = found.descent.tuned(found.end, len(task))
+        tuned = found.descent.outcome(found.end, len(task))
         method = Method(tuned.family, tuned.objective)
         split: Any = (
             _FitThinned(policy.thinned) if len(task) > policy.dense else default_split(task, method)

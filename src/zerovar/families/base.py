@@ -11,7 +11,7 @@ All methods are pure JAX functions of standardised points x (n, d) and scores s 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -41,8 +41,8 @@ class Family(Storable, eqx.Module):
         return False
 
     @property
-    def chooses_terms(self) -> bool:
-        """Whether the fit chooses a few of its terms, for each integrand by itself."""
+    def chooses_monomials(self) -> bool:
+        """Whether the fit chooses a few of its monomials, for each integrand by itself."""
         return False
 
     def resolve(self, x: np.ndarray, values: np.ndarray) -> Family:
@@ -53,7 +53,7 @@ class Family(Storable, eqx.Module):
     def check(self, d: int) -> None:
         """Raise a ValueError if this family makes no sense in d dimensions."""
 
-    def separated(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
+    def separate(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
         """The part that is linear in its parameters, and the parts that are not."""
         return None, (self,)
 
@@ -102,7 +102,7 @@ class LinearFamily(Family):
         there is none."""
         return self, None
 
-    def separated(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
+    def separate(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
         return self, ()
 
     def by_features(self, d: int) -> tuple[LinearFamily | None, LinearFamily | None]:
@@ -124,7 +124,7 @@ class LinearFamily(Family):
         """Features whose plain coefficients are what `L2` penalises: unit weights, and translates
         at x, s (m, d) in place of what has only a Gram."""
         finite, infinite = self.unweighted().by_features(x.shape[1])
-        found = joined((finite, None if infinite is None else infinite.translates(x, s)))
+        found = join((finite, None if infinite is None else infinite.translates(x, s)))
         assert found is not None
         return found
 
@@ -146,11 +146,11 @@ class NonlinearFamily(Family):
     probes: eqx.AbstractVar[int]
 
     @abstractmethod
-    def built(self, d: int, q: int, rng: np.random.Generator) -> NonlinearFamily:
+    def build(self, d: int, q: int, rng: np.random.Generator) -> NonlinearFamily:
         """With parameters in double precision, for q integrands in d dimensions."""
 
     @abstractmethod
-    def stirred(self, rng: np.random.Generator) -> NonlinearFamily:
+    def perturb(self, rng: np.random.Generator) -> NonlinearFamily:
         """With typical parameters in place of those that training starts from."""
 
     @abstractmethod
@@ -158,7 +158,7 @@ class NonlinearFamily(Family):
         """g, exact."""
 
     @abstractmethod
-    def probed(
+    def probe(
         self, x: Nd, s: Nd, key: PRNGKeyArray
     ) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
         """Two independent unbiased estimates of g."""
@@ -186,27 +186,35 @@ class BasisFamily(LinearFamily):
         return jax.vmap(lambda point, score: self.operator(self.basis, point, score))(x, s)
 
 
-class TermFamily(LinearFamily):
-    """A linear family of products of coordinates, of which a fit may choose a few: `monomials` (p,
-    degree) once they are known, as in `SparsePolynomial`; and `terms`, the most of them besides
-    linear terms and squares."""
+class MonomialChoice(NamedTuple):
+    """What a fit that chooses monomials must know: their highest degree, the most of them an
+    integrand may have besides linear ones and squares, and the prior variance of a coefficient."""
 
-    degree: eqx.AbstractVar[int]
-    terms: eqx.AbstractVar[int | None]
-    monomials: eqx.AbstractVar[np.ndarray | None]
-    weight: eqx.AbstractVar[np.ndarray]
+    degree: int
+    most: int | None
+    weight: float
+
+
+class MonomialFamily(LinearFamily):
+    """A linear family of monomials of the coordinates, of which a fit may choose a few for each
+    integrand. Rows of `families/monomials.py` say which they are."""
 
     @property
-    def chooses_terms(self):
-        return self.monomials is None
+    @abstractmethod
+    def choice(self) -> MonomialChoice | None:
+        """What there is to choose, or None where the monomials are known."""
+
+    @abstractmethod
+    def with_monomials(self, monomials: np.ndarray) -> MonomialFamily:
+        """Return the same family with these monomials (p, degree)."""
+
+    @property
+    def chooses_monomials(self):
+        return self.choice is not None
 
     @property
     def sees_values(self):
-        return self.chooses_terms
-
-    @abstractmethod
-    def with_terms(self, monomials: np.ndarray) -> TermFamily:
-        """The same with these terms."""
+        return self.chooses_monomials
 
 
 class _OfParts(Family):
@@ -259,11 +267,11 @@ class Sum(_OfParts, LinearFamily):
 
     def split(self):
         penalised, free = zip(*(part.split() for part in self.parts), strict=True)
-        return joined(penalised), joined(free)
+        return join(penalised), join(free)
 
     def by_features(self, d):
         finite, infinite = zip(*(part.by_features(d) for part in self.parts), strict=True)
-        return joined(finite), joined(infinite)
+        return join(finite), join(infinite)
 
     def unweighted(self):
         return Sum(tuple(part.unweighted() for part in self.parts))
@@ -277,9 +285,9 @@ class Ensemble(_OfParts):
     def resolve(self, x, values):
         return Ensemble(tuple(part.resolve(x, values) for part in self.parts))
 
-    def separated(self):
+    def separate(self):
         linear = tuple(part for part in self.parts if isinstance(part, LinearFamily))
-        return joined(linear), tuple(
+        return join(linear), tuple(
             part for part in self.parts if not isinstance(part, LinearFamily)
         )
 
@@ -345,7 +353,7 @@ def parts_of(family: Family) -> tuple[Family, ...]:
     return family.parts if isinstance(family, (Sum, Ensemble)) else (family,)
 
 
-def joined(parts: tuple[LinearFamily | None, ...]) -> LinearFamily | None:
+def join(parts: tuple[LinearFamily | None, ...]) -> LinearFamily | None:
     """Their sum, in one level; None if there are none."""
     found = tuple(
         inner

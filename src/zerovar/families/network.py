@@ -46,7 +46,7 @@ Layers = tuple[tuple[Any, ...], ...]  # (weight (in, out), bias (out,)) of each
 
 
 class Architecture(Storable, eqx.Module):
-    """A network before it knows its sizes: `built(d, outputs, rng)` is the module with parameters,
+    """A network before it knows its sizes: `build(d, outputs, rng)` is the module with parameters,
     x (d,) → (outputs,)."""
 
     width: int = eqx.field(static=True, default=32)
@@ -71,7 +71,7 @@ class Architecture(Storable, eqx.Module):
         self.layers = tuple(tuple(layer) for layer in layers)
 
     @abstractmethod
-    def hidden(self, x: Float[Array, " d"]) -> Float[Array, " width"]:
+    def hidden_layer(self, x: Float[Array, " d"]) -> Float[Array, " width"]:
         """The last hidden layer at one point."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Architecture(Storable, eqx.Module):
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
         weight, bias = self.layers[-1]
-        return self.hidden(x) @ weight + bias
+        return self.hidden_layer(x) @ weight + bias
 
     def divergence(self, x: Float[Array, " d"]) -> Float[Array, " q"]:
         """Of each of the q vector fields that the outputs are, (q, d) when reshaped.
@@ -88,10 +88,10 @@ class Architecture(Storable, eqx.Module):
         Outputs are linear in the hidden units, so that slopes of those, (width, d), are enough:
         nothing of size q d² is made.
         """
-        slopes = (jax.jacrev if self.width < len(x) else jax.jacfwd)(self.hidden)(x)
+        slopes = (jax.jacrev if self.width < len(x) else jax.jacfwd)(self.hidden_layer)(x)
         return jnp.einsum("kqi,ki->q", self.layers[-1][0].reshape(self.width, -1, len(x)), slopes)
 
-    def built(self, d: int, outputs: int, rng: np.random.Generator) -> Architecture:
+    def build(self, d: int, outputs: int, rng: np.random.Generator) -> Architecture:
         """Unit-variance layers with spread-out biases, and an output layer of zeros: g starts at
         0."""
         sizes = self.sizes(d, outputs)
@@ -117,7 +117,7 @@ class MLP(Architecture):
         inner = [d, *[self.width] * self.depth, outputs]
         return list(itertools.pairwise(inner))
 
-    def hidden(self, x):
+    def hidden_layer(self, x):
         for weight, bias in self.layers[:-1]:
             x = self.activation(x @ weight + bias)
         return x
@@ -133,7 +133,7 @@ class ResNet(Architecture):
             (self.width, outputs),
         ]
 
-    def hidden(self, x):
+    def hidden_layer(self, x):
         weight, bias = self.layers[0]
         x = self.activation(x @ weight + bias)
         for (into, inner), (back, outer) in zip(
@@ -195,13 +195,13 @@ class Network(NonlinearFamily):
         potential = ", ScalarLangevin" if isinstance(self.operator, ScalarLangevin) else ""
         return f"Network({inside}{potential}{f', {self.probes} probes' if self.probes else ''})"
 
-    def built(self, d: int, q: int, rng: np.random.Generator) -> Network:
+    def build(self, d: int, q: int, rng: np.random.Generator) -> Network:
         """This network with parameters in double precision, for q integrands in d dimensions, shape
         and smoothness checked."""
         module = self.module
         wanted = (q,) if isinstance(self.operator, ScalarLangevin) else (q, d)
         if isinstance(module, Architecture) and not module.layers:
-            module = module.built(d, math.prod(wanted), rng)
+            module = module.build(d, math.prod(wanted), rng)
         module = jax.tree.map(
             lambda leaf: np.asarray(leaf, dtype=np.float64) if eqx.is_inexact_array(leaf) else leaf,
             module,
@@ -226,21 +226,21 @@ class Network(NonlinearFamily):
             )
         network = Network(module, self.operator, self.probes)
         if isinstance(self.operator, ScalarLangevin) and not _is_smooth(module):
-            network.stirred(rng)._check_curved(d, rng)
+            network.perturb(rng)._check_curvature(d, rng)
         return network
 
-    def stirred(self, rng: np.random.Generator) -> Network:
+    def perturb(self, rng: np.random.Generator) -> Network:
         """With typical parameters: an output layer of zeros says nothing about derivatives, or
         about the size of g."""
 
-        def moved(leaf: Any) -> Any:
+        def move(leaf: Any) -> Any:
             if not eqx.is_inexact_array(leaf):
                 return leaf
             return leaf + rng.normal(size=leaf.shape) * (
                 1 / math.sqrt(leaf.shape[0]) if leaf.ndim > 1 else 0.3
             )
 
-        return jax.tree.map(moved, self)
+        return jax.tree.map(move, self)
 
     def __call__(self, x: Nd, s: Nd) -> Float[Array, "n q"]:
         """g at points x with scores s, exact."""
@@ -259,7 +259,7 @@ class Network(NonlinearFamily):
         closed = isinstance(self.module, Architecture) and isinstance(self.operator, Langevin)
         return outputs + self.module.width * d if closed else outputs * d
 
-    def probed(
+    def probe(
         self, x: Nd, s: Nd, key: PRNGKeyArray
     ) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
         """Two independent unbiased estimates of g."""
@@ -292,7 +292,7 @@ class Network(NonlinearFamily):
         out = forward_laplacian(lambda point: jnp.ravel(self.module(point)))(x)
         return out.laplacian + s @ out.jacobian.dense_array
 
-    def _check_curved(self, d: int, rng: np.random.Generator) -> None:
+    def _check_curvature(self, d: int, rng: np.random.Generator) -> None:
         """Refuse piecewise linear networks: their Laplacian is zero almost everywhere, and L u has
         not mean zero."""
 

@@ -71,7 +71,7 @@ class Polynomial(BasisFamily):
                 f"{degree}"
             )
         self.degree = int(degree)
-        self.coordinates = _checked_coordinates(coordinates)
+        self.coordinates = _check_coordinates(coordinates)
         degrees = range(lowest, self.degree + 1)
         weights = np.asarray(weight, dtype=np.float64)
         if (
@@ -142,7 +142,7 @@ class Polynomial(BasisFamily):
 
     def basis(self, x):
         d = len(x)
-        inner, _ = self._restricted(x[None], x[None])
+        inner, _ = self._restrict(x[None], x[None])
         degrees = [m[:, 0] for m, _ in _monomials(inner, inner, self.degree)]
         monomials = jnp.concatenate(
             [scale * degrees[k] for k, scale in self._scales(inner.shape[1])]
@@ -155,7 +155,7 @@ class Polynomial(BasisFamily):
         return (monomials[:, None, None] * directions).reshape(-1, d)
 
     def features(self, x, s):
-        x, s = self._restricted(x, s)
+        x, s = self._restrict(x, s)
         degrees = list(_monomials(x, s, self.degree))
         if isinstance(self.operator, ScalarLangevin):
             blocks = [scale[:, None] * degrees[k][1] for k, scale in self._scales(x.shape[1])]
@@ -183,7 +183,7 @@ class Polynomial(BasisFamily):
         """Matrix products alone for a quadratic potential: O(n d²) and no features."""
         if not self._quadratic:
             return super().apply(x, s, theta)
-        x, s = self._restricted(x, s)
+        x, s = self._restrict(x, s)
         d, q = x.shape[1], theta.shape[1]
         scaled = jnp.concatenate([scale for _, scale in self._scales(d)])[:, None] * theta
         linear = scaled[:d] if len(scaled) > d * (d + 1) // 2 else jnp.zeros((d, q), theta.dtype)
@@ -195,7 +195,7 @@ class Polynomial(BasisFamily):
         return jnp.einsum("niq,ni->nq", image, s) + jnp.trace(matrix) + s @ linear
 
     def gram(self, x, s, y, t):
-        (x, s), (y, t) = self._restricted(x, s), self._restricted(y, t)
+        (x, s), (y, t) = self._restrict(x, s), self._restrict(y, t)
         d = x.shape[1]
         xy, st = x @ y.T, s @ t.T
         xs, yt = jnp.sum(x * s, axis=1)[:, None], jnp.sum(y * t, axis=1)[None, :]
@@ -219,7 +219,7 @@ class Polynomial(BasisFamily):
             total = total + (4 * xy + yy * xt + xx * sy) * h(3) + xx * yy * h(4)
         return total
 
-    def _restricted(self, x, s):
+    def _restrict(self, x, s):
         if self.coordinates is None:
             return x, s
         chosen = np.asarray(self.coordinates)
@@ -343,7 +343,7 @@ def _children(d: int, k: int) -> np.ndarray:
     return child
 
 
-def _checked_coordinates(coordinates: Any) -> tuple[int, ...] | None:
+def _check_coordinates(coordinates: Any) -> tuple[int, ...] | None:
     if coordinates is None:
         return None
     array = np.atleast_1d(np.asarray(coordinates))

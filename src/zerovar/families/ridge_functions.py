@@ -88,7 +88,7 @@ class RidgeFunctions(Wrapper):
         )
 
     def features(self, x, s):
-        each = jax.vmap(self.family.features)(self._projected(x), self._projected(s))
+        each = jax.vmap(self.family.features)(self._project(x), self._project(s))
         return jnp.moveaxis(each, 0, 1).reshape(len(x), -1)
 
     def gram(self, x, s, y, t):
@@ -97,10 +97,10 @@ class RidgeFunctions(Wrapper):
 
         # one direction after the other, and once more for its derivative: all of them at a time do
         # not fit in a cache
-        along = tuple(self._projected(points) for points in (x, s, y, t))
+        along = tuple(self._project(points) for points in (x, s, y, t))
         return jax.lax.scan(jax.checkpoint(add), jnp.zeros((len(x), len(y)), x.dtype), along)[0]
 
-    def _projected(self, points):
+    def _project(self, points):
         """(r, n, 1): the points along each direction. Directions are no hyper-parameters: nothing
         descends in them."""
         return (points @ jax.lax.stop_gradient(self.directions)).T[:, :, None]

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
 from ..families import Family, LinearFamily
-from ..hyper import Kind, declared, hyper_parameters, may_move, with_hyper_parameters
+from ..hyper import Kind, declarations, hyper_parameters, may_move, with_hyper_parameters
 from ..inputs.points import FittingDraws, Points
 from ..objectives import LeastSquares, Ridge
 from ..solvers.algebra.threads import threads_for
@@ -171,10 +171,10 @@ class Descent:
             )
         used = int(done.nfev) + (len(_FIRST_RIDGES) if start is None else 0)
         return DescentEnd(
-            best[1], float(best[0]), used, best[2], _curved(steps, done.hess_inv.todense())
+            best[1], float(best[0]), used, best[2], _curve(steps, done.hess_inv.todense())
         )
 
-    def tuned(self, end: DescentEnd, size: int, used: int = 0) -> Tuned:
+    def outcome(self, end: DescentEnd, size: int, used: int = 0) -> Tuned:
         """The family and objective of a descent, for `size` draws in place of those it was tuned
         on."""
         family = self._at(end.position[1:])
@@ -215,7 +215,7 @@ class Descent:
         descent would leave it."""
         gram = gram_matrix(penalised_part(self._at(position[1:])), self.points.x, self.points.s)
         losses = [
-            self._evaluated(gram.copy(), ridge, values, criterion)[0] for ridge in _FIRST_RIDGES
+            self._evaluate(gram.copy(), ridge, values, criterion)[0] for ridge in _FIRST_RIDGES
         ]
         return _FIRST_RIDGES[int(np.argmin(losses))]
 
@@ -227,7 +227,7 @@ class Descent:
         penalised = penalised_part(family)
         gram = gram_matrix(penalised, self.points.x, self.points.s)
         level = gram.diagonal().mean()
-        loss, slope = self._evaluated(gram, ridge, values, criterion)
+        loss, slope = self._evaluate(gram, ridge, values, criterion)
         if slope is None:
             return loss, np.zeros_like(position), level
         through = float(slope.diagonal() @ self._noise_shape)
@@ -236,12 +236,12 @@ class Descent:
         return (
             loss,
             np.concatenate(
-                [[through * ridge * level], self._gathered(penalised, slopes) @ self._gauge]
+                [[through * ridge * level], self._gather(penalised, slopes) @ self._gauge]
             ),
             level,
         )
 
-    def _evaluated(
+    def _evaluate(
         self, gram: Square, ridge: float, values: Values, criterion: Differentiable
     ) -> tuple[float, Square | None]:
         """The loss and its derivative in A, in the memory of the Gram; None where A cannot be
@@ -278,7 +278,7 @@ class Descent:
     def _are_weights(self) -> Bool[np.ndarray, " h"]:
         sizes = [np.size(log) for log in hyper_parameters(self.family)]
         return np.repeat(
-            [entry.kind is Kind.WEIGHT for entry in declared(self.family)], sizes
+            [entry.kind is Kind.WEIGHT for entry in declarations(self.family)], sizes
         ).astype(bool)
 
     @functools.cached_property
@@ -286,7 +286,7 @@ class Descent:
         """From positions to logarithms: a weight is held against the size of its own Gram, which
         falls with a power of the length-scales, so that a change of scale alone leaves the part's
         variance about where it was."""
-        entries = declared(self.family)
+        entries = declarations(self.family)
         ends = np.cumsum([0, *map(np.size, hyper_parameters(self.family))])
         places: dict[Any, dict[Kind, list[int]]] = {}  # by the family that they are of, and kind
         powers: dict[Any, float] = {}
@@ -305,7 +305,7 @@ class Descent:
 
     def _at(self, position: np.ndarray) -> LinearFamily:
         return with_hyper_parameters(
-            self.family, _shaped(self._gauge @ position, hyper_parameters(self.family))
+            self.family, _reshape(self._gauge @ position, hyper_parameters(self.family))
         )
 
     @functools.cached_property
@@ -313,11 +313,11 @@ class Descent:
         """Entries of the family's hyper-parameters by number, from 1 on, 0 for those that do not
         move; and the numbers of those of its penalised part, which `split` hands on."""
         own = hyper_parameters(self.family)
-        numbers = _shaped(np.log(np.arange(1.0, 1 + sum(map(np.size, own)))), own)
+        numbers = _reshape(np.log(np.arange(1.0, 1 + sum(map(np.size, own)))), own)
         numbered = with_hyper_parameters(self.family, numbers)
         return _entries(numbered), _entries(penalised_part(numbered))
 
-    def _gathered(self, penalised: LinearFamily, slopes: list[Any]) -> np.ndarray:
+    def _gather(self, penalised: LinearFamily, slopes: list[Any]) -> np.ndarray:
         """Slopes in the logarithms of all of the family's hyper-parameters, from those in the
         penalised part's: unpenalised terms have none, as their scale means nothing."""
         own, inside = self._numbered
@@ -327,7 +327,7 @@ class Descent:
         return out
 
 
-def _curved(steps: np.ndarray, inverse_hessian: np.ndarray) -> np.ndarray:
+def _curve(steps: np.ndarray, inverse_hessian: np.ndarray) -> np.ndarray:
     """Steps along which the loss curves alike, from those that it was felt in; these where that
     went wrong."""
     try:
@@ -337,7 +337,7 @@ def _curved(steps: np.ndarray, inverse_hessian: np.ndarray) -> np.ndarray:
     return found if np.isfinite(found).all() else steps
 
 
-def _shaped(flat: np.ndarray, like: list[Any]) -> list[np.ndarray]:
+def _reshape(flat: np.ndarray, like: list[Any]) -> list[np.ndarray]:
     """A flat array cut into arrays of the shapes of these."""
     parts = np.split(flat, np.cumsum([np.size(entry) for entry in like])[:-1]) if like else []
     return [part.reshape(np.shape(entry)) for part, entry in zip(parts, like, strict=True)]
@@ -347,7 +347,7 @@ def _values(family: Any) -> np.ndarray:
     """Of its hyper-parameters, flat."""
     leaves = jax.tree.leaves(family)
     return np.concatenate(
-        [np.zeros(0), *(np.ravel(leaves[entry.number]) for entry in declared(family))]
+        [np.zeros(0), *(np.ravel(leaves[entry.number]) for entry in declarations(family))]
     )
 
 

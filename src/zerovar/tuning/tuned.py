@@ -75,7 +75,7 @@ def tune(
         if not shared and array.shape[1] > 1:  # from what suits all, each goes on by itself
             start, _, used, *_ = descent.run(np.arange(array.shape[1]), criterion, evaluations)
         found = [
-            descent.tuned(descent.run(column, criterion, evaluations, start), size, used)
+            descent.outcome(descent.run(column, criterion, evaluations, start), size, used)
             for column in columns
         ]
     return found[0] if shared else found
