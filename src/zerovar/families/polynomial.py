@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from ..hyper import WEIGHT
 from ..operators import Langevin, Operator, ScalarLangevin
-from .base import BasisFamily
+from .base import BasisFamily, Nd
 
 _HIGHEST = 80  # degree: (k!)² is a double
 
@@ -159,9 +159,13 @@ class Polynomial(BasisFamily):
         degrees = list(_monomials(x, s, self.degree))
         if isinstance(self.operator, ScalarLangevin):
             blocks = [scale[:, None] * degrees[k][1] for k, scale in self._scales(x.shape[1])]
-        else:
+        else:  # L(P e_i) = ∂_i P + P s_i
+            monomials = [p for p, _ in degrees]
+            gradients = _gradients(x, monomials)
             blocks = [
-                (scale[:, None, None] * _vector_features(degrees, k, s)).reshape(-1, len(x))
+                (scale[:, None, None] * (gradients[k] + monomials[k][:, None] * s.T[None])).reshape(
+                    -1, len(x)
+                )
                 for k, scale in self._scales(x.shape[1])
             ]
         return jnp.concatenate(blocks).T
@@ -296,51 +300,15 @@ def _monomials(x: Float[Array, "n d"], s: Float[Array, "n d"], degree: int):
     return values
 
 
-def _vector_features(degrees, k: int, s: Float[Array, "n d"]) -> Float[Array, "p d n"]:
-    """L(P e_i) = ∂_i P + P s_i for all monomials P of degree k."""
-    d = s.shape[1]
-    p = degrees[k][0]
-    out = p[:, None, :] * s.T[None]
-    if k == 0:
-        return out
-    index, power = _partials(d, k)
-    return out + jnp.asarray(power, dtype=p.dtype)[:, :, None] * degrees[k - 1][0][index]
-
-
-@functools.lru_cache(maxsize=64)
-def _partials(d: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """∂_i P = power · (monomial number index of degree k − 1), for P of degree k: two (p, d)
-    tables."""
-    table = _table(d, k)[k]
-    index = np.zeros((len(table.parent), d), dtype=np.int32)
-    power = np.zeros((len(table.parent), d), dtype=np.int32)
-    rows = np.arange(len(table.parent))
-    if k > 1:
-        # ∂_i (x_v Q) = x_v ∂_i Q for i ≠ v, and x_v · (monomial) is found through its children
-        inner_index, inner_power = _partials(d, k - 1)
-        child = _children(d, k - 1)
-        inner = inner_index[table.parent]
-        index = child[inner, table.variable[:, None]]
-        power = inner_power[table.parent].copy()
-    index[rows, table.variable] = table.parent
-    power[rows, table.variable] = table.power + 1
-    return index, power
-
-
-@functools.lru_cache(maxsize=64)
-def _children(d: int, k: int) -> np.ndarray:
-    """(p_{k−1}, d): the index among degree k of x_v times each monomial of degree k − 1."""
-    table = _table(d, k)[k]
-    child = np.full((table.parent.max() + 1, d), -1, dtype=np.int32)
-    child[table.parent, table.variable] = np.arange(len(table.parent), dtype=np.int32)
-    if k > 1:
-        # v below the last variable l of R = x_l Q: x_v R = x_l (x_v Q)
-        below = _children(d, k - 1)
-        before = _table(d, k - 1)[k - 1]
-        missing = np.argwhere(child < 0)
-        r, v = missing[:, 0], missing[:, 1]
-        child[r, v] = child[below[before.parent[r], v], before.variable[r]]
-    return child
+def _gradients(x: Nd, monomials: list[Float[Array, "p n"]]) -> list[Float[Array, "p d n"]]:
+    """Return ∇P of all monomials P, for each degree. With P = x_v Q: ∂_i P = x_v ∂_i Q + δ_iv Q."""
+    n, d = x.shape
+    gradients = [jnp.zeros((1, d, n), x.dtype)]
+    for table, below in zip(_table(d, len(monomials) - 1)[1:], monomials[:-1], strict=True):
+        units = jnp.eye(d, dtype=x.dtype)[table.variable][:, :, None]
+        through = x.T[table.variable][:, None] * gradients[-1][table.parent]
+        gradients.append(through + units * below[table.parent][:, None])
+    return gradients
 
 
 def _check_coordinates(coordinates: Any) -> tuple[int, ...] | None:

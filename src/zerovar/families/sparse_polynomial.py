@@ -15,8 +15,6 @@ from .base import MonomialChoice, MonomialFamily
 from .monomials import SUPERSCRIPTS, monomial_images, with_constant
 from .polynomial import Polynomial
 
-_HIGHEST = len(SUPERSCRIPTS) - 1  # degree: powers have names of one character
-
 
 class SparsePolynomial(MonomialFamily):
     """Control variates L u with u a polynomial of degree at most `degree` in the parameters
@@ -45,10 +43,11 @@ class SparsePolynomial(MonomialFamily):
         if (
             isinstance(degree, bool)
             or not isinstance(degree, (int, np.integer))
-            or not 1 <= degree <= _HIGHEST
+            or not 1 <= degree < len(SUPERSCRIPTS)  # powers have names of one character
         ):
             raise ValueError(
-                f"SparsePolynomial: degree must be an integer from 1 to {_HIGHEST}; got {degree!r}"
+                "SparsePolynomial: degree must be an integer from 1 to "
+                f"{len(SUPERSCRIPTS) - 1}; got {degree!r}"
             )
         if terms is not None and (
             isinstance(terms, bool) or not isinstance(terms, (int, np.integer)) or terms < 0
