@@ -4,7 +4,6 @@ word means one thing."""
 import ast
 import collections
 import importlib.util
-import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -339,28 +338,31 @@ MOST_NUMBERS = 120
 
 def numbers_of(name: str, text: str) -> dict[str, bool]:
     """Names at the top of a module whose values contain a number, and the fields of `Policy`; and
-    whether each has a comment on its lines or above them."""
+    whether each has its reason: a comment on its lines or above them, or words in a field."""
     tree, lines = ast.parse(text), text.splitlines()
-    body = list(tree.body)
-    if name == "choice/policy.py":
-        policy = next(n for n in body if isinstance(n, ast.ClassDef) and n.name == "Policy")
-        body += policy.body
+    fields = [
+        node
+        for policy in tree.body
+        if isinstance(policy, ast.ClassDef) and policy.name == "Policy"
+        for node in policy.body
+    ]
     found = {}
-    for node in body:
+    for node in (*tree.body, *fields):
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
             continue
-        if not any(
-            isinstance(part, ast.Constant) and type(part.value) in (int, float, complex)
-            for part in ast.walk(node.value)
-        ):
+        constants = [
+            type(part.value) for part in ast.walk(node.value) if isinstance(part, ast.Constant)
+        ]
+        if node not in fields and not {int, float, complex} & set(constants):
             continue
+        above = lines[node.lineno - 2].strip() if node.lineno > 1 else ""
+        own = lines[node.lineno - 1 : node.end_lineno]
+        commented = above.startswith("#") or any("#" in line for line in own)
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        # a comment may stand above several lines, each with a number
-        above = itertools.takewhile(str.strip, reversed(lines[: node.lineno - 1]))
-        reasons = [*lines[node.lineno - 1 : node.end_lineno], *above]
         for target in targets:
             for part in target.elts if isinstance(target, ast.Tuple) else [target]:
-                found[f"{name}: {ast.unparse(part)}"] = any("#" in line for line in reasons)
+                has_reason = commented or (node in fields and str in constants)
+                found[f"{name}: {ast.unparse(part)}"] = has_reason
     return found
 
 
