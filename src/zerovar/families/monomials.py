@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from ..inputs.sample import coordinate
 
@@ -49,7 +50,7 @@ def monomial_rows(products: Sequence[Sequence[int]], degree: int) -> np.ndarray:
     return np.array(padded, dtype=np.int32).reshape(len(padded), degree)
 
 
-def monomial_name(row: Sequence[int], names: tuple[str, ...] | None) -> str:
+def monomial_name(row: Int[np.ndarray, " degree"], names: tuple[str, ...] | None) -> str:
     """Return a monomial in the names of the coordinates, such as mu²·tau."""
     factors = [(j, len(list(same))) for j, same in itertools.groupby(int(j) for j in row if j >= 0)]
     return "·".join(

@@ -11,8 +11,8 @@ from ..inputs.integrands import as_values
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Sample
 from .criteria import Criterion, CrossValidation, Differentiable, LeaveOneOut, MarginalLikelihood
-from .descent import Descent, Tuned
-from .grid import RIDGES, best_on_grid, grid_point
+from .descent import RIDGES, Descent, Tuned
+from .grid import best_on_grid, grid_point
 
 
 def tune(
@@ -116,17 +116,12 @@ def _check_choices(family, sample, criterion, grid, ridges, draws, evaluations) 
         raise ValueError(
             f"ridges must be numbers ≥ 0, relative to the mean diagonal of the Gram; got {ridges!r}"
         )
-    if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 10:
-        raise ValueError(
-            "draws must be an integer of at least 10, the number of draws to tune on; got "
-            f"{draws!r}"
-        )
-    if (
-        isinstance(evaluations, bool)
-        or not isinstance(evaluations, (int, np.integer))
-        or evaluations < 1
+    for name, number, least, meaning in (
+        ("draws", draws, 10, "the number of draws to tune on"),
+        ("evaluations", evaluations, 1, "the steps a descent may take"),
     ):
-        raise ValueError(
-            "evaluations must be an integer of at least 1, the steps a descent may take; got "
-            f"{evaluations!r}"
-        )
+        whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+        if not whole or number < least:
+            raise ValueError(
+                f"{name} must be an integer of at least {least}, {meaning}; got {number!r}"
+            )
