@@ -68,7 +68,6 @@ class DescentEnd(NamedTuple):
     position: Float64[np.ndarray, " h"]
     loss: float
     evaluations: int
-    level: float  # the mean diagonal of the Gram there
     # the loss curves alike along its columns, as far as the descent has felt it
     steps: Float64[np.ndarray, "h h"]
 
@@ -145,17 +144,17 @@ class Descent:
                 np.concatenate([[_WEIGHT_STEP], np.where(self._are_weights, _WEIGHT_STEP, 1.0)])
             )
         if not len(columns):
-            level = mean_diagonal(penalised_part(self._at(position[1:])), self.points)
-            return DescentEnd(position, 0.0, 0, level, steps)
+            return DescentEnd(position, 0.0, 0, steps)
         values = self.values[:, columns]
-        best = [np.inf, position, 0.0]
+        best = DescentEnd(position, np.inf, 0, steps)
 
         def loss(along: np.ndarray) -> tuple[float, np.ndarray]:
+            nonlocal best
             there = position + steps @ along
             inside = np.clip(there, low, high)
-            value, slope, level = self._measure(inside, values, criterion)
-            if value < best[0]:
-                best[:] = value, inside, level
+            value, slope = self._measure(inside, values, criterion)
+            if value < best.loss:
+                best = best._replace(position=inside, loss=float(value))
             outward = ((inside == low) & (slope > 0)) | ((inside == high) & (slope < 0))
             return value, steps.T @ np.where((there == inside) & ~outward, slope, 0.0)
 
@@ -172,21 +171,20 @@ class Descent:
                 method="L-BFGS-B",
                 options=options | {"ftol": _SETTLED},
             )
-        if not best[0] < _FAILED:
+        if not best.loss < _FAILED:
             raise NumericalError(
                 f"{self.family.describe()}: the Gram matrix could not be factorised at any "
                 "hyper-parameters tried"
             )
         used = int(done.nfev) + (len(_FIRST_RIDGES) if start is None else 0)
-        return DescentEnd(
-            best[1], float(best[0]), used, best[2], _curve(steps, done.hess_inv.todense())
-        )
+        return best._replace(evaluations=used, steps=_curve(steps, done.hess_inv.todense()))
 
     def outcome(self, end: DescentEnd, size: int, used: int = 0) -> Tuned:
         """Return the family and objective at the end of a descent, for `size` draws in place of
         those it was tuned on."""
         family = self._at(end.position[1:])
-        strength = (float(np.exp(end.position[0])) + floor(size)) * end.level / size
+        level = mean_diagonal(penalised_part(family), self.points)
+        strength = (float(np.exp(end.position[0])) + floor(size)) * level / size
         return Tuned(family, LeastSquares(Ridge(strength)), end.loss, used + end.evaluations)
 
     def by_likelihood(self, start: np.ndarray | None = None) -> DescentStart:
@@ -229,25 +227,20 @@ class Descent:
 
     def _measure(
         self, position: np.ndarray, values: Values, criterion: Differentiable
-    ) -> tuple[float, np.ndarray, float]:
-        """Return the loss, its derivative in the position, and the mean diagonal of the Gram."""
+    ) -> tuple[float, np.ndarray]:
+        """Return the loss and its derivative in the position."""
         family, ridge = self._at(position[1:]), float(np.exp(position[0]))
         penalised = penalised_part(family)
         gram = gram_matrix(penalised, self.points.x, self.points.s)
         level = gram.diagonal().mean()
         loss, slope = self._evaluate(gram, ridge, values, criterion)
         if slope is None:
-            return loss, np.zeros_like(position), level
+            return loss, np.zeros_like(position)
         through = float(slope.diagonal() @ self._noise_shape)
         slope[np.diag_indices_from(slope)] += through * (ridge + floor(self.draws)) / len(slope)
         slopes = gram_slopes(penalised, self.points.x, self.points.s, slope)
-        return (
-            loss,
-            np.concatenate(
-                [[through * ridge * level], self._gather(penalised, slopes) @ self._gauge]
-            ),
-            level,
-        )
+        of_family = self._gather(penalised, slopes) @ self._gauge
+        return loss, np.concatenate([[through * ridge * level], of_family])
 
     def _evaluate(
         self, gram: Square, ridge: float, values: Values, criterion: Differentiable
@@ -284,32 +277,33 @@ class Descent:
         return np.linalg.solve(self._gauge, flat), limits
 
     @functools.cached_property
+    def _entries(self) -> list[tuple[Kind, Any, float]]:
+        """For each entry of the hyper-parameters its kind, the place of the family that it is of,
+        and the power with which that family's Gram shrinks."""
+        found = []
+        for entry, logarithms in zip(
+            declarations(self.family), hyper_parameters(self.family), strict=True
+        ):
+            place, family = next(
+                pair for pair in reversed(entry.modules) if isinstance(pair[1], LinearFamily)
+            )
+            found += np.size(logarithms) * [(entry.kind, place, family.length_scale_power)]
+        return found
+
+    @property
     def _are_weights(self) -> Bool[np.ndarray, " h"]:
-        sizes = [np.size(log) for log in hyper_parameters(self.family)]
-        return np.repeat(
-            [entry.kind is Kind.WEIGHT for entry in declarations(self.family)], sizes
-        ).astype(bool)
+        return np.array([kind is Kind.WEIGHT for kind, _, _ in self._entries], dtype=bool)
 
     @functools.cached_property
     def _gauge(self) -> Float64[np.ndarray, "h h"]:
         """The matrix from positions to logarithms. A weight is held against the size of its own
         Gram, which falls with a power of the length-scales, so that a change of scale alone leaves
         the part's variance about where it was."""
-        entries = declarations(self.family)
-        ends = np.cumsum([0, *map(np.size, hyper_parameters(self.family))])
-        places: dict[Any, dict[Kind, list[int]]] = {}  # by the family that they are of, and kind
-        powers: dict[Any, float] = {}
-        for entry, first, last in zip(entries, ends[:-1], ends[1:], strict=True):
-            owner, family = next(
-                pair for pair in reversed(entry.modules) if isinstance(pair[1], LinearFamily)
-            )
-            places.setdefault(owner, {}).setdefault(entry.kind, []).extend(range(first, last))
-            powers[owner] = family.length_scale_power
-        matrix = np.eye(ends[-1])
-        for owner, found in places.items():
-            scales = found.get(Kind.LENGTH_SCALE, [])
-            for weight in found.get(Kind.WEIGHT, []) if scales else []:
-                matrix[weight, scales] = powers[owner] / len(scales)
+        matrix = np.eye(len(self._entries))
+        for row, (kind, place, power) in zip(matrix, self._entries, strict=True):
+            own = [entry[:2] == (Kind.LENGTH_SCALE, place) for entry in self._entries]
+            if kind is Kind.WEIGHT and any(own):
+                row[own] = power / sum(own)
         return matrix
 
     def _at(self, position: np.ndarray) -> LinearFamily:
@@ -324,7 +318,7 @@ class Descent:
         own = hyper_parameters(self.family)
         numbers = _reshape(np.log(np.arange(1.0, 1 + sum(map(np.size, own)))), own)
         numbered = with_hyper_parameters(self.family, numbers)
-        return _entries(numbered), _entries(penalised_part(numbered))
+        return _whole_numbers(numbered), _whole_numbers(penalised_part(numbered))
 
     def _gather(self, penalised: LinearFamily, slopes: list[Any]) -> np.ndarray:
         """Return slopes in the logarithms of all of the family's hyper-parameters, from those in
@@ -352,7 +346,7 @@ def _reshape(flat: np.ndarray, like: list[Any]) -> list[np.ndarray]:
     return [part.reshape(np.shape(entry)) for part, entry in zip(parts, like, strict=True)]
 
 
-def _values(family: Any) -> np.ndarray:
+def _values(family: LinearFamily) -> np.ndarray:
     """Return the values of its hyper-parameters, flat."""
     leaves = jax.tree.leaves(family)
     return np.concatenate(
@@ -360,7 +354,7 @@ def _values(family: Any) -> np.ndarray:
     )
 
 
-def _entries(family: Any) -> np.ndarray:
+def _whole_numbers(family: LinearFamily) -> np.ndarray:
     """Return the numbers that were put in place of its hyper-parameters, 0 for those that do not
     move."""
     values = _values(family)
