@@ -51,16 +51,17 @@ def positive(name: str, value: Any) -> Any:
 
 
 class Declaration(NamedTuple):
-    """A declared leaf of a tree."""
+    """A leaf of a tree that a field declares."""
 
     number: int  # among all leaves
     kind: Kind
-    # that hold it, with the paths to them, outermost first
+    # the modules that hold it, with the paths to them, outermost first
     modules: tuple[tuple[tuple[Any, ...], eqx.Module], ...]
 
 
 def declarations(tree: Any) -> list[Declaration]:
-    """The hyper-parameters of a module, or of a tuple of modules, in the order of its leaves."""
+    """Return the hyper-parameters of a module, or of a tuple of modules, in the order of its
+    leaves."""
     found = []
     for index, (path, _) in enumerate(jax.tree_util.tree_flatten_with_path(tree)[0]):
         node, kind, modules = tree, None, []
@@ -77,14 +78,15 @@ def declarations(tree: Any) -> list[Declaration]:
 
 
 def hyper_parameters(tree: Any) -> list[Any]:
-    """Their logarithms (0 where a weight says absent or unpenalised)."""
+    """Return the logarithms of all hyper-parameters, 0 where a weight says absent or
+    unpenalised."""
     leaves = jax.tree.leaves(tree)
     chosen = [leaves[entry.number] for entry in declarations(tree)]
     return [np.log(np.where(may_move(leaf), leaf, 1.0)) for leaf in chosen]
 
 
 def with_hyper_parameters(tree: Any, logarithms: list[Any]) -> Any:
-    """The tree with these in place of its own; traced or not."""
+    """Return the tree with these logarithms in place of its own, traced or not."""
     leaves, rebuild = jax.tree.flatten(tree)
     numpy = jnp if any(isinstance(new, jax.core.Tracer) for new in logarithms) else np
     for entry, new in zip(declarations(tree), logarithms, strict=True):
@@ -94,12 +96,12 @@ def with_hyper_parameters(tree: Any, logarithms: list[Any]) -> Any:
 
 
 def may_move(leaf: Any) -> Any:
-    """Which entries may change: not weights that say absent (0) or unpenalised (inf)."""
+    """Return which entries may change: not weights that say absent (0) or unpenalised (inf)."""
     return (leaf > 0) & (leaf < np.inf)
 
 
 def _kinds(cls: type) -> dict[str, Kind]:
-    """The kinds of its declared fields, by name."""
+    """Return the kinds of a class's declared fields, by name."""
     return {
         field.name: field.metadata[_KEY]
         for field in dataclasses.fields(cls)

@@ -38,7 +38,7 @@ register_functions(ACTIVATIONS)
 
 
 def activation_name(function: Any) -> str | None:
-    """Its key, if it is one of these."""
+    """Return the key of an activation, or None if it is not one of these."""
     return next((name for name, known in ACTIVATIONS.items() if known is function), None)
 
 
@@ -46,8 +46,8 @@ Layers = tuple[tuple[Any, ...], ...]  # (weight (in, out), bias (out,)) of each
 
 
 class Architecture(Storable, eqx.Module):
-    """A network before it knows its sizes: `build(d, outputs, rng)` is the module with parameters,
-    x (d,) → (outputs,)."""
+    """A network before it knows its sizes: `build(d, outputs, rng)` gives the module with
+    parameters, x (d,) → (outputs,)."""
 
     width: int = eqx.field(static=True, default=32)
     depth: int = eqx.field(static=True, default=2)
@@ -72,18 +72,18 @@ class Architecture(Storable, eqx.Module):
 
     @abstractmethod
     def hidden_layer(self, x: Float[Array, " d"]) -> Float[Array, " width"]:
-        """The last hidden layer at one point."""
+        """Return the last hidden layer at one point."""
 
     @abstractmethod
     def sizes(self, d: int, outputs: int) -> list[tuple[int, int]]:
-        """(in, out) of each layer."""
+        """Return (in, out) of each layer."""
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
         weight, bias = self.layers[-1]
         return self.hidden_layer(x) @ weight + bias
 
     def divergence(self, x: Float[Array, " d"]) -> Float[Array, " q"]:
-        """Of each of the q vector fields that the outputs are, (q, d) when reshaped.
+        """Return the divergence of each of the q vector fields that the outputs (q · d,) are.
 
         Outputs are linear in the hidden units, so that slopes of those, (width, d), are enough:
         nothing of size q d² is made.
@@ -92,8 +92,8 @@ class Architecture(Storable, eqx.Module):
         return jnp.einsum("kqi,ki->q", self.layers[-1][0].reshape(self.width, -1, len(x)), slopes)
 
     def build(self, d: int, outputs: int, rng: np.random.Generator) -> Architecture:
-        """Unit-variance layers with spread-out biases, and an output layer of zeros: g starts at
-        0."""
+        """Draw unit-variance layers with spread-out biases, and an output layer of zeros: g starts
+        at 0."""
         sizes = self.sizes(d, outputs)
         layers = [
             (rng.normal(size=size) / math.sqrt(size[0]), 0.5 * rng.normal(size=size[1]))
@@ -103,6 +103,7 @@ class Architecture(Storable, eqx.Module):
         return type(self)(self.width, self.depth, self.activation, layers)
 
     def describe(self) -> str:
+        """Return a short name for tables."""
         name = activation_name(self.activation)
         return (
             f"{type(self).__name__}({self.width} × {self.depth}, "
@@ -196,8 +197,8 @@ class Network(NonlinearFamily):
         return f"Network({inside}{potential}{f', {self.probes} probes' if self.probes else ''})"
 
     def build(self, d: int, q: int, rng: np.random.Generator) -> Network:
-        """This network with parameters in double precision, for q integrands in d dimensions, shape
-        and smoothness checked."""
+        """Return this network with parameters in double precision, for q integrands in d
+        dimensions, shape and smoothness checked."""
         module = self.module
         wanted = (q,) if isinstance(self.operator, ScalarLangevin) else (q, d)
         if isinstance(module, Architecture) and not module.layers:
@@ -230,8 +231,8 @@ class Network(NonlinearFamily):
         return network
 
     def perturb(self, rng: np.random.Generator) -> Network:
-        """With typical parameters: an output layer of zeros says nothing about derivatives, or
-        about the size of g."""
+        """Return it with typical parameters: an output layer of zeros says nothing about
+        derivatives, or about the size of g."""
 
         def move(leaf: Any) -> Any:
             if not eqx.is_inexact_array(leaf):
@@ -243,18 +244,18 @@ class Network(NonlinearFamily):
         return jax.tree.map(move, self)
 
     def __call__(self, x: Nd, s: Nd) -> Float[Array, "n q"]:
-        """g at points x with scores s, exact."""
+        """Return g at points x with scores s, exact."""
         return jax.vmap(self._one)(x, s)
 
     @property
     def starts_at_zero(self):
-        """As a new architecture of ours does, whose output layer is zero."""
+        """Whether g starts at zero, as that of a new architecture of ours does."""
         return isinstance(self.module, Architecture) and not any(
             np.any(leaf) for leaf in self.module.layers[-1]
         )
 
     def floats(self, d: int) -> int:
-        """About how many numbers g at one point holds in memory at once."""
+        """Return about how many numbers g at one point holds in memory at once."""
         outputs = math.prod(_output_shape(self.module, d))
         closed = isinstance(self.module, Architecture) and isinstance(self.operator, Langevin)
         return outputs + self.module.width * d if closed else outputs * d
@@ -262,7 +263,7 @@ class Network(NonlinearFamily):
     def probe(
         self, x: Nd, s: Nd, key: PRNGKeyArray
     ) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
-        """Two independent unbiased estimates of g."""
+        """Return two independent unbiased estimates of g."""
 
         def one(point, score, key):
             def estimate(directions):
@@ -316,7 +317,8 @@ class Network(NonlinearFamily):
 
 
 def _is_smooth(module: Any) -> bool:
-    """Whether it is an architecture of ours with an activation that is known to be smooth."""
+    """Return whether it is an architecture of ours with an activation that is known to be
+    smooth."""
     return isinstance(module, Architecture) and activation_name(module.activation) not in (
         None,
         "relu",

@@ -52,27 +52,21 @@ class Polynomial(BasisFamily):
         operator: Operator | None = None,
         weight: Any = 1.0,
     ):
-        if isinstance(degree, bool) or not isinstance(degree, (int, np.integer)):
-            raise ValueError(f"Polynomial: degree must be an integer; got {degree!r}")
         self.operator = ScalarLangevin() if operator is None else operator
         if not isinstance(self.operator, (Langevin, ScalarLangevin)):
             raise ValueError(
                 f"Polynomial: operator must be Langevin() or ScalarLangevin(); got {operator!r}"
             )
-        lowest = 0 if isinstance(self.operator, Langevin) else 1
-        if degree < lowest:
+        whole = isinstance(degree, (int, np.integer)) and not isinstance(degree, bool)
+        if not whole or not self.lowest <= degree <= _HIGHEST:
             raise ValueError(
-                f"Polynomial: degree must be at least {lowest} under "
-                f"{type(self.operator).__name__}; got {degree}"
-            )
-        if degree > _HIGHEST:
-            raise ValueError(
-                f"Polynomial: degree must be at most {_HIGHEST}, or its coefficients overflow; got "
-                f"{degree}"
+                f"Polynomial: degree must be an integer of at least {self.lowest} under "
+                f"{type(self.operator).__name__}, and at most {_HIGHEST}, or coefficients "
+                f"overflow; got {degree!r}"
             )
         self.degree = int(degree)
         self.coordinates = _check_coordinates(coordinates)
-        degrees = range(lowest, self.degree + 1)
+        degrees = range(self.lowest, self.degree + 1)
         weights = np.asarray(weight, dtype=np.float64)
         if (
             weights.ndim > 1
@@ -93,6 +87,7 @@ class Polynomial(BasisFamily):
 
     @property
     def lowest(self) -> int:
+        """The lowest degree that the operator does not take to zero."""
         return 0 if isinstance(self.operator, Langevin) else 1
 
     @property
@@ -116,7 +111,7 @@ class Polynomial(BasisFamily):
     def num_features(self, d):
         d = len(self.coordinates) if self.coordinates is not None else d
         per_monomial = d if isinstance(self.operator, Langevin) else 1
-        return per_monomial * sum(math.comb(d + k - 1, k) for k in (*self.penalised, *self.free))
+        return per_monomial * sum(math.comb(d + k - 1, k) for k in self._present)
 
     def check(self, d):
         if self.coordinates is not None and max(self.coordinates) >= d:
@@ -130,10 +125,8 @@ class Polynomial(BasisFamily):
         return Polynomial(self.degree, self.coordinates, self.operator, unit)
 
     def split(self):
-        if not self.free:
-            return self, None
-        if not self.penalised:
-            return None, self
+        if not self.free or not self.penalised:
+            return (None, self) if self.free else (self, None)
         finite = np.isfinite(self.weight)
         rebuild = functools.partial(Polynomial, self.degree, self.coordinates, self.operator)
         return rebuild(np.where(finite, self.weight, 0.0)), rebuild(
@@ -173,18 +166,15 @@ class Polynomial(BasisFamily):
     @property
     def _quadratic(self) -> bool:
         """Whether it is a quadratic potential, whose control variates are sᵀAx + tr A + b·s."""
-        return (
-            isinstance(self.operator, ScalarLangevin)
-            and self.degree == 2
-            and 2 in (*self.penalised, *self.free)
-        )
+        return isinstance(self.operator, ScalarLangevin) and self.degree == 2 and 2 in self._present
 
     def work(self, d):
         d = len(self.coordinates) if self.coordinates is not None else d
         return d * (d + 1) if self._quadratic else self.num_features(d)
 
     def apply(self, x, s, theta):
-        """Matrix products alone for a quadratic potential: O(n d²) and no features."""
+        """Return features @ theta, for a quadratic potential by matrix products alone: O(n d²) and
+        no features."""
         if not self._quadratic:
             return super().apply(x, s, theta)
         x, s = self._restrict(x, s)
@@ -206,10 +196,10 @@ class Polynomial(BasisFamily):
 
         def h(order: int) -> Any:  # the derivative of Σ_j weight_j (x·y)^j / (j!)²
             terms = [
-                (1.0 if k in self.free else self.weight[k - self.lowest])
+                self._prior(k)
                 * xy ** (k - order)
                 / float(math.factorial(k) * math.factorial(k - order))
-                for k in (*self.penalised, *self.free)
+                for k in self._present
                 if k >= order
             ]
             return sum(terms[1:], terms[0]) if terms else 0.0
@@ -230,16 +220,18 @@ class Polynomial(BasisFamily):
         return x[:, chosen], s[:, chosen]
 
     def _scales(self, d: int) -> list[tuple[int, Float[Array, " p"]]]:
-        """For each degree present, the factors of its monomials: √(weight / (α! j!)), and weight 1
-        where free."""
+        """Return for each degree present the factors of its monomials, √(weight / (α! j!))."""
         tables = _table(d, self.degree)
-        out = []
-        for k in range(self.lowest, self.degree + 1):
-            if k in self.penalised:
-                out.append((k, jnp.sqrt(self.weight[k - self.lowest]) * tables[k].scale))
-            elif k in self.free:
-                out.append((k, jnp.asarray(tables[k].scale)))
-        return out
+        return [(k, jnp.sqrt(self._prior(k)) * tables[k].scale) for k in self._present]
+
+    @property
+    def _present(self) -> list[int]:
+        """The degrees whose weight is not zero, in order."""
+        return sorted((*self.penalised, *self.free))
+
+    def _prior(self, k: int) -> Any:
+        """Return the weight of a degree in features and Gram, 1 where it is free."""
+        return 1.0 if k in self.free else self.weight[k - self.lowest]
 
 
 class _Degree(NamedTuple):
@@ -256,14 +248,10 @@ class _Degree(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def _table(d: int, degree: int) -> tuple[_Degree, ...]:
-    """Index tables for all monomials up to `degree` in d variables, built degree by degree with
-    array operations."""
+    """Return index tables of all monomials up to `degree` in d variables, made degree by degree."""
     zero = np.zeros(1, dtype=np.int32)
     tables = [_Degree(zero, zero, zero, zero, np.ones(1))]
-    last, power = (
-        np.zeros(1, dtype=np.int32),
-        np.zeros(1, dtype=np.int32),
-    )  # last variable of each monomial and its power
+    last, power = zero, zero  # the last variable of each monomial and its power
     for j in range(1, degree + 1):
         # children of Q are x_v Q for v ≥ last(Q): every monomial arises once, with sorted variables
         counts = d - last
@@ -281,7 +269,7 @@ def _table(d: int, degree: int) -> tuple[_Degree, ...]:
 
 
 def _monomials(x: Float[Array, "n d"], s: Float[Array, "n d"], degree: int):
-    """For each degree 0 … degree: monomials P and L P = ΔP + ∇P·s, both (p, n).
+    """Return for each degree 0 … degree monomials P and L P = ΔP + ∇P·s, both (p, n).
 
     With P = x_v Q:  L P = x_v L Q + s_v Q + 2 ∂_v Q. Rows are monomials, so that every step is a
     gather of whole rows.
@@ -312,17 +300,14 @@ def _gradients(x: Nd, monomials: list[Float[Array, "p n"]]) -> list[Float[Array,
 
 
 def _check_coordinates(coordinates: Any) -> tuple[int, ...] | None:
+    """Return column numbers as a tuple, or refuse them."""
     if coordinates is None:
         return None
     array = np.atleast_1d(np.asarray(coordinates))
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+    whole = array.ndim == 1 and array.size and array.dtype.kind in "iu"
+    if not whole or len(np.unique(array)) < len(array) or array.min() < 0:
         raise ValueError(
-            f"Polynomial: coordinates must be column numbers, integers; got {coordinates!r}"
-        )
-    chosen = tuple(int(i) for i in array)
-    if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
-        raise ValueError(
-            "Polynomial: coordinates must be distinct non-negative column numbers; got "
+            "Polynomial: coordinates must be distinct column numbers, integers from 0 on; got "
             f"{coordinates!r}"
         )
-    return chosen
+    return tuple(array.tolist())

@@ -123,12 +123,13 @@ class SparsePolynomial(MonomialFamily):
         )
 
     def _dense(self) -> Polynomial:
-        """With all terms up to the degree."""
+        """Return the polynomial with all monomials up to the degree."""
         unit = Polynomial(self.degree)
         return eqx.tree_at(lambda family: family.weight, unit, self.weight * np.ones(self.degree))
 
 
 def _check_monomials(monomials: Any, degree: int) -> np.ndarray:
+    """Return rows of monomials as integers, or refuse them."""
     rows = np.asarray(monomials)
     if rows.ndim != 2 or rows.shape[1] != degree or not len(rows) or rows.dtype.kind not in "iu":
         raise ValueError(
