@@ -34,7 +34,7 @@ class SteinGp(NamedTuple):
     a: Values
     values: Values
     log_determinant: float  # log |A| + log |BᵀA⁻¹B|
-    free: int
+    num_free: int
 
     @staticmethod
     def of(
@@ -105,7 +105,7 @@ class MarginalLikelihood(Differentiable):
     out."""
 
     def measure(self, gp, probabilities):
-        m, degrees = len(gp.a), len(gp.a) - gp.free
+        m, degrees = len(gp.a), len(gp.a) - gp.num_free
         quadratic = np.sum(gp.values * gp.a, axis=0)
         return float(self.losses(gp).mean()), (
             gp.q - degrees * (gp.a / (quadratic * len(quadratic))) @ gp.a.T
@@ -113,7 +113,7 @@ class MarginalLikelihood(Differentiable):
 
     def losses(self, gp: SteinGp) -> Float64[np.ndarray, " q"]:
         """Return the loss of each integrand."""
-        m, degrees = len(gp.a), len(gp.a) - gp.free
+        m, degrees = len(gp.a), len(gp.a) - gp.num_free
         return (degrees * np.log(np.sum(gp.values * gp.a, axis=0)) + gp.log_determinant) / m
 
 

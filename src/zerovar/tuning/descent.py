@@ -89,7 +89,7 @@ class Descent:
     points: Points  # distinct
     values: Values  # in units of their standard deviations
     border: Float64[np.ndarray, "m b"]
-    draws: int  # before equal ones were merged
+    num_draws: int  # before equal ones were merged
 
     @staticmethod
     def on(family: Family, draws: FittingDraws, values: Values, fitted: FittingDraws) -> Descent:
@@ -237,7 +237,7 @@ class Descent:
         if slope is None:
             return loss, np.zeros_like(position)
         through = float(slope.diagonal() @ self._noise_shape)
-        slope[np.diag_indices_from(slope)] += through * (ridge + floor(self.draws)) / len(slope)
+        slope[np.diag_indices_from(slope)] += through * (ridge + floor(self.num_draws)) / len(slope)
         slopes = gram_slopes(penalised, self.points.x, self.points.s, slope)
         of_family = self._gather(penalised, slopes) @ self._gauge
         return loss, np.concatenate([[through * ridge * level], of_family])
@@ -254,7 +254,7 @@ class Descent:
         return (loss, slope) if np.isfinite(loss) else (_FAILED, None)
 
     def _noise(self, gram: Square, ridge: float) -> Float64[np.ndarray, " m"]:
-        return (ridge + floor(self.draws)) * gram.diagonal().mean() * self._noise_shape
+        return (ridge + floor(self.num_draws)) * gram.diagonal().mean() * self._noise_shape
 
     @property
     def _noise_shape(self) -> Float64[np.ndarray, " m"]:
@@ -264,7 +264,7 @@ class Descent:
         The level is constant in the number of draws, as the noise of a GP is: what is found on a
         few hundred then serves all.
         """
-        return 1 / (self.draws * self.points.probabilities)
+        return 1 / (self.num_draws * self.points.probabilities)
 
     def _flat(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the family's own position without a ridge, and how far each entry may move."""
@@ -361,10 +361,10 @@ def _whole_numbers(family: LinearFamily) -> np.ndarray:
     return np.where(may_move(values), values, 0.0).round().astype(int)
 
 
-def floor(draws: int) -> float:
+def floor(num_draws: int) -> float:
     """Return the rounding error of a Gram, relative to its mean diagonal: no ridge below it means
     anything."""
-    return 10 * draws * _EPS
+    return 10 * num_draws * _EPS
 
 
 def penalised_part(family: LinearFamily) -> LinearFamily:

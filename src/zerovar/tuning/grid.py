@@ -24,7 +24,7 @@ class GridPoint(NamedTuple):
     family: LinearFamily
     strengths: Float64[np.ndarray, " r"]
     squares: Float64[np.ndarray, "r q"]
-    draws: int
+    num_draws: int
 
 
 def grid_point(
@@ -61,18 +61,19 @@ def grid_point(
     return GridPoint(start.family, strengths, squares, len(sample))
 
 
-def best_on_grid(points: Sequence[GridPoint], columns: np.ndarray, size: int) -> Tuned:
+def best_on_grid(candidates: Sequence[GridPoint], columns: np.ndarray, size: int) -> Tuned:
     """Return the family and ridge with the least mean loss over some integrands, for `size`
     draws."""
     tiny = np.finfo(float).tiny
     losses = [
-        np.log(np.maximum(candidate.squares[:, columns], tiny)).mean(axis=1) for candidate in points
+        np.log(np.maximum(candidate.squares[:, columns], tiny)).mean(axis=1)
+        for candidate in candidates
     ]
-    best = min(range(len(points)), key=lambda k: losses[k].min())
-    chosen, ridge = points[best], int(losses[best].argmin())
+    best = min(range(len(candidates)), key=lambda k: losses[k].min())
+    chosen, ridge = candidates[best], int(losses[best].argmin())
     # the same noise, whatever the number of draws
-    strength = chosen.strengths[ridge] * chosen.draws / size
-    evaluations = sum(len(candidate.strengths) for candidate in points)
+    strength = chosen.strengths[ridge] * chosen.num_draws / size
+    evaluations = sum(len(candidate.strengths) for candidate in candidates)
     return Tuned(
         chosen.family, LeastSquares(Ridge(strength)), float(losses[best][ridge]), evaluations
     )

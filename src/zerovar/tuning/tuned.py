@@ -10,7 +10,7 @@ from ..fitting import check_call
 from ..inputs.integrands import as_values
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Sample
-from .criteria import Criterion, CrossValidation, Differentiable, LeaveOneOut, MarginalLikelihood
+from .criteria import Criterion, CrossValidation, Differentiable, LeaveOneOut
 from .descent import RIDGES, Descent, Tuned
 from .grid import best_on_grid, grid_point
 
@@ -98,10 +98,9 @@ def _check_choices(family, sample, criterion, grid, ridges, draws, evaluations) 
             f"{criterion!r}"
         )
     on_grid = grid is not None or ridges is not None
-    if isinstance(criterion, MarginalLikelihood) and on_grid:
+    if on_grid and not isinstance(criterion, (LeaveOneOut, CrossValidation)):
         raise ValueError(
-            "MarginalLikelihood() is for descent; over a grid use LeaveOneOut() or "
-            "CrossValidation(k)"
+            f"{criterion} is for descent; over a grid use LeaveOneOut() or CrossValidation(k)"
         )
     if isinstance(criterion, CrossValidation) and not on_grid:
         raise ValueError(
