@@ -162,7 +162,7 @@ class Rival:
         """To be tuned on a few of the draws, in the coordinates in which it will be fitted to all
         of them, from where a descent for other integrands ended, if that is known."""
         descent = Descent.on(self.family, few.draws, few.values, whole.draws)
-        start = descent.by_likelihood(None if known is None else known.position)
+        start = descent.likelihood_start(None if known is None else known.position)
         return Begun(descent, start, None if known is None else known.steps)
 
     def further(self, few: Task, whole: Task, steps: int, before: Descended) -> Descended:

@@ -105,7 +105,7 @@ class LinearFamily(Family):
     def separate(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
         return self, ()
 
-    def by_features(self, d: int) -> tuple[LinearFamily | None, LinearFamily | None]:
+    def split_by_features(self, d: int) -> tuple[LinearFamily | None, LinearFamily | None]:
         """Return the part that has features in d dimensions, and the part that has only a Gram;
         None where there is none."""
         return (None, self) if self.num_features(d) is None else (self, None)
@@ -123,10 +123,10 @@ class LinearFamily(Family):
         weights against that."""
         return 0.0
 
-    def on_coefficients(self, x: np.ndarray, s: np.ndarray) -> LinearFamily:
+    def coefficient_features(self, x: np.ndarray, s: np.ndarray) -> LinearFamily:
         """Return features whose plain coefficients are what `L2` penalises: unit weights, and
         translates at x, s (m, d) in place of what has only a Gram."""
-        finite, infinite = self.unweighted().by_features(x.shape[1])
+        finite, infinite = self.unweighted().split_by_features(x.shape[1])
         found = join((finite, None if infinite is None else infinite.translates(x, s)))
         assert found is not None
         return found
@@ -273,8 +273,8 @@ class Sum(_OfParts, LinearFamily):
         penalised, free = zip(*(part.split() for part in self.parts), strict=True)
         return join(penalised), join(free)
 
-    def by_features(self, d):
-        finite, infinite = zip(*(part.by_features(d) for part in self.parts), strict=True)
+    def split_by_features(self, d):
+        finite, infinite = zip(*(part.split_by_features(d) for part in self.parts), strict=True)
         return join(finite), join(infinite)
 
     def unweighted(self):
@@ -299,7 +299,7 @@ class Wrapper(LinearFamily):
     family: eqx.AbstractVar[LinearFamily]
 
     @abstractmethod
-    def around(self, family: LinearFamily) -> LinearFamily:
+    def wrap(self, family: LinearFamily) -> LinearFamily:
         """Return another family in the same coordinates."""
 
     def inner_dimension(self, d: int) -> int:
@@ -309,14 +309,14 @@ class Wrapper(LinearFamily):
     def split(self):
         return self._each(self.family.split())
 
-    def by_features(self, d):
-        return self._each(self.family.by_features(self.inner_dimension(d)))
+    def split_by_features(self, d):
+        return self._each(self.family.split_by_features(self.inner_dimension(d)))
 
     def unweighted(self):
-        return self.around(self.family.unweighted())
+        return self.wrap(self.family.unweighted())
 
     def _each(self, parts):
-        return tuple(None if part is None else self.around(part) for part in parts)
+        return tuple(None if part is None else self.wrap(part) for part in parts)
 
 
 class Translates(LinearFamily):

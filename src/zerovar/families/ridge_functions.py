@@ -75,7 +75,7 @@ class RidgeFunctions(Wrapper):
         directions = steepest(x, values) if self.directions is None else self.directions
         return RidgeFunctions(family, directions)
 
-    def around(self, family):
+    def wrap(self, family):
         return RidgeFunctions(family, self.directions)
 
     def inner_dimension(self, d):

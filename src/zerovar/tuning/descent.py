@@ -187,7 +187,7 @@ class Descent:
         strength = (float(np.exp(end.position[0])) + floor(size)) * level / size
         return Tuned(family, LeastSquares(Ridge(strength)), end.loss, used + end.evaluations)
 
-    def by_likelihood(self, start: np.ndarray | None = None) -> DescentStart:
+    def likelihood_start(self, start: np.ndarray | None = None) -> DescentStart:
         """Return the begin of a descent on the marginal likelihood: `start` or the family as it is,
         the best of a few ridges, and the integrands of which the family explains something there.
 

@@ -120,7 +120,7 @@ def at_centres(
     kernels' space."""
     x, s = points.x, points.s
     penalised, free = family.split()
-    others, kernel = (None, None) if penalised is None else penalised.by_features(points.dim)
+    others, kernel = (None, None) if penalised is None else penalised.split_by_features(points.dim)
     if kernel is None:
         return family
     chosen = rule(count, kernel, points, rng)
