@@ -107,6 +107,7 @@ def test_weights_do_not_matter_to_a_penalty_on_coefficients(name):
     """L2 is on the coefficients themselves; under a Ridge weights do matter (the control)."""
     family = FAMILIES[name]
     weights = [entry.number for entry in declarations(family) if entry.kind is Kind.WEIGHT]
+    assert weights, "a family that ships declares a weight: see docs/extending.md, A family"
     leaves, rebuild = jax.tree.flatten(family)
     heavier = jax.tree.unflatten(
         rebuild, [7.0 * leaf if k in weights else leaf for k, leaf in enumerate(leaves)]
