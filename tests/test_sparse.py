@@ -168,8 +168,14 @@ def test_a_slow_chain_has_no_more_products_than_a_fast_one():
 
 SAMPLE = zv.Sample(*skewed(30, 2))
 REFUSED = {
-    "degree": (lambda: zv.SparsePolynomial(0), "degree must be an integer from 1"),
-    "terms": (lambda: zv.SparsePolynomial(terms=-1), "terms must be the most products"),
+    "degree": (
+        lambda: zv.SparsePolynomial(0),
+        "degree must be an integer of at least 1 and at most 9",
+    ),
+    "terms": (
+        lambda: zv.SparsePolynomial(terms=-1),
+        "terms, the most products an integrand, must be",
+    ),
     "weight": (
         lambda: zv.SparsePolynomial(weight=np.inf),
         "weight must be a positive finite number",

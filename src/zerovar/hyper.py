@@ -11,6 +11,7 @@ they are moved on the scale of their logarithms.
 
 import dataclasses
 import enum
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -48,6 +49,15 @@ def positive(name: str, value: Any) -> Any:
     if isinstance(value, str) or number.ndim or not 0 < number < np.inf:
         raise ValueError(f"{name} must be a positive number; got {value!r}")
     return number
+
+
+def whole_number(name: str, value: Any, least: int, most: float = math.inf) -> int:
+    """Check an integer, and return it."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or not least <= value <= most:
+        limit = "" if most == math.inf else f" and at most {most}"
+        raise ValueError(f"{name} must be an integer of at least {least}{limit}; got {value!r}")
+    return int(value)
 
 
 class Declaration(NamedTuple):

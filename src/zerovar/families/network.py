@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..hyper import whole_number
 from ..io.archive import Storable, register_functions
 from ..operators import Langevin, Operator, ScalarLangevin
 from .base import Nd, NonlinearFamily
@@ -57,17 +58,14 @@ class Architecture(Storable, eqx.Module):
     def __init__(
         self, width: int = 32, depth: int = 2, activation: Callable = jax.nn.swish, layers: Any = ()
     ):
-        for name, number in (("width", width), ("depth", depth)):
-            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
-                raise ValueError(
-                    f"{type(self).__name__}: {name} must be a positive integer; got {number!r}"
-                )
+        self.width = whole_number(f"{type(self).__name__}: width", width, 1)
+        self.depth = whole_number(f"{type(self).__name__}: depth", depth, 1)
         if not callable(activation):
             raise ValueError(
                 f"{type(self).__name__}: activation must be a function such as jax.numpy.tanh; got "
                 f"{activation!r}"
             )
-        self.width, self.depth, self.activation = int(width), int(depth), activation
+        self.activation = activation
         self.layers = tuple(tuple(layer) for layer in layers)
 
     @abstractmethod
@@ -168,7 +166,7 @@ class Network(NonlinearFamily):
     def __init__(self, module: Any = None, operator: Operator | None = None, probes: int = 0):
         self.module = MLP() if module is None else module
         self.operator = Langevin() if operator is None else operator
-        self.probes = int(probes)
+        self.probes = whole_number("Network: probes", probes, 0)
         if not callable(self.module):
             raise ValueError(
                 "Network: module must be MLP(), ResNet() or a callable Equinox module; got "
@@ -178,8 +176,6 @@ class Network(NonlinearFamily):
             raise ValueError(
                 f"Network: operator must be Langevin() or ScalarLangevin(); got {operator!r}"
             )
-        if isinstance(probes, bool) or probes < 0 or probes != self.probes:
-            raise ValueError(f"Network: probes must be an integer ≥ 0; got {probes!r}")
         if probes and isinstance(self.operator, ScalarLangevin):
             raise ValueError(
                 "Network: probes estimate the divergence of a vector field, so they need "

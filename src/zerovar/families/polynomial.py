@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..hyper import WEIGHT
+from ..hyper import WEIGHT, whole_number
 from ..operators import Langevin, Operator, ScalarLangevin
 from .base import BasisFamily, Nd
 
-_HIGHEST = 80  # degree: (k!)² is a double
+_HIGHEST = 80  # degree: the squares of factorials, by which coefficients are scaled, are doubles
 
 
 class Polynomial(BasisFamily):
@@ -57,14 +57,10 @@ class Polynomial(BasisFamily):
             raise ValueError(
                 f"Polynomial: operator must be Langevin() or ScalarLangevin(); got {operator!r}"
             )
-        whole = isinstance(degree, (int, np.integer)) and not isinstance(degree, bool)
-        if not whole or not self.lowest <= degree <= _HIGHEST:
-            raise ValueError(
-                f"Polynomial: degree must be an integer of at least {self.lowest} under "
-                f"{type(self.operator).__name__}, and at most {_HIGHEST}, or coefficients "
-                f"overflow; got {degree!r}"
-            )
-        self.degree = int(degree)
+        under = type(self.operator).__name__
+        self.degree = whole_number(
+            f"Polynomial: degree under {under}", degree, self.lowest, _HIGHEST
+        )
         self.coordinates = _check_coordinates(coordinates)
         degrees = range(self.lowest, self.degree + 1)
         weights = np.asarray(weight, dtype=np.float64)

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..hyper import WEIGHT
+from ..hyper import WEIGHT, whole_number
 from .base import MonomialChoice, MonomialFamily
 from .monomials import SUPERSCRIPTS, monomial_images, with_constant
 from .polynomial import Polynomial
@@ -40,27 +40,15 @@ class SparsePolynomial(MonomialFamily):
     def __init__(
         self, degree: int = 3, terms: int | None = None, monomials: Any = None, weight: float = 1.0
     ):
-        if (
-            isinstance(degree, bool)
-            or not isinstance(degree, (int, np.integer))
-            or not 1 <= degree < len(SUPERSCRIPTS)  # powers have names of one character
-        ):
-            raise ValueError(
-                "SparsePolynomial: degree must be an integer from 1 to "
-                f"{len(SUPERSCRIPTS) - 1}; got {degree!r}"
-            )
-        if terms is not None and (
-            isinstance(terms, bool) or not isinstance(terms, (int, np.integer)) or terms < 0
-        ):
-            raise ValueError(
-                "SparsePolynomial: terms must be the most products an integrand, an integer ≥ 0; "
-                f"got {terms!r}"
-            )
         if np.ndim(weight) != 0 or not 0 < float(weight) < math.inf:
             raise ValueError(
                 f"SparsePolynomial: weight must be a positive finite number; got {weight!r}"
             )
-        self.degree, self.terms = int(degree), None if terms is None else int(terms)
+        # powers have names of one character
+        highest = len(SUPERSCRIPTS) - 1
+        self.degree = whole_number("SparsePolynomial: degree", degree, 1, highest)
+        most = "SparsePolynomial: terms, the most products an integrand,"
+        self.terms = None if terms is None else whole_number(most, terms, 0)
         self.monomials = None if monomials is None else _check_monomials(monomials, self.degree)
         self.weight = np.asarray(weight, dtype=np.float64)
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..families import Family, LinearFamily
 from ..fitting import check_call
+from ..hyper import whole_number
 from ..inputs.integrands import as_values
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Sample
@@ -115,12 +116,5 @@ def _check_choices(family, sample, criterion, grid, ridges, draws, evaluations) 
         raise ValueError(
             f"ridges must be numbers ≥ 0, relative to the mean diagonal of the Gram; got {ridges!r}"
         )
-    for name, number, least, meaning in (
-        ("draws", draws, 10, "the number of draws to tune on"),
-        ("evaluations", evaluations, 1, "the steps a descent may take"),
-    ):
-        whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
-        if not whole or number < least:
-            raise ValueError(
-                f"{name} must be an integer of at least {least}, {meaning}; got {number!r}"
-            )
+    whole_number("draws, the number of draws to tune on,", draws, 10)
+    whole_number("evaluations, the steps a descent may take,", evaluations, 1)
