@@ -11,7 +11,6 @@ they are moved on the scale of their logarithms.
 
 import dataclasses
 import enum
-import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -51,11 +50,11 @@ def positive(name: str, value: Any) -> Any:
     return number
 
 
-def whole_number(name: str, value: Any, least: int, most: float = math.inf) -> int:
+def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
     """Check an integer, and return it."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or not least <= value <= most:
-        limit = "" if most == math.inf else f" and at most {most}"
+    if not whole or value < least or (most is not None and value > most):
+        limit = "" if most is None else f" and at most {most}"
         raise ValueError(f"{name} must be an integer of at least {least}{limit}; got {value!r}")
     return int(value)
 

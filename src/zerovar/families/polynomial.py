@@ -64,20 +64,13 @@ class Polynomial(BasisFamily):
         self.coordinates = _check_coordinates(coordinates)
         degrees = range(self.lowest, self.degree + 1)
         weights = np.asarray(weight, dtype=np.float64)
-        if (
-            weights.ndim > 1
-            or (weights.ndim == 1 and len(weights) != len(degrees))
-            or np.isnan(weights).any()
-            or (weights < 0).any()
-        ):
+        fits = weights.shape in ((), (len(degrees),)) and (weights >= 0).all()  # NaN is not
+        if not fits or not weights.any():
             raise ValueError(
-                f"Polynomial: weight must be a number ≥ 0 or one a degree, {len(degrees)} of them; "
-                f"got {weight!r}"
+                f"Polynomial: weight must be a number ≥ 0 or one a degree, {len(degrees)} of them, "
+                f"and not all zero; got {weight!r}"
             )
-        weights = np.broadcast_to(weights, (len(degrees),)).copy()
-        if not weights.any():
-            raise ValueError("Polynomial: at least one weight must be positive; got only zeros")
-        self.weight = weights
+        self.weight = weights = np.broadcast_to(weights, len(degrees)).copy()
         self.penalised = tuple(k for k, w in zip(degrees, weights, strict=True) if 0 < w < math.inf)
         self.free = tuple(k for k, w in zip(degrees, weights, strict=True) if w == math.inf)
 
@@ -132,9 +125,9 @@ class Polynomial(BasisFamily):
     def basis(self, x):
         d = len(x)
         inner, _ = self._restrict(x[None], x[None])
-        degrees = [m[:, 0] for m, _ in _monomials(inner, inner, self.degree)]
+        degrees = _monomials(inner, inner, self.degree)
         monomials = jnp.concatenate(
-            [scale * degrees[k] for k, scale in self._scales(inner.shape[1])]
+            [scale * degrees[k][0][:, 0] for k, scale in self._scales(inner.shape[1])]
         )
         if isinstance(self.operator, ScalarLangevin):
             return monomials
