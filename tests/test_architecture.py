@@ -216,7 +216,7 @@ WORDS = {
     "monomials": {"np.ndarray", "list[Float[Array, 'p n']]"},
     "names": {"Sequence[str]", "list[str]", "tuple[str, ...]"},
     "objective": {"Objective", "LeastSquares"},
-    "operator": {"Operator"},
+    "operator": {"Operator", "Langevin", "ScalarLangevin"},
     "progress": {"bool"},
     "reason": {"str"},
     "sample": {"Sample", "Posterior"},
