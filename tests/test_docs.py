@@ -170,7 +170,7 @@ def test_every_public_name_has_an_example_that_runs():
             *(cell.source for cell in cells),
         ]
     )
-    assert _without_example(dir(zv), code) == []
+    assert _without_example(dir(zv), code) == [], "add an example, as to docs/api.md"
     # the test can fail
     assert _without_example(["estimate", "estimat"], "zv.estimate(x)") == ["estimat"]
     reference = text_of("docs/api.md")
@@ -179,7 +179,7 @@ def test_every_public_name_has_an_example_that_runs():
         name
         for name in dir(zv)
         if name not in modules and not re.search(rf"^\.\. auto\w+:: {name}$", reference, re.M)
-    ] == []
+    ] == [], "add an autoclass or autofunction to docs/api.md"
 
 
 def test_links_point_to_files():

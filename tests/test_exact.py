@@ -8,7 +8,7 @@ from problems import gaussian, metropolis
 from tables import FAMILIES
 
 import zerovar as zv
-from zerovar.hyper import Kind, declared
+from zerovar.hyper import Kind, declarations
 from zerovar.solvers.algebra.tiles import feature_matrix, gram_matrix
 
 GAUSSIAN = zv.kernels.Gaussian(2.0)
@@ -106,7 +106,8 @@ def test_every_family_is_fitted_as_numpy_fits_it(name):
 def test_weights_do_not_matter_to_a_penalty_on_coefficients(name):
     """L2 is on the coefficients themselves; under a Ridge weights do matter (the control)."""
     family = FAMILIES[name]
-    weights = [entry.number for entry in declared(family) if entry.kind is Kind.WEIGHT]
+    weights = [entry.number for entry in declarations(family) if entry.kind is Kind.WEIGHT]
+    assert weights, "a family that ships declares a weight: see docs/extending.md, A family"
     leaves, rebuild = jax.tree.flatten(family)
     heavier = jax.tree.unflatten(
         rebuild, [7.0 * leaf if k in weights else leaf for k, leaf in enumerate(leaves)]

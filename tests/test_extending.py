@@ -1,5 +1,5 @@
-"""The classes of docs/extending.md, from module files in a scratch folder, held to what the tables
-hold shipped ones to."""
+"""The page on extending: its classes from module files in a scratch folder, what it says of joining
+zerovar in a copy of the repository, and numbers that the documentation repeats."""
 
 import importlib
 import inspect
@@ -23,7 +23,7 @@ from zerovar.choice import Policy
 from zerovar.chunked import arrays
 from zerovar.chunked import estimate as chunked_estimate
 from zerovar.chunked import windows as chunk_windows
-from zerovar.hyper import declared
+from zerovar.hyper import declarations
 from zerovar.solvers import Result
 from zerovar.solvers.training import batch_schedule, coordinates, trainer
 from zerovar.statistics.series import INDEPENDENT
@@ -177,7 +177,8 @@ def test_features_of_the_family_are_the_operator_by_hand(scratch):
         square * of_near + near * of_square + 8 * near,
         2 * near * of_near + 2 * np.sum(neighbours**2, axis=1),
     ]
-    features = np.asarray(jax.jit(scratch.Symmetric().features)(x, s))
+    family = scratch.Symmetric(4.0)
+    features = np.asarray(jax.jit(lambda x, s: family.features(x, s))(x, s)) / 2
     np.testing.assert_allclose(features, np.stack(expected, axis=1), rtol=1e-12, atol=1e-12)
     assert features.shape[1] == scratch.Symmetric().num_features(d)
 
@@ -335,7 +336,7 @@ def test_tuning_moves_what_is_declared(scratch):
     )
     tuned, _ = zv.tune(start, SAMPLE, VALUES[:, 0], draws=150, evaluations=15)
     moved, still = [], []
-    known = {entry.number for entry in declared(start)}
+    known = {entry.number for entry in declarations(start)}
     for number, (before, after) in enumerate(
         zip(jax.tree.leaves(start), jax.tree.leaves(tuned), strict=True)
     ):
@@ -348,24 +349,9 @@ def test_tuning_moves_what_is_declared(scratch):
     )
 
 
-def test_tuning_moves_nothing_else(scratch, tmp_path, monkeypatch):
-    """The same kernel without its declaration: a length-scale is then a number like any other."""
-    source = MODULES["cauchy"]
-    silent = source.replace(" = eqx.field(metadata=LENGTH_SCALE)", "")
-    assert silent != source
-    (tmp_path / "silent.py").write_text(silent, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    for kernel, moves in (
-        (scratch.Cauchy, True),
-        (importlib.import_module("silent").Cauchy, False),
-    ):
-        tuned, _ = zv.tune(zv.Kernel(kernel(1.0)), SAMPLE, VALUES[:, 0], draws=100, evaluations=10)
-        assert (tuned.base.length_scale != 1.0) == moves
-
-
-def test_a_family_that_declares_nothing_gets_a_ridge(scratch):
+def test_a_family_with_one_weight_gets_a_ridge(scratch):
+    """Only ratios of weights matter: one of them is held."""
     family, values = scratch.Symmetric(), (VALUES[:, 0] - VALUES[:, 0].mean()) / VALUES[:, 0].std()
-    assert not declared(family)
     tuned = zv.tune(family, SAMPLE, values)
     assert tuned.family == family
     assert tuned.objective.total(zv.Ridge) > 0
@@ -414,7 +400,7 @@ def test_files_need_the_module_and_nothing_else(scratch, monkeypatch):
     fitted = zv.fit(family, SAMPLE, VALUES, zv.LeastSquares(zv.Ridge(1e-4)))
     fitted.save("fit.zv")
     np.save("draws.npy", np.stack([X, S]))
-    printed = in_a_fresh_process(LOADING, scratch.folder)
+    printed = in_a_fresh_process(LOADING, scratch.folder, ROOT / "src")
     assert (
         "names a class that zerovar does not know: 'cauchy.Cauchy'" in printed
         or "'symmetric.Symmetric'" in printed
@@ -424,57 +410,104 @@ def test_files_need_the_module_and_nothing_else(scratch, monkeypatch):
     np.testing.assert_allclose(np.load("there.npy"), fitted(SAMPLE), rtol=1e-12, atol=1e-12)
 
 
-# ---- CONTRIBUTING.md
+# ---- joining zerovar
 
-JOINED = """
-import numpy as np
-import zerovar as zv
-
-x = np.random.default_rng(0).normal(size=(200, 2))
-family = zv.Symmetric() + zv.Kernel(zv.kernels.Cauchy(2.0))
-tuned, objective = zv.tune(family, zv.Sample(x, -x), np.cos(2 * x[:, 0]), draws=100, evaluations=5)
-assert tuned.parts[1].base.length_scale != 2.0
-fitted = zv.fit(tuned, zv.Sample(x, -x), np.cos(2 * x[:, 0]), objective)
-fitted.save("joined.zv")
-assert np.array_equal(zv.load("joined.zv")(zv.Sample(x, -x)), fitted(zv.Sample(x, -x)))
-solvers = (zv.Exact(), zv.NormalEquations())
-sample = zv.Sample(x, -x)
-exact, ours = (zv.fit(zv.Polynomial(2), sample, x, solver=s).intercept for s in solvers)
-assert np.allclose(exact, ours, atol=1e-12)
-print(zv.__file__)
-"""
+JOINING = PAGE.partition("## Joining zerovar")[2]
+# the rows of the tables that the page adds, by words of their names; an error rule adds its own
+ROWS = ("cauchy", "sites", "equations")
+TABLES = ("operators_families", "exact", "solvers", "sgd", "tuning", "files")
 
 
-def test_the_steps_to_join_the_package_are_enough(tmp_path, monkeypatch):
-    """The steps of CONTRIBUTING.md, in a copy: where it says that a class goes, it goes, and
-    nothing else is changed."""
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    kernels = tmp_path / re.search(r"One class in `(\S+)`", STEPS)[1]
-    families, solvers = (tmp_path / found for found in re.findall(r"One file in `(\S+)`", STEPS))
-    with open(kernels, "a", encoding="utf-8") as file:
-        file.write("\n\n" + MODULES["cauchy"])
-    for folder, module, name in (
-        (families, "symmetric", "Symmetric"),
-        (solvers, "normal_equations", "NormalEquations"),
+def copy_of_the_repository(to: Path) -> Path:
+    """All files that git knows, as they are now."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, to / name)
+    return to
+
+
+def add_lines(root: Path, block: str) -> None:
+    """Change the files that a block of the page names: a line with a plus goes below the one before
+    it, of which … is the rest."""
+    for part in re.split(r"^--- ", block, flags=re.M)[1:]:
+        name, *changes = part.splitlines()
+        lines, at = (root / name).read_text(encoding="utf-8").splitlines(), 0
+        for change in changes:
+            if change.startswith("+"):
+                lines.insert(at, change[1:])
+                at += 1
+                continue
+            start, rest, _ = change[1:].partition("…")
+            found = [
+                k
+                for k in range(at, len(lines))
+                if (lines[k].startswith(start) if rest else lines[k] == start)
+            ]
+            assert found, f"{name} has no line {change!r}: mend docs/extending.md"
+            at = found[0] + 1
+        (root / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def join(root: Path) -> None:
+    """What the page says under "Joining zerovar", in its order."""
+    for module, name in re.findall(r"class of `(\w+)\.py`[^`]*the end of `(\S+)`", JOINING):
+        bare = re.sub(r"^(#|import|from) .*\n", "", MODULES[module], flags=re.M)
+        with open(root / name, "a", encoding="utf-8") as file:
+            file.write("\n\n" + bare.strip() + "\n")
+    for module, name in re.findall(r"module `(\w+)\.py` becomes `(\S+)`", JOINING):
+        inside = MODULES[module].replace(f"from zerovar.{(root / name).parent.name}.", "from .")
+        (root / name).write_text(inside.replace("from zerovar.", "from .."), encoding="utf-8")
+    for block in re.findall(r"```diff\n(.*?)```", JOINING, flags=re.S):
+        add_lines(root, block)
+
+
+def run_in(root: Path, *command: str) -> subprocess.CompletedProcess:
+    there = os.environ | {"PYTHONPATH": str(root / "src"), "MYPYPATH": "src"}
+    return subprocess.run(
+        [sys.executable, *command], cwd=root, env=there, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.whole
+def test_the_lines_to_join_zerovar_are_enough(tmp_path):
+    """In a copy of the whole repository, what the page says is done, and nothing else: lint, types,
+    the new rows of the tables, the architecture and the reference then are in order."""
+    root = copy_of_the_repository(tmp_path)
+    join(root)
+    for command in (
+        "-m ruff check --fix .",
+        "-m ruff format .",
+        "scripts/drawing.py",
+        "-m ruff check .",
+        "-m ruff format --check .",
+        "-m mypy",
     ):
-        (folder / f"{module}.py").write_text(MODULES[module], encoding="utf-8")
-        inside, public = re.search(
-            rf"Its name in `(src/zerovar/{folder.name}/__init__.py)` and `(\S+)`", STEPS
-        ).groups()
-        for path, line in (
-            (inside, f"from .{module} import {name} as {name}"),
-            (public, f"from .{folder.name} import {name}"),
-        ):
-            with open(tmp_path / path, "a", encoding="utf-8") as file:
-                file.write(f"\n{line}\n")
-    monkeypatch.chdir(tmp_path)
-    assert str(tmp_path) in in_a_fresh_process(JOINED, tmp_path / "src")
+        done = run_in(root, *command.split())
+        assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}{done.stderr[-2000:]}"
+    files = [f"tests/test_{name}.py" for name in ("architecture", "docs", *TABLES)]
+    words = " or ".join(("architecture", "every_public_name", "links_point", *ROWS))
+    quick = ("-m", "pytest", "-v", "-p", "no:cacheprovider", "-m", "not whole")
+    done = run_in(root, *quick, *files, "-k", words)
+    assert done.returncode == 0, done.stdout[-6000:]
+    for name in TABLES:
+        met = rf"tests/test_{name}\.py::.*({'|'.join(ROWS)}).* PASSED"
+        assert re.search(met, done.stdout), f"no row of the page in tests/test_{name}.py"
+    # a step that is left out is named
+    order = root / "tests" / "test_architecture.py"
+    order.write_text(order.read_text(encoding="utf-8").replace("symmetric", ""), encoding="utf-8")
+    done = run_in(root, *quick, str(order), "-k", "place or imports_go_down")
+    assert "add 'symmetric' to ORDER['families']" in done.stdout
 
 
 def test_the_steps_name_what_there_is():
     for text in (STEPS, PAGE):
+        new = re.findall(r"becomes `(\S+)`", text)
         for path in re.findall(r"`((?:src|tests|docs|experiments)/[\w./]+)`", text):
-            assert (ROOT / path).exists(), path
+            assert (ROOT / path).exists() or path in new, path
         for table, path in re.findall(r"`([A-Z]+)` of\s+`(\S+?)`", text):
             assert re.search(
                 rf"^{table}\b.*= ", (ROOT / path).read_text(encoding="utf-8"), flags=re.M

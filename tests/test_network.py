@@ -16,7 +16,7 @@ RNG = np.random.default_rng
 
 
 def stirred(network, d, q, seed=0):
-    return network.built(d, q, RNG(seed)).stirred(RNG(seed + 1))
+    return network.build(d, q, RNG(seed)).perturb(RNG(seed + 1))
 
 
 def compiled(function):
@@ -85,7 +85,7 @@ def test_probes_are_unbiased_in_pairs(x64):
     x, s = RNG(0).normal(size=(2, 3, 4))
     keys = jax.random.split(jax.random.key(0), 40_000)
     one, two = jax.jit(
-        lambda keys: jax.lax.map(lambda key: network.probed(x, s, key), keys, batch_size=1000)
+        lambda keys: jax.lax.map(lambda key: network.probe(x, s, key), keys, batch_size=1000)
     )(keys)
     one, two = np.asarray(one), np.asarray(two)
     exact = np.asarray(compiled(network)(x, s))
@@ -137,7 +137,7 @@ def test_any_module_is_a_potential_or_a_field():
 
 def test_training_starts_at_the_plain_mean():
     x, s = gaussian(200, 2)
-    network = zv.Network().built(2, 1, RNG(0))
+    network = zv.Network().build(2, 1, RNG(0))
     with jax.enable_x64(True):
         assert not np.any(compiled(network)(x, s))
     barely = zv.fit(
@@ -189,10 +189,10 @@ def test_sums_with_networks():
     linear, network = zv.Polynomial(1) + zv.Kernel(), zv.Network()
     both = linear + network
     assert isinstance(both, Ensemble)
-    assert both.separated()[0].describe() == linear.describe()
-    assert [part.describe() for part in both.separated()[1]] == [network.describe()]
+    assert both.separate()[0].describe() == linear.describe()
+    assert [part.describe() for part in both.separate()[1]] == [network.describe()]
     assert isinstance(zv.Polynomial(1) + zv.Kernel(), Sum)
-    assert (network + linear).separated()[0].num_features(2) is None
+    assert (network + linear).separate()[0].num_features(2) is None
     with pytest.raises(TypeError):
         network + 1
 
@@ -210,7 +210,7 @@ def test_the_default_solver_of_a_network_is_sgd():
 @pytest.mark.parametrize("architecture", [zv.MLP(8, 2), zv.ResNet(8, 1)])
 def test_divergence_in_more_dimensions_than_hidden_units(architecture, x64):
     rng, d = np.random.default_rng(0), 40
-    network = zv.Network(architecture).built(d, 2, rng).stirred(rng)
+    network = zv.Network(architecture).build(d, 2, rng).perturb(rng)
     x, s = rng.normal(size=(2, d))
     expected = compiled(
         lambda x, s: zv.Langevin()(lambda point: network.module(point).reshape(2, d), x, s)

@@ -348,7 +348,7 @@ def test_the_papers_recipe():
     weight = norm.pdf(node)
     network = protocol.SharedField(zv.MLP(4, 2, jax.numpy.tanh))
     with jax.enable_x64(True):
-        built = network.built(1, 2, np.random.default_rng(1)).stirred(np.random.default_rng(2))
+        built = network.build(1, 2, np.random.default_rng(1)).perturb(np.random.default_rng(2))
         means = [
             weight @ np.asarray(built(node[:, None], -scale * node[:, None])) / weight.sum()
             for scale in (1.0, 1.1)

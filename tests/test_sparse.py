@@ -10,9 +10,9 @@ import pytest
 from problems import ar1, gaussian
 
 import zerovar as zv
-from zerovar.families.sparse_polynomial import rows_of
+from zerovar.families.monomials import monomial_rows
 from zerovar.fitting import Method
-from zerovar.inference.answers import answer_of
+from zerovar.inference.fits import fit_answer
 from zerovar.inference.task import Task
 
 NAMES = [f"p{j}" for j in range(12)]
@@ -31,7 +31,7 @@ def test_all_monomials_are_the_polynomial():
         term for k in (1, 2, 3) for term in itertools.combinations_with_replacement(range(3), k)
     ]
     sparse, dense = (
-        zv.SparsePolynomial(3, monomials=rows_of(terms, 3), weight=2.0),
+        zv.SparsePolynomial(3, monomials=monomial_rows(terms, 3), weight=2.0),
         zv.Polynomial(3, weight=2.0),
     )
     whole = zv.SparsePolynomial(3, weight=2.0)
@@ -107,7 +107,7 @@ def test_errors_know_that_terms_were_chosen():
             [np.cos(3 * x[:, j]) + x[:, j + 1] * x[:, j + 2] for j in range(0, 18, 3)], axis=1
         )
         task = Task.of(zv.Sample(x, s), values)
-        answer = answer_of(task, Method(zv.SparsePolynomial()), zv.cross_fit(3))
+        answer = fit_answer(task, Method(zv.SparsePolynomial()), zv.cross_fit(3))
         z.append((answer.value, answer.std_error(task.scale)[0]))
         fitted = zv.fit(zv.SparsePolynomial(), task.sample, values)
         rest = values - fitted(task.sample)
@@ -168,8 +168,14 @@ def test_a_slow_chain_has_no_more_products_than_a_fast_one():
 
 SAMPLE = zv.Sample(*skewed(30, 2))
 REFUSED = {
-    "degree": (lambda: zv.SparsePolynomial(0), "degree must be an integer from 1"),
-    "terms": (lambda: zv.SparsePolynomial(terms=-1), "terms must be the most products"),
+    "degree": (
+        lambda: zv.SparsePolynomial(0),
+        "degree must be an integer of at least 1 and at most 9",
+    ),
+    "terms": (
+        lambda: zv.SparsePolynomial(terms=-1),
+        "terms, the most products an integrand, must be",
+    ),
     "weight": (
         lambda: zv.SparsePolynomial(weight=np.inf),
         "weight must be a positive finite number",

@@ -52,8 +52,9 @@ def test_leave_one_out_is_that_of_the_solver():
     family = DEGREES
     descent = Descent.on(family, DRAWS, VALUES, DRAWS)
     position = start(descent)
-    loss, _, level = descent._measure(position, descent.values, LeaveOneOut())
-    tuned = descent.tuned(DescentEnd(position, loss, 1, level, np.eye(len(position))), len(SAMPLE))
+    loss, _ = descent._measure(position, descent.values, LeaveOneOut())
+    end = DescentEnd(position, loss, 1, np.eye(len(position)))
+    tuned = descent.outcome(end, len(SAMPLE))
     fitted = zv.fit(tuned.family, SAMPLE, VALUES, tuned.objective)
     spread = VALUES.std(axis=0)
     expected = np.log(np.mean((fitted.leave_out() / spread) ** 2, axis=0)).mean()

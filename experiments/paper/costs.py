@@ -57,7 +57,7 @@ def run(job: Job, data: Path | None) -> list[Row]:
         if job["family"] == "polynomial"
         else zv.Kernel(zv.kernels.Gaussian(2 * np.sqrt(job["d"])))
     )
-    coefficients = family.on_coefficients(problem.x, problem.s)
+    coefficients = family.coefficient_features(problem.x, problem.s)
     ways: tuple[tuple[str, Any, Any], ...] = (
         ("exact", family, zv.Exact()),
         ("SGD", family, zv.SGD(8, 5, progress=False)),

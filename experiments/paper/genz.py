@@ -110,7 +110,7 @@ def _times_of(problem: Problem, truth: float, split: str) -> list[Row]:
         if kind != "kernel" and not (d == 1 and half):
             continue
         ways: list[tuple[str, Any, Any]] = [(f"{kind}, exact", family, zv.Exact())]
-        plain = family.on_coefficients(problem.x[: problem.m], problem.s[: problem.m])
+        plain = family.coefficient_features(problem.x[: problem.m], problem.s[: problem.m])
         for epochs in (2, 5, 25) if half else (5,):
             ways.append((f"{kind}, SGD {epochs} epochs", family, zv.SGD(8, epochs, progress=False)))
             ways.append(

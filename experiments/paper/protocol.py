@@ -23,7 +23,7 @@ from scipy.sparse.linalg import svds
 
 import zerovar as zv
 from zerovar.families import LinearFamily, NonlinearFamily
-from zerovar.families.base import Translates, joined
+from zerovar.families.base import Translates, join
 from zerovar.inputs.points import FittingDraws
 from zerovar.kernels import median_heuristic
 from zerovar.solvers.algebra.tiles import feature_matrix, gram_matrix
@@ -190,7 +190,7 @@ def recipes(
             Translates(_kernel(*k), problem.x[: problem.m], problem.s[: problem.m])
             for k in grid[place]
         ]
-        family = joined((polynomial, *translates))
+        family = join((polynomial, *translates))
         assert family is not None
         about: dict[str, Any] = {"strength": float(STRENGTHS[strength])}
         about |= (
@@ -394,11 +394,11 @@ class SharedField(NonlinearFamily):
     def describe(self):
         return "SharedField"
 
-    def built(self, d, q, rng):
-        module = self.module if self.module.layers else self.module.built(d, q, rng)
+    def build(self, d, q, rng):
+        module = self.module if self.module.layers else self.module.build(d, q, rng)
         return SharedField(module)
 
-    def stirred(self, rng):
+    def perturb(self, rng):
         def moved(leaf: Any) -> Any:
             if not eqx.is_inexact_array(leaf):
                 return leaf
@@ -415,7 +415,7 @@ class SharedField(NonlinearFamily):
 
         return jax.vmap(one)(x, s)
 
-    def probed(self, x, s, key):
+    def probe(self, x, s, key):
         return 2 * (self(x, s),)
 
     def floats(self, d):

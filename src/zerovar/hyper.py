@@ -36,17 +36,41 @@ class Kind(enum.Enum):
 WEIGHT, LENGTH_SCALE, SHAPE = ({_KEY: kind} for kind in Kind)
 
 
-class Declared(NamedTuple):
-    """A declared leaf of a tree."""
+def positive(name: str, value: Any) -> Any:
+    """Check a positive number, and return it as a float64 array of NumPy, which stays double
+    whatever JAX's global setting. Tracers pass."""
+    if isinstance(value, jax.core.Tracer):
+        return value
+    try:
+        number = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        number = np.asarray(np.nan)
+    if isinstance(value, str) or number.ndim or not 0 < number < np.inf:
+        raise ValueError(f"{name} must be a positive number; got {value!r}")
+    return number
+
+
+def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """Check an integer, and return it."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        limit = "" if most is None else f" and at most {most}"
+        raise ValueError(f"{name} must be an integer of at least {least}{limit}; got {value!r}")
+    return int(value)
+
+
+class Declaration(NamedTuple):
+    """A leaf of a tree that a field declares."""
 
     number: int  # among all leaves
     kind: Kind
-    # that hold it, with the paths to them, outermost first
+    # the modules that hold it, with the paths to them, outermost first
     modules: tuple[tuple[tuple[Any, ...], eqx.Module], ...]
 
 
-def declared(tree: Any) -> list[Declared]:
-    """The hyper-parameters of a module, or of a tuple of modules, in the order of its leaves."""
+def declarations(tree: Any) -> list[Declaration]:
+    """Return the hyper-parameters of a module, or of a tuple of modules, in the order of its
+    leaves."""
     found = []
     for index, (path, _) in enumerate(jax.tree_util.tree_flatten_with_path(tree)[0]):
         node, kind, modules = tree, None, []
@@ -58,34 +82,35 @@ def declared(tree: Any) -> list[Declared]:
             else:
                 node = node[getattr(key, "idx", getattr(key, "key", None))]
         if kind is not None:
-            found.append(Declared(index, kind, tuple(modules)))
+            found.append(Declaration(index, kind, tuple(modules)))
     return found
 
 
 def hyper_parameters(tree: Any) -> list[Any]:
-    """Their logarithms (0 where a weight says absent or unpenalised)."""
+    """Return the logarithms of all hyper-parameters, 0 where a weight says absent or
+    unpenalised."""
     leaves = jax.tree.leaves(tree)
-    chosen = [leaves[entry.number] for entry in declared(tree)]
+    chosen = [leaves[entry.number] for entry in declarations(tree)]
     return [np.log(np.where(may_move(leaf), leaf, 1.0)) for leaf in chosen]
 
 
 def with_hyper_parameters(tree: Any, logarithms: list[Any]) -> Any:
-    """The tree with these in place of its own; traced or not."""
+    """Return the tree with these logarithms in place of its own, traced or not."""
     leaves, rebuild = jax.tree.flatten(tree)
     numpy = jnp if any(isinstance(new, jax.core.Tracer) for new in logarithms) else np
-    for entry, new in zip(declared(tree), logarithms, strict=True):
+    for entry, new in zip(declarations(tree), logarithms, strict=True):
         leaf = leaves[entry.number]
         leaves[entry.number] = numpy.where(may_move(leaf), numpy.exp(new), leaf)
     return jax.tree.unflatten(rebuild, leaves)
 
 
 def may_move(leaf: Any) -> Any:
-    """Which entries may change: not weights that say absent (0) or unpenalised (inf)."""
+    """Return which entries may change: not weights that say absent (0) or unpenalised (inf)."""
     return (leaf > 0) & (leaf < np.inf)
 
 
 def _kinds(cls: type) -> dict[str, Kind]:
-    """The kinds of its declared fields, by name."""
+    """Return the kinds of a class's declared fields, by name."""
     return {
         field.name: field.metadata[_KEY]
         for field in dataclasses.fields(cls)

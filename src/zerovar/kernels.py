@@ -14,12 +14,11 @@ from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .hyper import LENGTH_SCALE, SHAPE
+from .hyper import LENGTH_SCALE, SHAPE, positive
 from .io.archive import Storable
 
 DerivativeOrder = tuple[int, int, int]  # how often to differentiate in p, in q and in z
@@ -33,25 +32,26 @@ class AbstractKernel(Storable, eqx.Module):
     def derivative(
         self, order: DerivativeOrder, p: Numbers, q: Numbers, z: Numbers
     ) -> Numbers | int:
-        """∂ᵖ∂ᵠ∂ᶻ k elementwise; the integer 0 where it vanishes identically, so that no work is
-        spent on it."""
+        """Return ∂ⁱ∂ʲ∂ˡ k in p, q and z elementwise, for order (i, j, l): the integer 0 where it
+        vanishes identically, so that no work is spent on it."""
 
     @property
     def smoothness(self) -> float:
-        """How many derivatives in each of its arguments the kernel has (exclusive bound; inf if
-        all)."""
+        """The number of derivatives in each argument that the kernel stays below (inf: it has all
+        of them)."""
         return math.inf
 
     def resolve(self, length_scale: float) -> AbstractKernel:
-        """This kernel with `length_scale` wherever none was given."""
+        """Return this kernel with `length_scale` wherever none was given."""
         return self
 
     @property
     def needs_length_scale(self) -> bool:
+        """Whether a length-scale is left open."""
         return False
 
     def describe(self) -> str:
-        """A short name for tables."""
+        """Return a short name for tables."""
         return type(self).__name__
 
     def __call__(self, x: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, ""]:
@@ -69,10 +69,10 @@ class AbstractKernel(Storable, eqx.Module):
 
 
 class _Pair(AbstractKernel):
-    """Two kernels made one."""
+    """A kernel made of two."""
 
-    left: eqx.AbstractVar[AbstractKernel]
-    right: eqx.AbstractVar[AbstractKernel]
+    left: AbstractKernel
+    right: AbstractKernel
 
     @property
     def smoothness(self):
@@ -87,8 +87,7 @@ class _Pair(AbstractKernel):
 
 
 class KernelSum(_Pair):
-    left: AbstractKernel
-    right: AbstractKernel
+    """The sum of two kernels."""
 
     def derivative(self, order, p, q, z):
         return self.left.derivative(order, p, q, z) + self.right.derivative(order, p, q, z)
@@ -98,11 +97,19 @@ class KernelSum(_Pair):
 
 
 class KernelProduct(_Pair):
-    left: AbstractKernel
-    right: AbstractKernel
+    """The product of two kernels."""
 
     def derivative(self, order, p, q, z):
-        return leibniz(self.left, self.right, order, p, q, z)
+        """Sum over all ways to share `order` between the factors, by Leibniz' rule."""
+        total: Numbers | int = 0
+        for share in np.ndindex(*(k + 1 for k in order)):
+            rest = tuple(k - of_left for k, of_left in zip(order, share, strict=True))
+            left = self.left.derivative(share, p, q, z)
+            right = self.right.derivative(rest, p, q, z)
+            if not (is_zero(left) or is_zero(right)):
+                ways = math.prod(map(math.comb, order, share))
+                total = total + ways * left * right
+        return total
 
     def describe(self):
         factors = (
@@ -128,8 +135,13 @@ class ConstantKernel(AbstractKernel):
         return 0 if any(order) else self.value * jnp.ones_like(z)
 
 
-class _Scaled(AbstractKernel):
-    """A kernel with one length-scale; None means the median heuristic on the fitting draws."""
+class LengthScaleKernel(AbstractKernel):
+    """A base kernel with one length-scale ℓ, which `tune` moves. Without one, a fit takes the
+    median heuristic of its draws.
+
+    A subclass gives `derivative`, which reads `self.length_scale`, and `traits` if its description
+    shows more than ℓ.
+    """
 
     length_scale: Any = eqx.field(metadata=LENGTH_SCALE, default=None)  # float64 leaf, or None
 
@@ -151,17 +163,17 @@ class _Scaled(AbstractKernel):
         return self.length_scale is None
 
     def describe(self):
-        inside = self._shape() + (
-            [] if self.length_scale is None else [f"ℓ={float(self.length_scale):.3g}"]
-        )
+        inside = self.traits()
+        if self.length_scale is not None:
+            inside = [*inside, f"ℓ={float(self.length_scale):.3g}"]
         return type(self).__name__ + (f"({', '.join(inside)})" if inside else "")
 
-    def _shape(self) -> list[str]:
-        """What else tells this kernel from others of its kind."""
+    def traits(self) -> list[str]:
+        """Return what else tells this kernel from others of its class, such as "ν=2.5"."""
         return []
 
 
-class Gaussian(_Scaled):
+class Gaussian(LengthScaleKernel):
     """exp(−r²/2ℓ²)."""
 
     def derivative(self, order, p, q, z):
@@ -171,21 +183,21 @@ class Gaussian(_Scaled):
         return slope ** order[2] * jnp.exp(slope * z)
 
 
-class InverseMultiquadric(_Scaled):
+class InverseMultiquadric(LengthScaleKernel):
     """(1 + r²/ℓ²)^(−1/2)."""
 
     def derivative(self, order, p, q, z):
         return 0 if order[0] or order[1] else _power(0.5, order[2], 1 / self.length_scale**2, z)
 
 
-class RationalQuadratic(_Scaled):
+class RationalQuadratic(LengthScaleKernel):
     """(1 + r²/ℓ²)⁻¹."""
 
     def derivative(self, order, p, q, z):
         return 0 if order[0] or order[1] else _power(1.0, order[2], 1 / self.length_scale**2, z)
 
 
-class Matern(_Scaled):
+class Matern(LengthScaleKernel):
     """Matérn with half-integer ν ≥ 3/2, such as 5/2, 7/2, 9/2.
 
     With u = √(2ν) r/ℓ the kernel is e⁻ᵘ θ_m(u) / θ_m(0), ν = m + 1/2, where θ_m are the reverse
@@ -210,7 +222,7 @@ class Matern(_Scaled):
     def smoothness(self):
         return self.nu
 
-    def _shape(self):
+    def traits(self):
         return [f"ν={self.nu:g}"]
 
     def derivative(self, order, p, q, z):
@@ -229,7 +241,7 @@ class Matern(_Scaled):
         )
 
 
-class Decaying(_Scaled):
+class Decaying(LengthScaleKernel):
     """The paper's kernel, (1 + α‖x‖² + α‖y‖²)⁻¹ exp(−r²/2ℓ²).
 
     With `product=True` the first factor is (1 + α‖x‖²)⁻¹(1 + α‖y‖²)⁻¹.
@@ -245,86 +257,44 @@ class Decaying(_Scaled):
         super().__init__(length_scale)
         self.product = bool(product)
 
-    def _shape(self):
+    def traits(self):
         return [f"α={float(self.alpha):.3g}", *(["product"] if self.product else [])]
 
     def derivative(self, order, p, q, z):
-        factor = _ProductDecay(self.alpha) if self.product else _SumDecay(self.alpha)
-        return leibniz(factor, Gaussian(self.length_scale), order, p, q, z)
+        kernel = KernelProduct(_Decay(self.alpha, self.product), Gaussian(self.length_scale))
+        return kernel.derivative(order, p, q, z)
 
 
-class _SumDecay(AbstractKernel):
+class _Decay(AbstractKernel):
+    """(1 + α‖x‖² + α‖y‖²)⁻¹, or the product of (1 + α‖x‖²)⁻¹ and (1 + α‖y‖²)⁻¹."""
+
     alpha: np.ndarray
+    product: bool = eqx.field(static=True)
 
     def derivative(self, order, p, q, z):
-        return 0 if order[2] else _power(1.0, order[0] + order[1], self.alpha, p + q)
-
-
-class _ProductDecay(AbstractKernel):
-    alpha: np.ndarray
-
-    def derivative(self, order, p, q, z):
-        return (
-            0
-            if order[2]
-            else _power(1.0, order[0], self.alpha, p) * _power(1.0, order[1], self.alpha, q)
-        )
-
-
-def leibniz(
-    left: AbstractKernel,
-    right: AbstractKernel,
-    order: DerivativeOrder,
-    p: Numbers,
-    q: Numbers,
-    z: Numbers,
-) -> Numbers | int:
-    """The derivative of a product, as a sum over all ways to share `order` between the factors."""
-    total: Any = 0
-    for split in np.ndindex(*(k + 1 for k in order)):
-        share = left.derivative(split, p, q, z)
-        rest = right.derivative(
-            (order[0] - split[0], order[1] - split[1], order[2] - split[2]), p, q, z
-        )
-        if not (_is_zero(share) or _is_zero(rest)):
-            total = (
-                total
-                + math.prod(math.comb(n, k) for n, k in zip(order, split, strict=True))
-                * share
-                * rest
-            )
-    return total
+        if order[2]:
+            return 0
+        if self.product:
+            return _power(1.0, order[0], self.alpha, p) * _power(1.0, order[1], self.alpha, q)
+        return _power(1.0, order[0] + order[1], self.alpha, p + q)
 
 
 def median_heuristic(x: Float[np.ndarray, "n d"], limit: int = 1000) -> float:
-    """ℓ = √(½ median ‖x_i − x_j‖²) over distinct pairs; of at most `limit` draws, equally spaced,
-    when n is larger."""
+    """Return ℓ = √(½ median ‖x_i − x_j‖²) over distinct pairs of at most `limit` draws, equally
+    spaced."""
     from scipy.spatial.distance import pdist
 
     rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), limit)).astype(int))
     return math.sqrt(0.5 * float(np.median(pdist(x[rows], "sqeuclidean"))))
 
 
-def positive(name: str, value: Any) -> Any:
-    """A positive float64 leaf (NumPy, so that it stays double whatever JAX's global setting);
-    tracers pass."""
-    if isinstance(value, jax.core.Tracer):
-        return value
-    try:
-        number = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        number = np.asarray(np.nan)
-    if isinstance(value, str) or number.ndim or not 0 < number < np.inf:
-        raise ValueError(f"{name} must be a positive number; got {value!r}")
-    return number
-
-
-def _is_zero(term: Any) -> bool:
-    return isinstance(term, int) and term == 0
+def is_zero(derivative: Numbers | int) -> bool:
+    """Return whether a derivative vanishes identically, so that no work is spent on it."""
+    return isinstance(derivative, int) and derivative == 0
 
 
 def _power(exponent: float, order: int, rate: Any, z: Numbers) -> Numbers:
-    """The derivative of (1 + rate·z)^−exponent, exponent a multiple of one half."""
+    """Return the derivative of (1 + rate·z)^−exponent, for a multiple of one half as exponent."""
     rising = math.prod(exponent + k for k in range(order))
     inverse = 1 / (1 + rate * z)
     root = jnp.sqrt(inverse) if exponent % 1 else 1.0  # a general power is five times slower
@@ -332,7 +302,7 @@ def _power(exponent: float, order: int, rate: Any, z: Numbers) -> Numbers:
 
 
 def _reverse_bessel(m: int, u: Numbers) -> Numbers:
-    """θ_m(u), by θ_k = (2k − 1) θ_{k−1} + u² θ_{k−2} upwards from θ_{−1} = 1/u, θ_0 = 1, or
+    """Return θ_m(u), by θ_k = (2k − 1) θ_{k−1} + u² θ_{k−2} upwards from θ_{−1} = 1/u, θ_0 = 1, or
     downwards from them."""
     low, high = 1 / u, jnp.ones_like(u)
     for k in range(1, m + 1):

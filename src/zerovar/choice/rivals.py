@@ -71,8 +71,8 @@ class Rival:
         all of them, from where one for other integrands ended, if that is known."""
         descent = Descent.on(self.family, few.draws, few.values, whole.draws)
         if known is None:
-            return Beginning(descent, descent.by_likelihood(None), None)
-        return Beginning(descent, descent.by_likelihood(known.position), known.steps)
+            return Beginning(descent, descent.likelihood_start(None), None)
+        return Beginning(descent, descent.likelihood_start(known.position), known.steps)
 
     def resume(self, few: Task, whole: Task, steps: int, before: Tuning) -> Tuning:
         """Go on with a descent for the same integrands, on other draws."""
@@ -83,7 +83,7 @@ class Rival:
 
     def answer(self, task: Task, tuning: Tuning, policy: Policy) -> Answer:
         """Its value, and influences at all draws, with the hyper-parameters of a descent."""
-        tuned = tuning.descent.tuned(tuning.end, len(task))
+        tuned = tuning.descent.outcome(tuning.end, len(task))
         method = Method(tuned.family, tuned.objective)
         dense = len(task) <= policy.dense
         thin = FitThinned(min(policy.dense, len(task) // 2))

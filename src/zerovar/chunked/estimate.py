@@ -96,7 +96,7 @@ def estimate_chunked(
     )
     edges = _batches(parts, chains)
     resolved = family.resolve(points.x, pilot.values)
-    if screening is not None and resolved.chooses_terms:
+    if screening is not None and resolved.chooses_monomials:
         resolved = screening.chosen(resolved, objective, points, (pilot.values - centre) / unit)
     work = _Work(chunks, view, edges, fitting, pilot, points, resolved, objective, request.seed)
     prepared = time.perf_counter()

@@ -5,10 +5,10 @@ from .base import BasisFamily as BasisFamily
 from .base import Ensemble as Ensemble
 from .base import Family as Family
 from .base import LinearFamily as LinearFamily
+from .base import MonomialFamily as MonomialFamily
 from .base import NonlinearFamily as NonlinearFamily
 from .base import Sum as Sum
-from .base import TermFamily as TermFamily
-from .base import joined as joined
+from .base import join as join
 from .kernel import Kernel as Kernel
 from .network import MLP as MLP
 from .network import Network as Network

@@ -67,7 +67,7 @@ class Anisotropic(Wrapper):
         scaling = np.ones(x.shape[1]) if self.scaling is None else self.scaling
         return Anisotropic(self.family.resolve(x, values), scaling, self.mixing)
 
-    def around(self, family):
+    def wrap(self, family):
         return Anisotropic(family, self.scaling, self.mixing)
 
     def num_features(self, d):

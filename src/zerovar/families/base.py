@@ -11,7 +11,7 @@ All methods are pure JAX functions of standardised points x (n, d) and scores s 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -41,25 +41,25 @@ class Family(Storable, eqx.Module):
         return False
 
     @property
-    def chooses_terms(self) -> bool:
-        """Whether the fit chooses a few of its terms, for each integrand by itself."""
+    def chooses_monomials(self) -> bool:
+        """Whether the fit chooses a few of its monomials, for each integrand by itself."""
         return False
 
     def resolve(self, x: np.ndarray, values: np.ndarray) -> Family:
-        """This family with all that is open chosen from the standardised fitting draws x (n, d) and
-        integrands (n, q)."""
+        """Return this family with all that is open chosen from the standardised fitting draws x (n,
+        d) and integrands (n, q)."""
         return self
 
     def check(self, d: int) -> None:
         """Raise a ValueError if this family makes no sense in d dimensions."""
 
-    def separated(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
-        """The part that is linear in its parameters, and the parts that are not."""
+    def separate(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
+        """Return the part that is linear in its parameters, and the parts that are not."""
         return None, (self,)
 
     @abstractmethod
     def describe(self) -> str:
-        """A short name for tables."""
+        """Return a short name for tables."""
 
     def __add__(self, other: Family) -> Family:
         if not isinstance(other, Family):
@@ -74,44 +74,47 @@ class LinearFamily(Family):
 
     @abstractmethod
     def num_features(self, d: int) -> int | None:
-        """p in d dimensions, or None if only the Gram is finite."""
+        """Return p in d dimensions, or None if only the Gram is finite."""
 
     @abstractmethod
     def features(self, x: Nd, s: Nd) -> Float[Array, "n p"]:
-        """φ(x, s), scaled by the square roots of the weights, so that features · featuresᵀ is the
-        Gram."""
+        """Return φ(x, s), each feature times the square root of its weight, so that features ·
+        featuresᵀ is the Gram."""
 
     def resolve(self, x: np.ndarray, values: np.ndarray) -> LinearFamily:
         return self
 
     def apply(self, x: Nd, s: Nd, theta: Float[Array, "p q"]) -> Float[Array, "n q"]:
-        """features @ theta, where there is a way to it without the features; `work` then says
-        so."""
+        """Return features @ theta. A family that has a way to it without the features overrides
+        this, and says in `work` what that costs."""
         return self.features(x, s) @ theta
 
     def work(self, d: int) -> int | None:
-        """Multiplications of `apply` a draw and integrand, or None if there are no features."""
+        """Return the multiplications of `apply` a draw and integrand, or None without features."""
         return self.num_features(d)
 
     def gram(self, x: Nd, s: Nd, y: Md, t: Md) -> Float[Array, "n m"]:
-        """k₀((x, s), (y, t))."""
+        """Return k₀((x, s), (y, t))."""
         return self.features(x, s) @ self.features(y, t).T
 
     def split(self) -> tuple[LinearFamily | None, LinearFamily | None]:
-        """The penalised part (finite weights) and the free part (infinite weights); None where
-        there is none."""
+        """Return the penalised part (finite weights) and the free part (infinite weights); None
+        where there is none."""
         return self, None
 
-    def separated(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
+    def separate(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
         return self, ()
 
-    def by_features(self, d: int) -> tuple[LinearFamily | None, LinearFamily | None]:
-        """The part that has features in d dimensions, and the part that has only a Gram; None where
-        there is none."""
+    def split_by_features(self, d: int) -> tuple[LinearFamily | None, LinearFamily | None]:
+        """Return the part that has features in d dimensions, and the part that has only a Gram;
+        None where there is none."""
         return (None, self) if self.num_features(d) is None else (self, None)
 
     def unweighted(self) -> LinearFamily:
-        """The same functions with unit weights, those that are infinite or zero as they are."""
+        """Return the same functions with unit weights, those that are infinite or zero as they are.
+
+        A penalty on the coefficients themselves (`L2`) asks for it: a family with weights has it.
+        """
         return self
 
     @property
@@ -120,16 +123,16 @@ class LinearFamily(Family):
         weights against that."""
         return 0.0
 
-    def on_coefficients(self, x: np.ndarray, s: np.ndarray) -> LinearFamily:
-        """Features whose plain coefficients are what `L2` penalises: unit weights, and translates
-        at x, s (m, d) in place of what has only a Gram."""
-        finite, infinite = self.unweighted().by_features(x.shape[1])
-        found = joined((finite, None if infinite is None else infinite.translates(x, s)))
+    def coefficient_features(self, x: np.ndarray, s: np.ndarray) -> LinearFamily:
+        """Return features whose plain coefficients are what `L2` penalises: unit weights, and
+        translates at x, s (m, d) in place of what has only a Gram."""
+        finite, infinite = self.unweighted().split_by_features(x.shape[1])
+        found = join((finite, None if infinite is None else infinite.translates(x, s)))
         assert found is not None
         return found
 
     def translates(self, points: Any, scores: Any, lift: Any = None) -> Translates:
-        """The span of the Gram's columns at some points (m, d), a family with features."""
+        """Return the span of the Gram's columns at some points (m, d), a family with features."""
         return Translates(self, points, scores, lift)
 
     @property
@@ -146,26 +149,26 @@ class NonlinearFamily(Family):
     probes: eqx.AbstractVar[int]
 
     @abstractmethod
-    def built(self, d: int, q: int, rng: np.random.Generator) -> NonlinearFamily:
-        """With parameters in double precision, for q integrands in d dimensions."""
+    def build(self, d: int, q: int, rng: np.random.Generator) -> NonlinearFamily:
+        """Return it with parameters in double precision, for q integrands in d dimensions."""
 
     @abstractmethod
-    def stirred(self, rng: np.random.Generator) -> NonlinearFamily:
-        """With typical parameters in place of those that training starts from."""
+    def perturb(self, rng: np.random.Generator) -> NonlinearFamily:
+        """Return it with typical parameters in place of those that training starts from."""
 
     @abstractmethod
     def __call__(self, x: Nd, s: Nd) -> Float[Array, "n q"]:
-        """g, exact."""
+        """Return g, exact."""
 
     @abstractmethod
-    def probed(
+    def probe(
         self, x: Nd, s: Nd, key: PRNGKeyArray
     ) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
-        """Two independent unbiased estimates of g."""
+        """Return two independent unbiased estimates of g."""
 
     @abstractmethod
     def floats(self, d: int) -> int:
-        """About how many numbers g at one point holds in memory at once."""
+        """Return about how many numbers g at one point holds in memory at once."""
 
     @property
     def starts_at_zero(self) -> bool:
@@ -180,39 +183,48 @@ class BasisFamily(LinearFamily):
 
     @abstractmethod
     def basis(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
-        """All basis functions at one point: (p,) potentials, or (p, d) vector fields."""
+        """Return all basis functions at one point, each times the square root of its weight: (p,)
+        potentials, or (p, d) vector fields."""
 
     def features(self, x: Nd, s: Nd) -> Float[Array, "n p"]:
         return jax.vmap(lambda point, score: self.operator(self.basis, point, score))(x, s)
 
 
-class TermFamily(LinearFamily):
-    """A linear family of products of coordinates, of which a fit may choose a few: `monomials` (p,
-    degree) once they are known, as in `SparsePolynomial`; and `terms`, the most of them besides
-    linear terms and squares."""
+class MonomialChoice(NamedTuple):
+    """What a fit that chooses monomials must know: their highest degree, the most of them an
+    integrand may have besides linear ones and squares, and the prior variance of a coefficient."""
 
-    degree: eqx.AbstractVar[int]
-    terms: eqx.AbstractVar[int | None]
-    monomials: eqx.AbstractVar[np.ndarray | None]
-    weight: eqx.AbstractVar[np.ndarray]
+    degree: int
+    most: int | None
+    weight: float
+
+
+class MonomialFamily(LinearFamily):
+    """A linear family of monomials of the coordinates, of which a fit may choose a few for each
+    integrand. Rows of `families/monomials.py` say which they are."""
 
     @property
-    def chooses_terms(self):
-        return self.monomials is None
+    @abstractmethod
+    def choice(self) -> MonomialChoice | None:
+        """What there is to choose, or None where the monomials are known."""
+
+    @abstractmethod
+    def with_monomials(self, monomials: np.ndarray) -> MonomialFamily:
+        """Return the same family with these monomials (p, degree)."""
+
+    @property
+    def chooses_monomials(self):
+        return self.choice is not None
 
     @property
     def sees_values(self):
-        return self.chooses_terms
-
-    @abstractmethod
-    def with_terms(self, monomials: np.ndarray) -> TermFamily:
-        """The same with these terms."""
+        return self.chooses_monomials
 
 
 class _OfParts(Family):
-    """What any sum says of its parts."""
+    """A sum, which asks its parts."""
 
-    parts: eqx.AbstractVar[tuple[Any, ...]]
+    parts: tuple[Any, ...]
 
     @property
     def keeps_axes(self):
@@ -226,6 +238,9 @@ class _OfParts(Family):
         for part in self.parts:
             part.check(d)
 
+    def resolve(self, x, values):
+        return type(self)(tuple(part.resolve(x, values) for part in self.parts))
+
     def describe(self):
         return " + ".join(part.describe() for part in self.parts)
 
@@ -234,9 +249,6 @@ class Sum(_OfParts, LinearFamily):
     """Features concatenate, Grams add; each part carries its own weight."""
 
     parts: tuple[LinearFamily, ...]
-
-    def resolve(self, x, values):
-        return Sum(tuple(part.resolve(x, values) for part in self.parts))
 
     def num_features(self, d):
         sizes = [part.num_features(d) for part in self.parts]
@@ -259,11 +271,11 @@ class Sum(_OfParts, LinearFamily):
 
     def split(self):
         penalised, free = zip(*(part.split() for part in self.parts), strict=True)
-        return joined(penalised), joined(free)
+        return join(penalised), join(free)
 
-    def by_features(self, d):
-        finite, infinite = zip(*(part.by_features(d) for part in self.parts), strict=True)
-        return joined(finite), joined(infinite)
+    def split_by_features(self, d):
+        finite, infinite = zip(*(part.split_by_features(d) for part in self.parts), strict=True)
+        return join(finite), join(infinite)
 
     def unweighted(self):
         return Sum(tuple(part.unweighted() for part in self.parts))
@@ -274,14 +286,10 @@ class Ensemble(_OfParts):
 
     parts: tuple[Family, ...]
 
-    def resolve(self, x, values):
-        return Ensemble(tuple(part.resolve(x, values) for part in self.parts))
-
-    def separated(self):
-        linear = tuple(part for part in self.parts if isinstance(part, LinearFamily))
-        return joined(linear), tuple(
-            part for part in self.parts if not isinstance(part, LinearFamily)
-        )
+    def separate(self):
+        linear = [part for part in self.parts if isinstance(part, LinearFamily)]
+        others = [part for part in self.parts if not isinstance(part, LinearFamily)]
+        return join(tuple(linear)), tuple(others)
 
 
 class Wrapper(LinearFamily):
@@ -291,24 +299,24 @@ class Wrapper(LinearFamily):
     family: eqx.AbstractVar[LinearFamily]
 
     @abstractmethod
-    def around(self, family: LinearFamily) -> LinearFamily:
-        """Another family in the same coordinates."""
+    def wrap(self, family: LinearFamily) -> LinearFamily:
+        """Return another family in the same coordinates."""
 
     def inner_dimension(self, d: int) -> int:
-        """Of the coordinates that the family inside sees."""
+        """Return the number of coordinates that the family inside sees."""
         return d
 
     def split(self):
         return self._each(self.family.split())
 
-    def by_features(self, d):
-        return self._each(self.family.by_features(self.inner_dimension(d)))
+    def split_by_features(self, d):
+        return self._each(self.family.split_by_features(self.inner_dimension(d)))
 
     def unweighted(self):
-        return self.around(self.family.unweighted())
+        return self.wrap(self.family.unweighted())
 
     def _each(self, parts):
-        return tuple(None if part is None else self.around(part) for part in parts)
+        return tuple(None if part is None else self.wrap(part) for part in parts)
 
 
 class Translates(LinearFamily):
@@ -342,11 +350,12 @@ class Translates(LinearFamily):
 
 
 def parts_of(family: Family) -> tuple[Family, ...]:
+    """Return the summands of a sum, or the family itself."""
     return family.parts if isinstance(family, (Sum, Ensemble)) else (family,)
 
 
-def joined(parts: tuple[LinearFamily | None, ...]) -> LinearFamily | None:
-    """Their sum, in one level; None if there are none."""
+def join(parts: tuple[LinearFamily | None, ...]) -> LinearFamily | None:
+    """Return the sum of families, in one level, or None if there are none."""
     found = tuple(
         inner
         for part in parts

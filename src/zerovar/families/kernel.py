@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..hyper import WEIGHT
-from ..kernels import AbstractKernel, Gaussian, median_heuristic, positive
-from .base import LinearFamily
+from ..hyper import WEIGHT, positive
+from ..kernels import AbstractKernel, Gaussian, is_zero, median_heuristic
+from .base import LinearFamily, Md, Nd
 
 
 class Kernel(LinearFamily):
@@ -84,7 +84,7 @@ class Kernel(LinearFamily):
 
 
 class InnerProducts(NamedTuple):
-    """All inner products between two sets of points with scores, as (n, m) or broadcastable
+    """The inner products between two sets of points with scores, as (n, m) or broadcastable
     arrays."""
 
     d: int
@@ -99,7 +99,8 @@ class InnerProducts(NamedTuple):
     tx: Float[Array, "n m"]
 
     @staticmethod
-    def of(x, s, y, t) -> InnerProducts:
+    def of(x: Nd, s: Nd, y: Md, t: Md) -> InnerProducts:
+        """Compute them, four by matrix products."""
         p, q = jnp.sum(x * x, axis=1)[:, None], jnp.sum(y * y, axis=1)[None, :]
         xy = x @ y.T
         z = p + q - 2 * xy
@@ -111,7 +112,7 @@ class InnerProducts(NamedTuple):
 
 
 def first_order(base: AbstractKernel, m: InnerProducts) -> Float[Array, "n m"]:
-    """∇ₓ·∇ᵧk + s·∇ᵧk + t·∇ₓk + s·t k."""
+    """Return ∇ₓ·∇ᵧk + s·∇ᵧk + t·∇ₓk + s·t k."""
     k = _derivatives(base, m)
     sd, td = m.sx - m.sy, m.tx - m.ty  # s·D, t·D
     return _total(
@@ -127,7 +128,7 @@ def first_order(base: AbstractKernel, m: InnerProducts) -> Float[Array, "n m"]:
 
 
 def second_order(base: AbstractKernel, m: InnerProducts) -> Float[Array, "n m"]:
-    """LₓLᵧk with L = Δ + score·∇.
+    """Return LₓLᵧk with L = Δ + score·∇.
 
     Lₓk = a + (s·x) 2k_p + (s·D) 2k_z with a = Δₓk; then Lᵧ of each term by the product rule, where
     y enters s·D too.
@@ -171,6 +172,6 @@ def _derivatives(base: AbstractKernel, m: InnerProducts) -> Callable[[int, int, 
 
 
 def _total(*terms: tuple[Any, Any]) -> Any:
-    """Σ coefficient · derivative, without those that vanish identically."""
-    present = [a * b for a, b in terms if not (isinstance(b, int) and b == 0)]
+    """Return Σ coefficient · derivative, without those that vanish identically."""
+    present = [a * b for a, b in terms if not is_zero(b)]
     return sum(present[1:], present[0]) if present else 0

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..hyper import whole_number
 from ..io.archive import Storable, register_functions
 from ..operators import Langevin, Operator, ScalarLangevin
 from .base import Nd, NonlinearFamily
@@ -38,7 +39,7 @@ register_functions(ACTIVATIONS)
 
 
 def activation_name(function: Any) -> str | None:
-    """Its key, if it is one of these."""
+    """Return the key of an activation, or None if it is not one of these."""
     return next((name for name, known in ACTIVATIONS.items() if known is function), None)
 
 
@@ -46,8 +47,8 @@ Layers = tuple[tuple[Any, ...], ...]  # (weight (in, out), bias (out,)) of each
 
 
 class Architecture(Storable, eqx.Module):
-    """A network before it knows its sizes: `built(d, outputs, rng)` is the module with parameters,
-    x (d,) → (outputs,)."""
+    """A network before it knows its sizes: `build(d, outputs, rng)` gives the module with
+    parameters, x (d,) → (outputs,)."""
 
     width: int = eqx.field(static=True, default=32)
     depth: int = eqx.field(static=True, default=2)
@@ -57,43 +58,40 @@ class Architecture(Storable, eqx.Module):
     def __init__(
         self, width: int = 32, depth: int = 2, activation: Callable = jax.nn.swish, layers: Any = ()
     ):
-        for name, number in (("width", width), ("depth", depth)):
-            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
-                raise ValueError(
-                    f"{type(self).__name__}: {name} must be a positive integer; got {number!r}"
-                )
+        self.width = whole_number(f"{type(self).__name__}: width", width, 1)
+        self.depth = whole_number(f"{type(self).__name__}: depth", depth, 1)
         if not callable(activation):
             raise ValueError(
                 f"{type(self).__name__}: activation must be a function such as jax.numpy.tanh; got "
                 f"{activation!r}"
             )
-        self.width, self.depth, self.activation = int(width), int(depth), activation
+        self.activation = activation
         self.layers = tuple(tuple(layer) for layer in layers)
 
     @abstractmethod
-    def hidden(self, x: Float[Array, " d"]) -> Float[Array, " width"]:
-        """The last hidden layer at one point."""
+    def hidden_layer(self, x: Float[Array, " d"]) -> Float[Array, " width"]:
+        """Return the last hidden layer at one point."""
 
     @abstractmethod
     def sizes(self, d: int, outputs: int) -> list[tuple[int, int]]:
-        """(in, out) of each layer."""
+        """Return (in, out) of each layer."""
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " k"]:
         weight, bias = self.layers[-1]
-        return self.hidden(x) @ weight + bias
+        return self.hidden_layer(x) @ weight + bias
 
     def divergence(self, x: Float[Array, " d"]) -> Float[Array, " q"]:
-        """Of each of the q vector fields that the outputs are, (q, d) when reshaped.
+        """Return the divergence of each of the q vector fields that the outputs (q · d,) are.
 
         Outputs are linear in the hidden units, so that slopes of those, (width, d), are enough:
         nothing of size q d² is made.
         """
-        slopes = (jax.jacrev if self.width < len(x) else jax.jacfwd)(self.hidden)(x)
+        slopes = (jax.jacrev if self.width < len(x) else jax.jacfwd)(self.hidden_layer)(x)
         return jnp.einsum("kqi,ki->q", self.layers[-1][0].reshape(self.width, -1, len(x)), slopes)
 
-    def built(self, d: int, outputs: int, rng: np.random.Generator) -> Architecture:
-        """Unit-variance layers with spread-out biases, and an output layer of zeros: g starts at
-        0."""
+    def build(self, d: int, outputs: int, rng: np.random.Generator) -> Architecture:
+        """Draw unit-variance layers with spread-out biases, and an output layer of zeros: g starts
+        at 0."""
         sizes = self.sizes(d, outputs)
         layers = [
             (rng.normal(size=size) / math.sqrt(size[0]), 0.5 * rng.normal(size=size[1]))
@@ -103,6 +101,7 @@ class Architecture(Storable, eqx.Module):
         return type(self)(self.width, self.depth, self.activation, layers)
 
     def describe(self) -> str:
+        """Return a short name for tables."""
         name = activation_name(self.activation)
         return (
             f"{type(self).__name__}({self.width} × {self.depth}, "
@@ -117,7 +116,7 @@ class MLP(Architecture):
         inner = [d, *[self.width] * self.depth, outputs]
         return list(itertools.pairwise(inner))
 
-    def hidden(self, x):
+    def hidden_layer(self, x):
         for weight, bias in self.layers[:-1]:
             x = self.activation(x @ weight + bias)
         return x
@@ -133,7 +132,7 @@ class ResNet(Architecture):
             (self.width, outputs),
         ]
 
-    def hidden(self, x):
+    def hidden_layer(self, x):
         weight, bias = self.layers[0]
         x = self.activation(x @ weight + bias)
         for (into, inner), (back, outer) in zip(
@@ -167,7 +166,7 @@ class Network(NonlinearFamily):
     def __init__(self, module: Any = None, operator: Operator | None = None, probes: int = 0):
         self.module = MLP() if module is None else module
         self.operator = Langevin() if operator is None else operator
-        self.probes = int(probes)
+        self.probes = whole_number("Network: probes", probes, 0)
         if not callable(self.module):
             raise ValueError(
                 "Network: module must be MLP(), ResNet() or a callable Equinox module; got "
@@ -177,8 +176,6 @@ class Network(NonlinearFamily):
             raise ValueError(
                 f"Network: operator must be Langevin() or ScalarLangevin(); got {operator!r}"
             )
-        if isinstance(probes, bool) or probes < 0 or probes != self.probes:
-            raise ValueError(f"Network: probes must be an integer ≥ 0; got {probes!r}")
         if probes and isinstance(self.operator, ScalarLangevin):
             raise ValueError(
                 "Network: probes estimate the divergence of a vector field, so they need "
@@ -195,13 +192,13 @@ class Network(NonlinearFamily):
         potential = ", ScalarLangevin" if isinstance(self.operator, ScalarLangevin) else ""
         return f"Network({inside}{potential}{f', {self.probes} probes' if self.probes else ''})"
 
-    def built(self, d: int, q: int, rng: np.random.Generator) -> Network:
-        """This network with parameters in double precision, for q integrands in d dimensions, shape
-        and smoothness checked."""
+    def build(self, d: int, q: int, rng: np.random.Generator) -> Network:
+        """Return this network with parameters in double precision, for q integrands in d
+        dimensions, shape and smoothness checked."""
         module = self.module
         wanted = (q,) if isinstance(self.operator, ScalarLangevin) else (q, d)
         if isinstance(module, Architecture) and not module.layers:
-            module = module.built(d, math.prod(wanted), rng)
+            module = module.build(d, math.prod(wanted), rng)
         module = jax.tree.map(
             lambda leaf: np.asarray(leaf, dtype=np.float64) if eqx.is_inexact_array(leaf) else leaf,
             module,
@@ -226,43 +223,43 @@ class Network(NonlinearFamily):
             )
         network = Network(module, self.operator, self.probes)
         if isinstance(self.operator, ScalarLangevin) and not _is_smooth(module):
-            network.stirred(rng)._check_curved(d, rng)
+            network.perturb(rng)._check_curvature(d, rng)
         return network
 
-    def stirred(self, rng: np.random.Generator) -> Network:
-        """With typical parameters: an output layer of zeros says nothing about derivatives, or
-        about the size of g."""
+    def perturb(self, rng: np.random.Generator) -> Network:
+        """Return it with typical parameters: an output layer of zeros says nothing about
+        derivatives, or about the size of g."""
 
-        def moved(leaf: Any) -> Any:
+        def move(leaf: Any) -> Any:
             if not eqx.is_inexact_array(leaf):
                 return leaf
             return leaf + rng.normal(size=leaf.shape) * (
                 1 / math.sqrt(leaf.shape[0]) if leaf.ndim > 1 else 0.3
             )
 
-        return jax.tree.map(moved, self)
+        return jax.tree.map(move, self)
 
     def __call__(self, x: Nd, s: Nd) -> Float[Array, "n q"]:
-        """g at points x with scores s, exact."""
+        """Return g at points x with scores s, exact."""
         return jax.vmap(self._one)(x, s)
 
     @property
     def starts_at_zero(self):
-        """As a new architecture of ours does, whose output layer is zero."""
+        """Whether g starts at zero, as that of a new architecture of ours does."""
         return isinstance(self.module, Architecture) and not any(
             np.any(leaf) for leaf in self.module.layers[-1]
         )
 
     def floats(self, d: int) -> int:
-        """About how many numbers g at one point holds in memory at once."""
+        """Return about how many numbers g at one point holds in memory at once."""
         outputs = math.prod(_output_shape(self.module, d))
         closed = isinstance(self.module, Architecture) and isinstance(self.operator, Langevin)
         return outputs + self.module.width * d if closed else outputs * d
 
-    def probed(
+    def probe(
         self, x: Nd, s: Nd, key: PRNGKeyArray
     ) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
-        """Two independent unbiased estimates of g."""
+        """Return two independent unbiased estimates of g."""
 
         def one(point, score, key):
             def estimate(directions):
@@ -292,7 +289,7 @@ class Network(NonlinearFamily):
         out = forward_laplacian(lambda point: jnp.ravel(self.module(point)))(x)
         return out.laplacian + s @ out.jacobian.dense_array
 
-    def _check_curved(self, d: int, rng: np.random.Generator) -> None:
+    def _check_curvature(self, d: int, rng: np.random.Generator) -> None:
         """Refuse piecewise linear networks: their Laplacian is zero almost everywhere, and L u has
         not mean zero."""
 
@@ -316,7 +313,8 @@ class Network(NonlinearFamily):
 
 
 def _is_smooth(module: Any) -> bool:
-    """Whether it is an architecture of ours with an activation that is known to be smooth."""
+    """Return whether it is an architecture of ours with an activation that is known to be
+    smooth."""
     return isinstance(module, Architecture) and activation_name(module.activation) not in (
         None,
         "relu",

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..hyper import WEIGHT
+from ..hyper import WEIGHT, whole_number
 from ..operators import Langevin, Operator, ScalarLangevin
-from .base import BasisFamily
+from .base import BasisFamily, Nd
 
-_HIGHEST = 80  # degree: (k!)² is a double
+_HIGHEST = 80  # degree: the squares of factorials, by which coefficients are scaled, are doubles
 
 
 class Polynomial(BasisFamily):
@@ -52,47 +52,31 @@ class Polynomial(BasisFamily):
         operator: Operator | None = None,
         weight: Any = 1.0,
     ):
-        if isinstance(degree, bool) or not isinstance(degree, (int, np.integer)):
-            raise ValueError(f"Polynomial: degree must be an integer; got {degree!r}")
         self.operator = ScalarLangevin() if operator is None else operator
         if not isinstance(self.operator, (Langevin, ScalarLangevin)):
             raise ValueError(
                 f"Polynomial: operator must be Langevin() or ScalarLangevin(); got {operator!r}"
             )
-        lowest = 0 if isinstance(self.operator, Langevin) else 1
-        if degree < lowest:
-            raise ValueError(
-                f"Polynomial: degree must be at least {lowest} under "
-                f"{type(self.operator).__name__}; got {degree}"
-            )
-        if degree > _HIGHEST:
-            raise ValueError(
-                f"Polynomial: degree must be at most {_HIGHEST}, or its coefficients overflow; got "
-                f"{degree}"
-            )
-        self.degree = int(degree)
-        self.coordinates = _checked_coordinates(coordinates)
-        degrees = range(lowest, self.degree + 1)
+        under = type(self.operator).__name__
+        self.degree = whole_number(
+            f"Polynomial: degree under {under}", degree, self.lowest, _HIGHEST
+        )
+        self.coordinates = _check_coordinates(coordinates)
+        degrees = range(self.lowest, self.degree + 1)
         weights = np.asarray(weight, dtype=np.float64)
-        if (
-            weights.ndim > 1
-            or (weights.ndim == 1 and len(weights) != len(degrees))
-            or np.isnan(weights).any()
-            or (weights < 0).any()
-        ):
+        fits = weights.shape in ((), (len(degrees),)) and (weights >= 0).all()  # NaN is not
+        if not fits or not weights.any():
             raise ValueError(
-                f"Polynomial: weight must be a number ≥ 0 or one a degree, {len(degrees)} of them; "
-                f"got {weight!r}"
+                f"Polynomial: weight must be a number ≥ 0 or one a degree, {len(degrees)} of them, "
+                f"and not all zero; got {weight!r}"
             )
-        weights = np.broadcast_to(weights, (len(degrees),)).copy()
-        if not weights.any():
-            raise ValueError("Polynomial: at least one weight must be positive; got only zeros")
-        self.weight = weights
+        self.weight = weights = np.broadcast_to(weights, len(degrees)).copy()
         self.penalised = tuple(k for k, w in zip(degrees, weights, strict=True) if 0 < w < math.inf)
         self.free = tuple(k for k, w in zip(degrees, weights, strict=True) if w == math.inf)
 
     @property
     def lowest(self) -> int:
+        """The lowest degree that the operator does not take to zero."""
         return 0 if isinstance(self.operator, Langevin) else 1
 
     @property
@@ -116,7 +100,7 @@ class Polynomial(BasisFamily):
     def num_features(self, d):
         d = len(self.coordinates) if self.coordinates is not None else d
         per_monomial = d if isinstance(self.operator, Langevin) else 1
-        return per_monomial * sum(math.comb(d + k - 1, k) for k in (*self.penalised, *self.free))
+        return per_monomial * sum(math.comb(d + k - 1, k) for k in self._present)
 
     def check(self, d):
         if self.coordinates is not None and max(self.coordinates) >= d:
@@ -130,10 +114,8 @@ class Polynomial(BasisFamily):
         return Polynomial(self.degree, self.coordinates, self.operator, unit)
 
     def split(self):
-        if not self.free:
-            return self, None
-        if not self.penalised:
-            return None, self
+        if not self.free or not self.penalised:
+            return (None, self) if self.free else (self, None)
         finite = np.isfinite(self.weight)
         rebuild = functools.partial(Polynomial, self.degree, self.coordinates, self.operator)
         return rebuild(np.where(finite, self.weight, 0.0)), rebuild(
@@ -142,10 +124,10 @@ class Polynomial(BasisFamily):
 
     def basis(self, x):
         d = len(x)
-        inner, _ = self._restricted(x[None], x[None])
-        degrees = [m[:, 0] for m, _ in _monomials(inner, inner, self.degree)]
+        inner, _ = self._restrict(x[None], x[None])
+        degrees = _monomials(inner, inner, self.degree)
         monomials = jnp.concatenate(
-            [scale * degrees[k] for k, scale in self._scales(inner.shape[1])]
+            [scale * degrees[k][0][:, 0] for k, scale in self._scales(inner.shape[1])]
         )
         if isinstance(self.operator, ScalarLangevin):
             return monomials
@@ -155,13 +137,17 @@ class Polynomial(BasisFamily):
         return (monomials[:, None, None] * directions).reshape(-1, d)
 
     def features(self, x, s):
-        x, s = self._restricted(x, s)
+        x, s = self._restrict(x, s)
         degrees = list(_monomials(x, s, self.degree))
         if isinstance(self.operator, ScalarLangevin):
             blocks = [scale[:, None] * degrees[k][1] for k, scale in self._scales(x.shape[1])]
-        else:
+        else:  # L(P e_i) = ∂_i P + P s_i
+            monomials = [p for p, _ in degrees]
+            gradients = _gradients(x, monomials)
             blocks = [
-                (scale[:, None, None] * _vector_features(degrees, k, s)).reshape(-1, len(x))
+                (scale[:, None, None] * (gradients[k] + monomials[k][:, None] * s.T[None])).reshape(
+                    -1, len(x)
+                )
                 for k, scale in self._scales(x.shape[1])
             ]
         return jnp.concatenate(blocks).T
@@ -169,21 +155,18 @@ class Polynomial(BasisFamily):
     @property
     def _quadratic(self) -> bool:
         """Whether it is a quadratic potential, whose control variates are sᵀAx + tr A + b·s."""
-        return (
-            isinstance(self.operator, ScalarLangevin)
-            and self.degree == 2
-            and 2 in (*self.penalised, *self.free)
-        )
+        return isinstance(self.operator, ScalarLangevin) and self.degree == 2 and 2 in self._present
 
     def work(self, d):
         d = len(self.coordinates) if self.coordinates is not None else d
         return d * (d + 1) if self._quadratic else self.num_features(d)
 
     def apply(self, x, s, theta):
-        """Matrix products alone for a quadratic potential: O(n d²) and no features."""
+        """Return features @ theta, for a quadratic potential by matrix products alone: O(n d²) and
+        no features."""
         if not self._quadratic:
             return super().apply(x, s, theta)
-        x, s = self._restricted(x, s)
+        x, s = self._restrict(x, s)
         d, q = x.shape[1], theta.shape[1]
         scaled = jnp.concatenate([scale for _, scale in self._scales(d)])[:, None] * theta
         linear = scaled[:d] if len(scaled) > d * (d + 1) // 2 else jnp.zeros((d, q), theta.dtype)
@@ -195,17 +178,17 @@ class Polynomial(BasisFamily):
         return jnp.einsum("niq,ni->nq", image, s) + jnp.trace(matrix) + s @ linear
 
     def gram(self, x, s, y, t):
-        (x, s), (y, t) = self._restricted(x, s), self._restricted(y, t)
+        (x, s), (y, t) = self._restrict(x, s), self._restrict(y, t)
         d = x.shape[1]
         xy, st = x @ y.T, s @ t.T
         xs, yt = jnp.sum(x * s, axis=1)[:, None], jnp.sum(y * t, axis=1)[None, :]
 
         def h(order: int) -> Any:  # the derivative of Σ_j weight_j (x·y)^j / (j!)²
             terms = [
-                (1.0 if k in self.free else self.weight[k - self.lowest])
+                self._prior(k)
                 * xy ** (k - order)
                 / float(math.factorial(k) * math.factorial(k - order))
-                for k in (*self.penalised, *self.free)
+                for k in self._present
                 if k >= order
             ]
             return sum(terms[1:], terms[0]) if terms else 0.0
@@ -219,23 +202,25 @@ class Polynomial(BasisFamily):
             total = total + (4 * xy + yy * xt + xx * sy) * h(3) + xx * yy * h(4)
         return total
 
-    def _restricted(self, x, s):
+    def _restrict(self, x, s):
         if self.coordinates is None:
             return x, s
         chosen = np.asarray(self.coordinates)
         return x[:, chosen], s[:, chosen]
 
     def _scales(self, d: int) -> list[tuple[int, Float[Array, " p"]]]:
-        """For each degree present, the factors of its monomials: √(weight / (α! j!)), and weight 1
-        where free."""
+        """Return for each degree present the factors of its monomials, √(weight / (α! j!))."""
         tables = _table(d, self.degree)
-        out = []
-        for k in range(self.lowest, self.degree + 1):
-            if k in self.penalised:
-                out.append((k, jnp.sqrt(self.weight[k - self.lowest]) * tables[k].scale))
-            elif k in self.free:
-                out.append((k, jnp.asarray(tables[k].scale)))
-        return out
+        return [(k, jnp.sqrt(self._prior(k)) * tables[k].scale) for k in self._present]
+
+    @property
+    def _present(self) -> list[int]:
+        """The degrees whose weight is not zero, in order."""
+        return sorted((*self.penalised, *self.free))
+
+    def _prior(self, k: int) -> Any:
+        """Return the weight of a degree in features and Gram, 1 where it is free."""
+        return 1.0 if k in self.free else self.weight[k - self.lowest]
 
 
 class _Degree(NamedTuple):
@@ -252,14 +237,10 @@ class _Degree(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def _table(d: int, degree: int) -> tuple[_Degree, ...]:
-    """Index tables for all monomials up to `degree` in d variables, built degree by degree with
-    array operations."""
+    """Return index tables of all monomials up to `degree` in d variables, made degree by degree."""
     zero = np.zeros(1, dtype=np.int32)
     tables = [_Degree(zero, zero, zero, zero, np.ones(1))]
-    last, power = (
-        np.zeros(1, dtype=np.int32),
-        np.zeros(1, dtype=np.int32),
-    )  # last variable of each monomial and its power
+    last, power = zero, zero  # the last variable of each monomial and its power
     for j in range(1, degree + 1):
         # children of Q are x_v Q for v ≥ last(Q): every monomial arises once, with sorted variables
         counts = d - last
@@ -277,7 +258,7 @@ def _table(d: int, degree: int) -> tuple[_Degree, ...]:
 
 
 def _monomials(x: Float[Array, "n d"], s: Float[Array, "n d"], degree: int):
-    """For each degree 0 … degree: monomials P and L P = ΔP + ∇P·s, both (p, n).
+    """Return for each degree 0 … degree monomials P and L P = ΔP + ∇P·s, both (p, n).
 
     With P = x_v Q:  L P = x_v L Q + s_v Q + 2 ∂_v Q. Rows are monomials, so that every step is a
     gather of whole rows.
@@ -296,65 +277,26 @@ def _monomials(x: Float[Array, "n d"], s: Float[Array, "n d"], degree: int):
     return values
 
 
-def _vector_features(degrees, k: int, s: Float[Array, "n d"]) -> Float[Array, "p d n"]:
-    """L(P e_i) = ∂_i P + P s_i for all monomials P of degree k."""
-    d = s.shape[1]
-    p = degrees[k][0]
-    out = p[:, None, :] * s.T[None]
-    if k == 0:
-        return out
-    index, power = _partials(d, k)
-    return out + jnp.asarray(power, dtype=p.dtype)[:, :, None] * degrees[k - 1][0][index]
+def _gradients(x: Nd, monomials: list[Float[Array, "p n"]]) -> list[Float[Array, "p d n"]]:
+    """Return ∇P of all monomials P, for each degree. With P = x_v Q: ∂_i P = x_v ∂_i Q + δ_iv Q."""
+    n, d = x.shape
+    gradients = [jnp.zeros((1, d, n), x.dtype)]
+    for table, below in zip(_table(d, len(monomials) - 1)[1:], monomials[:-1], strict=True):
+        units = jnp.eye(d, dtype=x.dtype)[table.variable][:, :, None]
+        through = x.T[table.variable][:, None] * gradients[-1][table.parent]
+        gradients.append(through + units * below[table.parent][:, None])
+    return gradients
 
 
-@functools.lru_cache(maxsize=64)
-def _partials(d: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """∂_i P = power · (monomial number index of degree k − 1), for P of degree k: two (p, d)
-    tables."""
-    table = _table(d, k)[k]
-    index = np.zeros((len(table.parent), d), dtype=np.int32)
-    power = np.zeros((len(table.parent), d), dtype=np.int32)
-    rows = np.arange(len(table.parent))
-    if k > 1:
-        # ∂_i (x_v Q) = x_v ∂_i Q for i ≠ v, and x_v · (monomial) is found through its children
-        inner_index, inner_power = _partials(d, k - 1)
-        child = _children(d, k - 1)
-        inner = inner_index[table.parent]
-        index = child[inner, table.variable[:, None]]
-        power = inner_power[table.parent].copy()
-    index[rows, table.variable] = table.parent
-    power[rows, table.variable] = table.power + 1
-    return index, power
-
-
-@functools.lru_cache(maxsize=64)
-def _children(d: int, k: int) -> np.ndarray:
-    """(p_{k−1}, d): the index among degree k of x_v times each monomial of degree k − 1."""
-    table = _table(d, k)[k]
-    child = np.full((table.parent.max() + 1, d), -1, dtype=np.int32)
-    child[table.parent, table.variable] = np.arange(len(table.parent), dtype=np.int32)
-    if k > 1:
-        # v below the last variable l of R = x_l Q: x_v R = x_l (x_v Q)
-        below = _children(d, k - 1)
-        before = _table(d, k - 1)[k - 1]
-        missing = np.argwhere(child < 0)
-        r, v = missing[:, 0], missing[:, 1]
-        child[r, v] = child[below[before.parent[r], v], before.variable[r]]
-    return child
-
-
-def _checked_coordinates(coordinates: Any) -> tuple[int, ...] | None:
+def _check_coordinates(coordinates: Any) -> tuple[int, ...] | None:
+    """Return column numbers as a tuple, or refuse them."""
     if coordinates is None:
         return None
     array = np.atleast_1d(np.asarray(coordinates))
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+    whole = array.ndim == 1 and array.size and array.dtype.kind in "iu"
+    if not whole or len(np.unique(array)) < len(array) or array.min() < 0:
         raise ValueError(
-            f"Polynomial: coordinates must be column numbers, integers; got {coordinates!r}"
-        )
-    chosen = tuple(int(i) for i in array)
-    if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0:
-        raise ValueError(
-            "Polynomial: coordinates must be distinct non-negative column numbers; got "
+            "Polynomial: coordinates must be distinct column numbers, integers from 0 on; got "
             f"{coordinates!r}"
         )
-    return chosen
+    return tuple(array.tolist())

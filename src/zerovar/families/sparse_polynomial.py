@@ -3,25 +3,20 @@ variate."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..hyper import WEIGHT
-from ..inputs.sample import coordinate_name
-from .base import TermFamily
+from ..hyper import WEIGHT, whole_number
+from .base import MonomialChoice, MonomialFamily
+from .monomials import SUPERSCRIPTS, monomial_images, with_constant
 from .polynomial import Polynomial
 
-_HIGHEST = 6
-_POWERS = {1: "", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶"}
 
-
-class SparsePolynomial(TermFamily):
+class SparsePolynomial(MonomialFamily):
     """Control variates L u with u a polynomial of degree at most `degree` in the parameters
     themselves, of which only the terms that matter are taken: all linear ones and squares where the
     draws allow, and those products that the fit finds.
@@ -45,27 +40,16 @@ class SparsePolynomial(TermFamily):
     def __init__(
         self, degree: int = 3, terms: int | None = None, monomials: Any = None, weight: float = 1.0
     ):
-        if (
-            isinstance(degree, bool)
-            or not isinstance(degree, (int, np.integer))
-            or not 1 <= degree <= _HIGHEST
-        ):
-            raise ValueError(
-                f"SparsePolynomial: degree must be an integer from 1 to {_HIGHEST}; got {degree!r}"
-            )
-        if terms is not None and (
-            isinstance(terms, bool) or not isinstance(terms, (int, np.integer)) or terms < 0
-        ):
-            raise ValueError(
-                "SparsePolynomial: terms must be the most products an integrand, an integer ≥ 0; "
-                f"got {terms!r}"
-            )
         if np.ndim(weight) != 0 or not 0 < float(weight) < math.inf:
             raise ValueError(
                 f"SparsePolynomial: weight must be a positive finite number; got {weight!r}"
             )
-        self.degree, self.terms = int(degree), None if terms is None else int(terms)
-        self.monomials = None if monomials is None else _checked_monomials(monomials, self.degree)
+        # powers have names of one character
+        highest = len(SUPERSCRIPTS) - 1
+        self.degree = whole_number("SparsePolynomial: degree", degree, 1, highest)
+        most = "SparsePolynomial: terms, the most products an integrand,"
+        self.terms = None if terms is None else whole_number(most, terms, 0)
+        self.monomials = None if monomials is None else _check_monomials(monomials, self.degree)
         self.weight = np.asarray(weight, dtype=np.float64)
 
     @property
@@ -90,7 +74,13 @@ class SparsePolynomial(TermFamily):
                 f"got {self.monomials.max()}"
             )
 
-    def with_terms(self, monomials):
+    @property
+    def choice(self):
+        if self.monomials is not None:
+            return None
+        return MonomialChoice(self.degree, self.terms, float(self.weight))
+
+    def with_monomials(self, monomials):
         return SparsePolynomial(self.degree, self.terms, monomials, float(self.weight))
 
     def unweighted(self):
@@ -121,52 +111,13 @@ class SparsePolynomial(TermFamily):
         )
 
     def _dense(self) -> Polynomial:
-        """With all terms up to the degree."""
+        """Return the polynomial with all monomials up to the degree."""
         unit = Polynomial(self.degree)
         return eqx.tree_at(lambda family: family.weight, unit, self.weight * np.ones(self.degree))
 
 
-def with_constant(xt: Any, st: Any, numpy: Any = np) -> tuple[Any, Any]:
-    """Coordinates and scores (d + 1, n), with a last coordinate that is 1 and has no score: number
-    −1 is no factor."""
-    one = numpy.ones_like(xt[:1])
-    return numpy.concatenate([xt, one]), numpy.concatenate([st, 0 * one])
-
-
-def monomial_images(xt: Any, st: Any, rows: Any, numpy: Any = np) -> tuple[Any, Any, Any]:
-    """Monomials P, L P (both (p, n)) and their factors 1/√(α! j!) (p,); xt and st (d + 1, n) are
-    `with_constant`.
-
-    With P = x_v Q and v its last variable, L P = x_v L Q + s_v Q + 2 ∂_v Q, where ∂_v Q is a power
-    times what Q was before its own last factor.
-    """
-    shorter, values, images = numpy.ones_like(xt[:1]), xt[rows[:, 0]], st[rows[:, 0]]
-    power, square = numpy.ones(len(rows)), numpy.ones(len(rows))
-    for k in range(1, rows.shape[1]):
-        last = rows[:, k]
-        before = numpy.where((last >= 0) & (last == rows[:, k - 1]), power, 0.0)
-        images = (
-            xt[last] * images + st[last] * values + (2 * before).astype(xt.dtype)[:, None] * shorter
-        )
-        shorter, values = values, xt[last] * values
-        power = before + 1
-        square = square * numpy.where(last >= 0, (k + 1) * power, 1.0)
-    return values, images, 1 / numpy.sqrt(square)
-
-
-def rows_of(terms: Sequence[Sequence[int]], degree: int) -> np.ndarray:
-    """(p, degree): each term as coordinate numbers in increasing order, −1 for none at the end."""
-    padded = [(*sorted(term), *(degree - len(term)) * (-1,)) for term in terms]
-    return np.array(padded, dtype=np.int32).reshape(len(padded), degree)
-
-
-def named(row: Sequence[int], names: tuple[str, ...] | None) -> str:
-    """A term in the parameters' names, such as mu²·tau."""
-    factors = [(j, len(list(same))) for j, same in itertools.groupby(int(j) for j in row if j >= 0)]
-    return "·".join(coordinate_name(names, j) + _POWERS[power] for j, power in factors)
-
-
-def _checked_monomials(monomials: Any, degree: int) -> np.ndarray:
+def _check_monomials(monomials: Any, degree: int) -> np.ndarray:
+    """Return rows of monomials as integers, or refuse them."""
     rows = np.asarray(monomials)
     if rows.ndim != 2 or rows.shape[1] != degree or not len(rows) or rows.dtype.kind not in "iu":
         raise ValueError(

@@ -41,7 +41,7 @@ def default_solver(family: Family, m: int, d: int, q: int, objective: Objective)
     """For m draws in d dimensions and q integrands."""
     if not isinstance(family, LinearFamily):
         return SGD()
-    if family.chooses_terms:
+    if family.chooses_monomials:
         return Screening()
     exact, iterative = (
         exact_cost(family, m, d, bool(objective.total(Ridge))),

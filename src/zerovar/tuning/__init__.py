@@ -5,9 +5,9 @@ from .criteria import CrossValidation as CrossValidation
 from .criteria import Differentiable as Differentiable
 from .criteria import LeaveOneOut as LeaveOneOut
 from .criteria import MarginalLikelihood as MarginalLikelihood
+from .descent import RIDGES as RIDGES
 from .descent import Descent as Descent
 from .descent import DescentEnd as DescentEnd
 from .descent import DescentStart as DescentStart
 from .descent import Tuned as Tuned
-from .grid import RIDGES as RIDGES
 from .tuned import tune as tune

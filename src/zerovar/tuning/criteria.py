@@ -4,8 +4,10 @@ A Stein GP reads the equations of the dual: f = c + g + noise, g with covariance
 unpenalised terms with a flat prior. With A = K + noise, border B and Q = A⁻¹ − A⁻¹B(BᵀA⁻¹B)⁻¹BᵀA⁻¹,
 a = Qf, both criteria are functions of A alone,
 
-    leave-one-out          log mean (a_i / Q_ii)² marginal likelihood    (m − b) log fᵀQf + log |A|
-    + log |BᵀA⁻¹B|     (restricted; the scale of k₀ profiled out)
+    leave-one-out         log mean (a_i / Q_ii)²
+    marginal likelihood   (m − b) log fᵀQf + log |A| + log |BᵀA⁻¹B|
+
+(restricted, the scale of k₀ profiled out)
 
 and dQ = −Q dA Q gives their derivatives in A in closed form, one matrix product.
 """
@@ -26,18 +28,19 @@ Square = Float64[np.ndarray, "m m"]
 
 
 class SteinGp(NamedTuple):
-    """A Stein GP at m draws, factorised."""
+    """A Stein GP at m draws, factorised: Q, a = Qf, f, and what the likelihood needs."""
 
     q: Square
     a: Values
     values: Values
     log_determinant: float  # log |A| + log |BᵀA⁻¹B|
-    free: int
+    num_free: int
 
     @staticmethod
     def of(
         gram: Square, noise: Float64[np.ndarray, " m"], border: np.ndarray, values: Values
     ) -> SteinGp | None:
+        """Factorise A, in the memory of the Gram, or return None where that cannot be done."""
         gram[np.diag_indices_from(gram)] += noise
         factor, failed = scipy.linalg.lapack.dpotrf(gram.T, lower=1, clean=0)
         if failed:
@@ -67,17 +70,17 @@ def _mirror(matrix: Square) -> None:
 
 
 class Criterion:
-    """What tuning minimises."""
+    """A measure of hyper-parameters that tuning minimises."""
 
 
 class Differentiable(Criterion, ABC):
-    """One that is a closed-form function of A."""
+    """A criterion that is a closed-form function of A."""
 
     @abstractmethod
     def measure(
         self, gp: SteinGp, probabilities: Float64[np.ndarray, " m"]
     ) -> tuple[float, Square]:
-        """The mean loss over the integrands, and its derivative in A, symmetric."""
+        """Return the mean loss over the integrands, and its derivative in A, symmetric."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,15 +105,15 @@ class MarginalLikelihood(Differentiable):
     out."""
 
     def measure(self, gp, probabilities):
-        m, degrees = len(gp.a), len(gp.a) - gp.free
+        m, degrees = len(gp.a), len(gp.a) - gp.num_free
         quadratic = np.sum(gp.values * gp.a, axis=0)
         return float(self.losses(gp).mean()), (
             gp.q - degrees * (gp.a / (quadratic * len(quadratic))) @ gp.a.T
         ) / m
 
     def losses(self, gp: SteinGp) -> Float64[np.ndarray, " q"]:
-        """Of each integrand."""
-        m, degrees = len(gp.a), len(gp.a) - gp.free
+        """Return the loss of each integrand."""
+        m, degrees = len(gp.a), len(gp.a) - gp.num_free
         return (degrees * np.log(np.sum(gp.values * gp.a, axis=0)) + gp.log_determinant) / m
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
 from ..families import Family, LinearFamily
-from ..hyper import Kind, declared, hyper_parameters, may_move, with_hyper_parameters
+from ..hyper import Kind, declarations, hyper_parameters, may_move, with_hyper_parameters
 from ..inputs.points import FittingDraws, Points
 from ..objectives import LeastSquares, Ridge
 from ..solvers.algebra.threads import threads_for
@@ -26,21 +26,28 @@ from ..solvers.algebra.tiles import feature_matrix, gram_matrix, gram_slopes
 from .criteria import Differentiable, MarginalLikelihood, Square, SteinGp, Values
 
 _EPS = np.finfo(np.float64).eps
-_FARTHEST = np.log(30.0)  # how far a scale may move from where it starts
-_FARTHEST_WEIGHT = 25.0
-# of a logarithm, where a scale takes 1: between 11 posteriors weights differ by 5 and scales by 1
-_WEIGHT_STEP = 3.0
+# Ridges of a grid, relative to the mean diagonal of the Gram, and the range of a descent: from what
+# rounding adds anyway to where nothing is fitted
+RIDGES = tuple(10.0 ** np.arange(-14, 2))
+# Those that a descent begins with the best of, far apart as each costs a factorisation; the last is
+# as large as the Gram, which is noise
 _FIRST_RIDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)
-_LEAST_RIDGE, _MOST_RIDGE = np.log(1e-15), np.log(10.0)
-_REMEMBERED = 100  # steps, at most, of which a descent keeps the change of slope
-_SETTLED = 1e-5  # change of the loss, a logarithm, at which a descent stops
+# How far a scale may move from where it starts, near the spread of the draws: functions that vary
+# over a thirtieth of it are noise, and over thirty times as much they are polynomials
+_FARTHEST = np.log(30.0)
+# How far a weight may move: what is smaller by more is lost to rounding
+_FARTHEST_WEIGHT = -np.log(_EPS)
+# The first step of a weight's logarithm, where a scale takes 1: between 11 posteriors weights
+# differ by 5 and scales by 1
+_WEIGHT_STEP = 3.0
+_SETTLED = 1e-5  # change of the loss, a logarithm of a variance, at which a descent stops
 _FAILED = 1e10  # the loss of a Gram that cannot be factorised; the line search then turns back
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuned:
-    """What was chosen: `family, objective = tune(…)`. `loss` is the criterion there, `evaluations`
-    how often it was computed.
+    """The choice of `family, objective = tune(…)`. `loss` is the criterion there, `evaluations` how
+    often it was computed.
 
     Losses are logarithms of mean squares (of marginal likelihoods, per draw): lower is better. They
     compare within one call.
@@ -56,19 +63,18 @@ class Tuned:
 
 
 class DescentEnd(NamedTuple):
-    """Where a descent stopped: the log of the relative ridge and of all hyper-parameters, flat."""
+    """The end of a descent: the logarithms of the relative ridge and of all hyper-parameters."""
 
     position: Float64[np.ndarray, " h"]
     loss: float
     evaluations: int
-    level: float  # the mean diagonal of the Gram there
-    # along whose columns the loss curves alike, as far as the descent has felt it
+    # the loss curves alike along its columns, as far as the descent has felt it
     steps: Float64[np.ndarray, "h h"]
 
 
 class DescentStart(NamedTuple):
-    """Where a descent begins, for which of its integrands, and the loss of each there with its own
-    best ridge."""
+    """The begin of a descent, the integrands that it is for, and the loss of each there with its
+    own best ridge."""
 
     position: Float64[np.ndarray, " h"]
     columns: np.ndarray
@@ -83,12 +89,12 @@ class Descent:
     points: Points  # distinct
     values: Values  # in units of their standard deviations
     border: Float64[np.ndarray, "m b"]
-    draws: int  # before equal ones were merged
+    num_draws: int  # before equal ones were merged
 
     @staticmethod
     def on(family: Family, draws: FittingDraws, values: Values, fitted: FittingDraws) -> Descent:
-        """`fitted` are the draws in whose coordinates the fit will be, of which `draws` may be a
-        part."""
+        """Make the descent of a family on `draws`, in the coordinates of a fit to `fitted`, of
+        which `draws` may be a part."""
         merged = draws.merge(values)
         family.check(draws.points.dim)
         points = fitted.standardisation(mixing=not family.keeps_axes).points(draws.distinct)
@@ -118,8 +124,8 @@ class Descent:
         start: np.ndarray | None = None,
         steps: np.ndarray | None = None,
     ) -> DescentEnd:
-        """Minimise the mean criterion over these integrands, from `start` or from the family as it
-        is.
+        """Minimise the mean criterion over the integrands `columns`, from `start` or from the
+        family as it is.
 
         `steps` are those of an earlier descent, on other draws: what it has felt of the curvature
         need not be felt again.
@@ -128,62 +134,62 @@ class Descent:
 
         columns = columns[np.ptp(self.values[:, columns], axis=0) > 0]
         flat, farthest = self._flat()
-        origin = np.concatenate([[np.log(1e-8)], flat])
-        limits = np.concatenate([[0.0], farthest])
-        low, high = origin - limits, origin + limits
-        low[0], high[0] = _LEAST_RIDGE, _MOST_RIDGE
-        position = np.clip(origin if start is None else start, low, high)
+        low, high = (
+            np.concatenate([[np.log(ridge)], limit])
+            for ridge, limit in ((RIDGES[0], flat - farthest), (RIDGES[-1], flat + farthest))
+        )
+        position = np.clip(np.append(0.0, flat) if start is None else start, low, high)
         if steps is None:
             steps = np.diag(
                 np.concatenate([[_WEIGHT_STEP], np.where(self._are_weights, _WEIGHT_STEP, 1.0)])
             )
         if not len(columns):
-            level = mean_diagonal(penalised_part(self._at(position[1:])), self.points)
-            return DescentEnd(position, 0.0, 0, level, steps)
+            return DescentEnd(position, 0.0, 0, steps)
         values = self.values[:, columns]
-        best = [np.inf, position, 0.0]
+        best = DescentEnd(position, np.inf, 0, steps)
 
         def loss(along: np.ndarray) -> tuple[float, np.ndarray]:
+            nonlocal best
             there = position + steps @ along
             inside = np.clip(there, low, high)
-            value, slope, level = self._measure(inside, values, criterion)
-            if value < best[0]:
-                best[:] = value, inside, level
+            value, slope = self._measure(inside, values, criterion)
+            if value < best.loss:
+                best = best._replace(position=inside, loss=float(value))
             outward = ((inside == low) & (slope > 0)) | ((inside == high) & (slope < 0))
             return value, steps.T @ np.where((there == inside) & ~outward, slope, 0.0)
 
-        options = {
-            "maxiter": evaluations,
-            "maxfun": evaluations,
-            "maxcor": min(evaluations, _REMEMBERED),
-            "ftol": _SETTLED,
-        }
+        # it remembers all steps, as long as these take no more room than a few Grams
+        remembered = min(evaluations, len(self.points))
+        options = {"maxiter": evaluations, "maxfun": evaluations, "maxcor": remembered}
         with threads_for(len(self.points)):
             if start is None:
                 position[0] = np.log(self._first_ridge(position, values, criterion))
             done = minimize(
-                loss, np.zeros_like(position), jac=True, method="L-BFGS-B", options=options
+                loss,
+                np.zeros_like(position),
+                jac=True,
+                method="L-BFGS-B",
+                options=options | {"ftol": _SETTLED},
             )
-        if not best[0] < _FAILED:
+        if not best.loss < _FAILED:
             raise NumericalError(
                 f"{self.family.describe()}: the Gram matrix could not be factorised at any "
                 "hyper-parameters tried"
             )
         used = int(done.nfev) + (len(_FIRST_RIDGES) if start is None else 0)
-        return DescentEnd(
-            best[1], float(best[0]), used, best[2], _curved(steps, done.hess_inv.todense())
-        )
+        return best._replace(evaluations=used, steps=_curve(steps, done.hess_inv.todense()))
 
-    def tuned(self, end: DescentEnd, size: int, used: int = 0) -> Tuned:
-        """The family and objective of a descent, for `size` draws in place of those it was tuned
-        on."""
+    def outcome(self, end: DescentEnd, size: int, used: int = 0) -> Tuned:
+        """Return the family and objective at the end of a descent, for `size` draws in place of
+        those it was tuned on."""
         family = self._at(end.position[1:])
-        strength = (float(np.exp(end.position[0])) + floor(size)) * end.level / size
+        level = mean_diagonal(penalised_part(family), self.points)
+        strength = (float(np.exp(end.position[0])) + floor(size)) * level / size
         return Tuned(family, LeastSquares(Ridge(strength)), end.loss, used + end.evaluations)
 
-    def by_likelihood(self, start: np.ndarray | None = None) -> DescentStart:
-        """Where a descent begins: at `start` or where the family stands, with the best of a few
-        ridges, for the integrands of which the family explains something there.
+    def likelihood_start(self, start: np.ndarray | None = None) -> DescentStart:
+        """Return the begin of a descent on the marginal likelihood: `start` or the family as it is,
+        the best of a few ridges, and the integrands of which the family explains something there.
 
         A likelihood that is best with a ridge as large as the Gram takes an integrand for noise. If
         it does so with all, all are taken.
@@ -211,41 +217,36 @@ class Descent:
     def _first_ridge(
         self, position: np.ndarray, values: Values, criterion: Differentiable
     ) -> float:
-        """The best of a few: a family that interpolates does not feel a small ridge, so that no
-        descent would leave it."""
+        """Return the best of a few ridges: a family that interpolates does not feel a small one, so
+        that no descent would leave it."""
         gram = gram_matrix(penalised_part(self._at(position[1:])), self.points.x, self.points.s)
         losses = [
-            self._evaluated(gram.copy(), ridge, values, criterion)[0] for ridge in _FIRST_RIDGES
+            self._evaluate(gram.copy(), ridge, values, criterion)[0] for ridge in _FIRST_RIDGES
         ]
         return _FIRST_RIDGES[int(np.argmin(losses))]
 
     def _measure(
         self, position: np.ndarray, values: Values, criterion: Differentiable
-    ) -> tuple[float, np.ndarray, float]:
-        """The loss, its derivative in the position, and the mean diagonal of the Gram."""
+    ) -> tuple[float, np.ndarray]:
+        """Return the loss and its derivative in the position."""
         family, ridge = self._at(position[1:]), float(np.exp(position[0]))
         penalised = penalised_part(family)
         gram = gram_matrix(penalised, self.points.x, self.points.s)
         level = gram.diagonal().mean()
-        loss, slope = self._evaluated(gram, ridge, values, criterion)
+        loss, slope = self._evaluate(gram, ridge, values, criterion)
         if slope is None:
-            return loss, np.zeros_like(position), level
+            return loss, np.zeros_like(position)
         through = float(slope.diagonal() @ self._noise_shape)
-        slope[np.diag_indices_from(slope)] += through * (ridge + floor(self.draws)) / len(slope)
+        slope[np.diag_indices_from(slope)] += through * (ridge + floor(self.num_draws)) / len(slope)
         slopes = gram_slopes(penalised, self.points.x, self.points.s, slope)
-        return (
-            loss,
-            np.concatenate(
-                [[through * ridge * level], self._gathered(penalised, slopes) @ self._gauge]
-            ),
-            level,
-        )
+        of_family = self._gather(penalised, slopes) @ self._gauge
+        return loss, np.concatenate([[through * ridge * level], of_family])
 
-    def _evaluated(
+    def _evaluate(
         self, gram: Square, ridge: float, values: Values, criterion: Differentiable
     ) -> tuple[float, Square | None]:
-        """The loss and its derivative in A, in the memory of the Gram; None where A cannot be
-        factorised."""
+        """Return the loss and its derivative in A, in the memory of the Gram, or None where A
+        cannot be factorised."""
         gp = SteinGp.of(gram, self._noise(gram, ridge), self.border, values)
         if gp is None:
             return _FAILED, None
@@ -253,19 +254,20 @@ class Descent:
         return (loss, slope) if np.isfinite(loss) else (_FAILED, None)
 
     def _noise(self, gram: Square, ridge: float) -> Float64[np.ndarray, " m"]:
-        return (ridge + floor(self.draws)) * gram.diagonal().mean() * self._noise_shape
+        return (ridge + floor(self.num_draws)) * gram.diagonal().mean() * self._noise_shape
 
     @property
     def _noise_shape(self) -> Float64[np.ndarray, " m"]:
-        """The noise of each draw, times its level, the ridge relative to the Gram's mean diagonal.
+        """The noise of each draw in units of its level, the ridge relative to the Gram's mean
+        diagonal.
 
-        That is constant in the number of draws, as the noise of a GP is: what is found on a few
-        hundred then serves all.
+        The level is constant in the number of draws, as the noise of a GP is: what is found on a
+        few hundred then serves all.
         """
-        return 1 / (self.draws * self.points.probabilities)
+        return 1 / (self.num_draws * self.points.probabilities)
 
     def _flat(self) -> tuple[np.ndarray, np.ndarray]:
-        """The family's own position, and how far each entry may move."""
+        """Return the family's own position without a ridge, and how far each entry may move."""
         logarithms = hyper_parameters(self.family)
         flat = np.concatenate([np.zeros(0), *map(np.ravel, logarithms)])
         limits = np.where(self._are_weights, _FARTHEST_WEIGHT, _FARTHEST)
@@ -275,51 +277,52 @@ class Descent:
         return np.linalg.solve(self._gauge, flat), limits
 
     @functools.cached_property
+    def _entries(self) -> list[tuple[Kind, Any, float]]:
+        """For each entry of the hyper-parameters its kind, the place of the family that it is of,
+        and the power with which that family's Gram shrinks."""
+        found = []
+        for entry, logarithms in zip(
+            declarations(self.family), hyper_parameters(self.family), strict=True
+        ):
+            place, family = next(
+                pair for pair in reversed(entry.modules) if isinstance(pair[1], LinearFamily)
+            )
+            found += np.size(logarithms) * [(entry.kind, place, family.length_scale_power)]
+        return found
+
+    @property
     def _are_weights(self) -> Bool[np.ndarray, " h"]:
-        sizes = [np.size(log) for log in hyper_parameters(self.family)]
-        return np.repeat(
-            [entry.kind is Kind.WEIGHT for entry in declared(self.family)], sizes
-        ).astype(bool)
+        return np.array([kind is Kind.WEIGHT for kind, _, _ in self._entries], dtype=bool)
 
     @functools.cached_property
     def _gauge(self) -> Float64[np.ndarray, "h h"]:
-        """From positions to logarithms: a weight is held against the size of its own Gram, which
-        falls with a power of the length-scales, so that a change of scale alone leaves the part's
-        variance about where it was."""
-        entries = declared(self.family)
-        ends = np.cumsum([0, *map(np.size, hyper_parameters(self.family))])
-        places: dict[Any, dict[Kind, list[int]]] = {}  # by the family that they are of, and kind
-        powers: dict[Any, float] = {}
-        for entry, first, last in zip(entries, ends[:-1], ends[1:], strict=True):
-            owner, family = next(
-                pair for pair in reversed(entry.modules) if isinstance(pair[1], LinearFamily)
-            )
-            places.setdefault(owner, {}).setdefault(entry.kind, []).extend(range(first, last))
-            powers[owner] = family.length_scale_power
-        matrix = np.eye(ends[-1])
-        for owner, found in places.items():
-            scales = found.get(Kind.LENGTH_SCALE, [])
-            for weight in found.get(Kind.WEIGHT, []) if scales else []:
-                matrix[weight, scales] = powers[owner] / len(scales)
+        """The matrix from positions to logarithms. A weight is held against the size of its own
+        Gram, which falls with a power of the length-scales, so that a change of scale alone leaves
+        the part's variance about where it was."""
+        matrix = np.eye(len(self._entries))
+        for row, (kind, place, power) in zip(matrix, self._entries, strict=True):
+            own = [entry[:2] == (Kind.LENGTH_SCALE, place) for entry in self._entries]
+            if kind is Kind.WEIGHT and any(own):
+                row[own] = power / sum(own)
         return matrix
 
     def _at(self, position: np.ndarray) -> LinearFamily:
         return with_hyper_parameters(
-            self.family, _shaped(self._gauge @ position, hyper_parameters(self.family))
+            self.family, _reshape(self._gauge @ position, hyper_parameters(self.family))
         )
 
     @functools.cached_property
     def _numbered(self) -> tuple[np.ndarray, np.ndarray]:
-        """Entries of the family's hyper-parameters by number, from 1 on, 0 for those that do not
-        move; and the numbers of those of its penalised part, which `split` hands on."""
+        """The entries of the family's hyper-parameters by number, from 1 on, 0 for those that do
+        not move; and the numbers of those of its penalised part, which `split` hands on."""
         own = hyper_parameters(self.family)
-        numbers = _shaped(np.log(np.arange(1.0, 1 + sum(map(np.size, own)))), own)
+        numbers = _reshape(np.log(np.arange(1.0, 1 + sum(map(np.size, own)))), own)
         numbered = with_hyper_parameters(self.family, numbers)
-        return _entries(numbered), _entries(penalised_part(numbered))
+        return _whole_numbers(numbered), _whole_numbers(penalised_part(numbered))
 
-    def _gathered(self, penalised: LinearFamily, slopes: list[Any]) -> np.ndarray:
-        """Slopes in the logarithms of all of the family's hyper-parameters, from those in the
-        penalised part's: unpenalised terms have none, as their scale means nothing."""
+    def _gather(self, penalised: LinearFamily, slopes: list[Any]) -> np.ndarray:
+        """Return slopes in the logarithms of all of the family's hyper-parameters, from those in
+        the penalised part's. Unpenalised terms have none, as their scale means nothing."""
         own, inside = self._numbered
         out = np.zeros(len(own))
         flat = np.concatenate([np.zeros(0), *map(np.ravel, slopes)]) * _values(penalised)
@@ -327,9 +330,9 @@ class Descent:
         return out
 
 
-def _curved(steps: np.ndarray, inverse_hessian: np.ndarray) -> np.ndarray:
-    """Steps along which the loss curves alike, from those that it was felt in; these where that
-    went wrong."""
+def _curve(steps: np.ndarray, inverse_hessian: np.ndarray) -> np.ndarray:
+    """Return steps along which the loss curves alike, from the curvature that was felt in these, or
+    these where that went wrong."""
     try:
         found = steps @ np.linalg.cholesky(inverse_hessian)
     except np.linalg.LinAlgError:
@@ -337,38 +340,40 @@ def _curved(steps: np.ndarray, inverse_hessian: np.ndarray) -> np.ndarray:
     return found if np.isfinite(found).all() else steps
 
 
-def _shaped(flat: np.ndarray, like: list[Any]) -> list[np.ndarray]:
-    """A flat array cut into arrays of the shapes of these."""
+def _reshape(flat: np.ndarray, like: list[Any]) -> list[np.ndarray]:
+    """Cut a flat array into arrays of the shapes of these."""
     parts = np.split(flat, np.cumsum([np.size(entry) for entry in like])[:-1]) if like else []
     return [part.reshape(np.shape(entry)) for part, entry in zip(parts, like, strict=True)]
 
 
-def _values(family: Any) -> np.ndarray:
-    """Of its hyper-parameters, flat."""
+def _values(family: LinearFamily) -> np.ndarray:
+    """Return the values of its hyper-parameters, flat."""
     leaves = jax.tree.leaves(family)
     return np.concatenate(
-        [np.zeros(0), *(np.ravel(leaves[entry.number]) for entry in declared(family))]
+        [np.zeros(0), *(np.ravel(leaves[entry.number]) for entry in declarations(family))]
     )
 
 
-def _entries(family: Any) -> np.ndarray:
-    """Numbers that were put in place of its hyper-parameters, 0 for those that do not move."""
+def _whole_numbers(family: LinearFamily) -> np.ndarray:
+    """Return the numbers that were put in place of its hyper-parameters, 0 for those that do not
+    move."""
     values = _values(family)
     return np.where(may_move(values), values, 0.0).round().astype(int)
 
 
-def floor(draws: int) -> float:
-    """The rounding error of a Gram, relative to its mean diagonal: no ridge below it means
+def floor(num_draws: int) -> float:
+    """Return the rounding error of a Gram, relative to its mean diagonal: no ridge below it means
     anything."""
-    return 10 * draws * _EPS
+    return 10 * num_draws * _EPS
 
 
 def penalised_part(family: LinearFamily) -> LinearFamily:
+    """Return the part with finite weights, which there must be."""
     penalised = family.split()[0]
     assert penalised is not None
     return penalised
 
 
 def mean_diagonal(family: LinearFamily, points: Points) -> float:
-    """Of its Gram."""
+    """Return the mean diagonal of a family's Gram."""
     return float(gram_matrix(family, points.x, points.s).diagonal().mean())

@@ -14,20 +14,17 @@ from ..inputs.points import FittingDraws
 from ..inputs.sample import Sample
 from ..objectives import LeastSquares, Ridge
 from ..solvers import Spectral
-from .criteria import Criterion, CrossValidation, LeaveOneOut, Values
+from .criteria import Criterion, CrossValidation, Values
 from .descent import Descent, Tuned, mean_diagonal, penalised_part
-
-RIDGES = tuple(10.0 ** np.arange(-14, 1))  # relative to the mean diagonal of the Gram
 
 
 class GridPoint(NamedTuple):
-    """A candidate of a grid: mean squared residuals (ridges, q) at each strength, over all
-    draws."""
+    """A family of a grid, with mean squared residuals over all draws at each strength of ridge."""
 
     family: LinearFamily
     strengths: Float64[np.ndarray, " r"]
     squares: Float64[np.ndarray, "r q"]
-    draws: int
+    num_draws: int
 
 
 def grid_point(
@@ -38,7 +35,7 @@ def grid_point(
     ridges: Sequence[float],
     standardise: bool,
 ) -> GridPoint:
-    """One family of the grid at every ridge."""
+    """Evaluate one family of the grid at every ridge."""
     draws = FittingDraws(sample.points(), standardise)
     start = Descent.on(family, draws, values, draws)
     strengths = (
@@ -47,37 +44,36 @@ def grid_point(
         / len(sample)
     )
     method = Method(family, LeastSquares(Ridge(0.0)), Spectral())
-    squares = np.empty((len(strengths), values.shape[1]))
-    if isinstance(criterion, LeaveOneOut):
+    residuals = np.empty((len(strengths), *values.shape))
+    if isinstance(criterion, CrossValidation):
+        for fitting, rest in cross_fit(criterion.k).folds(sample):
+            part = FittingDraws(sample.points(fitting), standardise)
+            fitted = fitted_to(part, values[fitting], method, 0, sample)
+            for i, strength in enumerate(strengths):
+                again = fitted.refit(ridge=strength)
+                g = again.at(sample.draws[rest], sample.scores[rest])
+                residuals[i, rest] = values[rest] - again.intercept - g
+    else:
         fitted = fitted_to(draws, values, method, 0, sample)
         for i, strength in enumerate(strengths):
-            squares[i] = sample.probabilities @ fitted.refit(ridge=strength).leave_out() ** 2
-        return GridPoint(start.family, strengths, squares, len(sample))
-    assert isinstance(criterion, CrossValidation)
-    residuals = np.empty((len(strengths), *values.shape))
-    for fitting, held in cross_fit(criterion.k).folds(sample):
-        fitted = fitted_to(
-            FittingDraws(sample.points(fitting), standardise), values[fitting], method, 0, sample
-        )
-        for i, strength in enumerate(strengths):
-            again = fitted.refit(ridge=strength)
-            residuals[i, held] = (
-                values[held] - again.intercept - again.at(sample.draws[held], sample.scores[held])
-            )
-    squares[:] = np.einsum("n,rnq->rq", sample.probabilities, residuals**2)
+            residuals[i] = fitted.refit(ridge=strength).leave_out()
+    squares = np.einsum("n,rnq->rq", sample.probabilities, residuals**2)
     return GridPoint(start.family, strengths, squares, len(sample))
 
 
-def best_on_grid(points: Sequence[GridPoint], columns: np.ndarray, size: int) -> Tuned:
+def best_on_grid(candidates: Sequence[GridPoint], columns: np.ndarray, size: int) -> Tuned:
+    """Return the family and ridge with the least mean loss over some integrands, for `size`
+    draws."""
     tiny = np.finfo(float).tiny
     losses = [
-        np.log(np.maximum(candidate.squares[:, columns], tiny)).mean(axis=1) for candidate in points
+        np.log(np.maximum(candidate.squares[:, columns], tiny)).mean(axis=1)
+        for candidate in candidates
     ]
-    best = min(range(len(points)), key=lambda k: losses[k].min())
-    chosen, ridge = points[best], int(losses[best].argmin())
+    best = min(range(len(candidates)), key=lambda k: losses[k].min())
+    chosen, ridge = candidates[best], int(losses[best].argmin())
     # the same noise, whatever the number of draws
-    strength = chosen.strengths[ridge] * chosen.draws / size
-    evaluations = sum(len(candidate.strengths) for candidate in points)
+    strength = chosen.strengths[ridge] * chosen.num_draws / size
+    evaluations = sum(len(candidate.strengths) for candidate in candidates)
     return Tuned(
         chosen.family, LeastSquares(Ridge(strength)), float(losses[best][ridge]), evaluations
     )

@@ -7,12 +7,13 @@ import numpy as np
 
 from ..families import Family, LinearFamily
 from ..fitting import check_call
+from ..hyper import whole_number
 from ..inputs.integrands import as_values
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Sample
-from .criteria import Criterion, CrossValidation, Differentiable, LeaveOneOut, MarginalLikelihood
-from .descent import Descent, Tuned
-from .grid import RIDGES, best_on_grid, grid_point
+from .criteria import Criterion, CrossValidation, Differentiable, LeaveOneOut
+from .descent import RIDGES, Descent, Tuned
+from .grid import best_on_grid, grid_point
 
 
 def tune(
@@ -75,7 +76,7 @@ def tune(
         if not shared and array.shape[1] > 1:  # from what suits all, each goes on by itself
             start, _, used, *_ = descent.run(np.arange(array.shape[1]), criterion, evaluations)
         found = [
-            descent.tuned(descent.run(column, criterion, evaluations, start), size, used)
+            descent.outcome(descent.run(column, criterion, evaluations, start), size, used)
             for column in columns
         ]
     return found[0] if shared else found
@@ -98,10 +99,9 @@ def _check_choices(family, sample, criterion, grid, ridges, draws, evaluations) 
             f"{criterion!r}"
         )
     on_grid = grid is not None or ridges is not None
-    if isinstance(criterion, MarginalLikelihood) and on_grid:
+    if on_grid and not isinstance(criterion, (LeaveOneOut, CrossValidation)):
         raise ValueError(
-            "MarginalLikelihood() is for descent; over a grid use LeaveOneOut() or "
-            "CrossValidation(k)"
+            f"{criterion} is for descent; over a grid use LeaveOneOut() or CrossValidation(k)"
         )
     if isinstance(criterion, CrossValidation) and not on_grid:
         raise ValueError(
@@ -116,17 +116,5 @@ def _check_choices(family, sample, criterion, grid, ridges, draws, evaluations) 
         raise ValueError(
             f"ridges must be numbers ≥ 0, relative to the mean diagonal of the Gram; got {ridges!r}"
         )
-    if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 10:
-        raise ValueError(
-            "draws must be an integer of at least 10, the number of draws to tune on; got "
-            f"{draws!r}"
-        )
-    if (
-        isinstance(evaluations, bool)
-        or not isinstance(evaluations, (int, np.integer))
-        or evaluations < 1
-    ):
-        raise ValueError(
-            "evaluations must be an integer of at least 1, the steps a descent may take; got "
-            f"{evaluations!r}"
-        )
+    whole_number("draws, the number of draws to tune on,", draws, 10)
+    whole_number("evaluations, the steps a descent may take,", evaluations, 1)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Float64
 
 from ...families import LinearFamily
-from ...hyper import declared
+from ...hyper import declarations
 from ...inputs.points import Matrix
 from .memory import on_host
 from .threads import on_threads
@@ -38,7 +38,7 @@ _feature_tile = eqx.filter_jit(lambda family, x, s: family.features(x, s).T)
 @eqx.filter_jit
 def _pulled_tile(family, x, s, y, t, slope):
     leaves, rebuild = jax.tree.flatten(family)
-    chosen = [entry.number for entry in declared(family)]
+    chosen = [entry.number for entry in declarations(family)]
 
     def total(new):
         moved = dict(enumerate(leaves)) | dict(zip(chosen, new, strict=True))
@@ -81,7 +81,7 @@ def gram_slopes(
 ) -> list[np.ndarray]:
     """The derivative of Σ slope · Gram in each of the family's hyper-parameters; `slope` is
     symmetric."""
-    if not declared(family):
+    if not declarations(family):
         return []
     tile = _tile_for(len(x), _SLOPE_TILES if on_host() else _DEVICE_SLOPE_TILES)
     xs, ss = padded(x, tile), padded(s, tile)

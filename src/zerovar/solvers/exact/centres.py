@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ...families import LinearFamily, joined
+from ...families import LinearFamily, join
 from ...inputs.points import Points
 from ..algebra.dense import pivoted_cholesky, triangular_inverse
 from ..algebra.tiles import gram_diagonal, gram_matrix
@@ -120,14 +120,14 @@ def at_centres(
     kernels' space."""
     x, s = points.x, points.s
     penalised, free = family.split()
-    others, kernel = (None, None) if penalised is None else penalised.by_features(points.dim)
+    others, kernel = (None, None) if penalised is None else penalised.split_by_features(points.dim)
     if kernel is None:
         return family
     chosen = rule(count, kernel, points, rng)
     gram = gram_matrix(kernel, x[chosen], s[chosen])
     triangle, pivots = pivoted_cholesky(gram, _REDUNDANT * gram.diagonal().max())
     chosen = chosen[pivots]
-    found = joined(
+    found = join(
         (others, kernel.translates(x[chosen], s[chosen], triangular_inverse(triangle)), free)
     )
     assert found is not None

@@ -63,7 +63,7 @@ class Exact(Solver):
                 )
         ridge, l2, l1 = (objective.strength(kind, points.probabilities) for kind in (Ridge, L2, L1))
         if l2:
-            family, ridge = family.on_coefficients(points.x, points.s), l2
+            family, ridge = family.coefficient_features(points.x, points.s), l2
         else:
             family = self.represented(family, points, seed)
         problem = Problem(family, points, ridge, l1, objective.intercept_variance)

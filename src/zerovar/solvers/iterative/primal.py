@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...families import LinearFamily, joined
+from ...families import LinearFamily, join
 from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
 from ..stats import FitStats
 from ..terms import arranged, linear_terms
@@ -82,7 +82,7 @@ class PreparedIterativePrimal(Prepared):
         self._options, self._problem = options, problem
         n, d = problem.points.x.shape
         self._terms, held = arranged(problem.family, d)
-        family = joined(self._terms)
+        family = join(self._terms)
         assert family is not None
         mesh = mesh_of_draws()
         # a tile's largest array: of features, or of a quadratic's products; the compiler folds the

@@ -86,7 +86,7 @@ class CG(Solver):
                 raise ValueError(
                     f"CG takes Ridge for kernels, not L2; got L2 with {family.describe()}"
                 )
-            family, ridge = family.on_coefficients(points.x, points.s), l2
+            family, ridge = family.coefficient_features(points.x, points.s), l2
         problem = Problem(family, points, ridge, 0.0, np.inf)
         check_sizes(family, m, d)
         keep = 8 * m**2 <= room() if self.keep is None else self.keep

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from ...families.sparse_polynomial import monomial_images, rows_of, with_constant
+from ...families.monomials import monomial_images, monomial_rows, with_constant
 
 Product = tuple[int, ...]  # its coordinates, in increasing order
 _SHORT = 16  # candidates of a kind whose images are made
@@ -43,7 +43,9 @@ class Candidates:
 
     def images(self, terms: list[Product]) -> Float64[np.ndarray, "m n"]:
         """Of terms, scaled as in a `Polynomial`."""
-        _, images, scale = monomial_images(*self._double, rows_of(terms, max(map(len, terms))))
+        _, images, scale = monomial_images(
+            *self._double, monomial_rows(terms, max(map(len, terms)))
+        )
         return scale[:, None] * images
 
     def significance(self, terms: list[Product], residual: Residual) -> np.ndarray:
@@ -112,7 +114,7 @@ class Candidates:
 
     def _made(self, terms: list[Product]) -> tuple[np.ndarray, np.ndarray]:
         """Terms and their images (m, n), in single precision."""
-        return monomial_images(*self._single, rows_of(terms, max(map(len, terms))))[:2]
+        return monomial_images(*self._single, monomial_rows(terms, max(map(len, terms))))[:2]
 
     def _counted(self, residual: Residual) -> np.ndarray:
         """Times what each draw counts; to unit size, which no single precision loses."""

@@ -12,8 +12,8 @@ import numpy as np
 import scipy
 from jaxtyping import Float64
 
-from ...families import Family, TermFamily
-from ...families.sparse_polynomial import monomial_images, named, rows_of, with_constant
+from ...families import Family, MonomialFamily
+from ...families.monomials import monomial_images, monomial_name, monomial_rows, with_constant
 from ...inputs.points import Points
 from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
 from ..algebra.memory import room
@@ -60,7 +60,7 @@ class Screening(Solver):
     def prepare(
         self, family: Family, objective: Objective, points: Points, seed: int = 0
     ) -> Prepared:
-        if not isinstance(family, TermFamily) or not family.chooses_terms:
+        if not isinstance(family, MonomialFamily) or not family.chooses_monomials:
             raise ValueError(
                 f"Screening chooses the terms of a SparsePolynomial; got {family.describe()}. Use "
                 "solver=Exact()"
@@ -93,12 +93,12 @@ class Screening(Solver):
         """The family with the terms of all integrands; the linear ones, if there are none."""
         prepared = self.prepare(family, objective, points)
         found = prepared.solve(values).family
-        assert isinstance(family, TermFamily)
-        return (
-            family.with_terms(rows_of([(j,) for j in range(points.dim)], family.degree))
-            if found is None
-            else found
-        )
+        if found is not None:
+            return found
+        assert isinstance(family, MonomialFamily)
+        assert family.choice is not None
+        linear = [(j,) for j in range(points.dim)]
+        return family.with_monomials(monomial_rows(linear, family.choice.degree))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,27 +131,31 @@ class SparseTerm(Term):
         for j in range(self.num_integrands):
             own = np.flatnonzero(self.integrands == j)
             order = own[np.argsort(-np.abs(self.coefficients[own]), kind="stable")]
-            found.append(tuple(named(self.monomials[self.terms[k]], names) for k in order))
+            found.append(tuple(monomial_name(self.monomials[self.terms[k]], names) for k in order))
         return found
 
 
 class PreparedScreening(Prepared):
     """Features of the base, factorised; norms of all pairs."""
 
-    def __init__(self, solver: Screening, family: TermFamily, points: Points, ridge: float | None):
+    def __init__(
+        self, solver: Screening, family: MonomialFamily, points: Points, ridge: float | None
+    ):
         n, d = points.x.shape
-        self._solver, self._family = solver, family
+        assert family.choice is not None
+        degree, terms, weight = family.choice
+        self._solver, self._family, self._degree = solver, family, degree
         self._root = np.sqrt(points.probabilities)
-        self._unit = math.sqrt(float(family.weight))  # of features, as a ridge sees them
+        self._unit = math.sqrt(weight)  # of features, as a ridge sees them
         self._candidates = Candidates(points.x, points.s, points.probabilities)
-        self._sizes = [size for size in (d, 2 * d)[: family.degree] if size < n]
+        self._sizes = [size for size in (d, 2 * d)[:degree] if size < n]
         rows = np.concatenate([points.s.T, points.x.T * points.s.T + 1.0])[
             : max(self._sizes, default=0)
         ]
         self._features, self._means = self._centred(rows)
         self._bases = base_fits(self._features, self._sizes, ridge)
         most = n // _DRAWS_PER_PRODUCT
-        self._most = most if family.terms is None else min(family.terms, most)
+        self._most = most if terms is None else min(terms, most)
         # not to be held against the draws: how many terms these allow was weighed
         self.stats = FitStats("screened", 0)
 
@@ -230,7 +234,7 @@ class PreparedScreening(Prepared):
     ) -> dict[int, tuple[list[Product], int]]:
         """For each of these integrands terms on the short lists, and of how many they are the best;
         `seen` are coordinates to look at pairs with, all if there are none."""
-        d, degree = self._candidates.dim, self._family.degree
+        d, degree = self._candidates.dim, self._degree
         found: dict[int, list[Product]] = {
             j: [] if fit.base[j].size else [(k,) for k in range(d)] for j in residuals
         }
@@ -302,7 +306,7 @@ class PreparedScreening(Prepared):
             terms.append([numbers.setdefault(term, len(numbers)) for term in own])
         if not numbers:
             return Solution(means, ())
-        monomials = rows_of(list(numbers), self._family.degree)
+        monomials = monomial_rows(list(numbers), self._degree)
         coefficients = self._unit * np.concatenate(
             [part for one in chosen for part in (one.theta, one.products)]
         )
@@ -311,7 +315,7 @@ class PreparedScreening(Prepared):
             monomials, np.concatenate(terms).astype(int), integrands, coefficients, len(chosen)
         )
         offsets = np.array([self._mean_of(one) for one in chosen])
-        return Solution(means - offsets, (term,), self._family.with_terms(monomials))
+        return Solution(means - offsets, (term,), self._family.with_monomials(monomials))
 
     def _mean_of(self, one: _Chosen) -> float:
         """Of g over the draws."""

@@ -297,7 +297,7 @@ def _by_kind(
     # weights fall away with coefficients of their own
     if penalised is not None and penalties.on_coefficients:
         penalised = penalised.unweighted()
-    others, kernel = (None, None) if penalised is None else penalised.by_features(d)
+    others, kernel = (None, None) if penalised is None else penalised.split_by_features(d)
     return [] if free is None else [free], [] if others is None else [others], kernel
 
 

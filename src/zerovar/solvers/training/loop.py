@@ -70,7 +70,7 @@ class Model(eqx.Module):
         for network, arrays, size in zip(self.networks, params.networks, self.gauge, strict=True):
             whole = eqx.combine(network, arrays)
             if whole.probes and key is not None:
-                one, two = whole.probed(draws.x, draws.s, key)
+                one, two = whole.probe(draws.x, draws.s, key)
             else:
                 one = two = whole(draws.x, draws.s)
             first, second = first + size * one, second + size * two

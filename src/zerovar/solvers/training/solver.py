@@ -121,7 +121,7 @@ class SGD(Solver):
 
         if isinstance(objective, SpectralVariance):
             raise ValueError(_WHOLE_CHAIN)
-        linear, others = family.separated()
+        linear, others = family.separate()
         networks = [part for part in others if isinstance(part, NonlinearFamily)]
         if len(networks) < len(others):
             raise ValueError(f"SGD trains linear families and networks; got {family.describe()}")

@@ -108,7 +108,7 @@ class PreparedTraining(Prepared):
         rng = np.random.default_rng([self._seed, 2])
         with jax.enable_x64(True):
             built = tuple(
-                network.built(self._points.dim, values.shape[1], rng) for network in self._networks
+                network.build(self._points.dim, values.shape[1], rng) for network in self._networks
             )
         gauge = self._gauges(built, rng)
         trained, fixed = (
@@ -200,7 +200,7 @@ class PreparedTraining(Prepared):
             )
         found: Family = functools.reduce(operator.add, families)
         self._found = functools.reduce(operator.add, (found, *self._networks))
-        self._coordinates = self._at(found.separated()[0])
+        self._coordinates = self._at(found.separate()[0])
         self.stats = (
             self.stats
             | self._coordinates.stats
@@ -260,7 +260,7 @@ class PreparedTraining(Prepared):
         """What brings g of a network with typical parameters to unit size, so that one learning
         rate suits all scores."""
         some = self._fitting.take(np.arange(min(len(self._fitting), _GAUGED)))
-        typical = [NetworkTerm(network.stirred(rng), 1.0)(some.x, some.s) for network in built]
+        typical = [NetworkTerm(network.perturb(rng), 1.0)(some.x, some.s) for network in built]
         sizes = [float(np.sqrt(np.mean(g**2))) for g in typical]
         return tuple(np.float64(1 / size if 0 < size < math.inf else 1.0) for size in sizes)
 
