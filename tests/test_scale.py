@@ -269,7 +269,7 @@ def test_conjugate_gradients_say_what_they_do_not_take():
             zv.fit(kernel, sample, values, objective, zv.CG())
     with pytest.raises(ValueError, match="only 60 distinct draws"):
         zv.fit(zv.Polynomial(11, weight=np.inf), sample, values, solver=zv.CG())
-    with pytest.raises(ValueError, match="centres go with"):
+    with pytest.raises(ValueError, match=r"a Ridge or L1 penalty or none; got L2\. Centres"):
         zv.fit(kernel, sample, values, zv.LeastSquares(zv.L2(0.1)), zv.Nystrom(9))
     with pytest.raises(ValueError, match="not linear"):
         zv.fit(zv.Network(), sample, values, solver=zv.CG())
@@ -318,7 +318,7 @@ def test_products_with_features_need_no_features(family, x64):
     np.testing.assert_allclose(back, features.T @ (features @ theta), rtol=1e-10, atol=1e-9)
 
 
-RULES = [zv.centres.Pivots(), zv.centres.Uniform(), zv.centres.KMeans(), zv.centres.SteinThinning()]
+RULES = [zv.centres.Pivots(), zv.centres.Uniform()]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[type(rule).__name__ for rule in RULES])
@@ -333,11 +333,9 @@ def test_centres_approach_the_exact_fit(rule):
     distances = [
         np.max(np.abs(found.intercept - reference.intercept) / error) for found in (few, many)
     ]
-    assert distances[1] < (
-        0.05 if isinstance(rule, (zv.centres.Pivots, zv.centres.KMeans)) else 0.5
-    )
+    assert distances[1] < (0.05 if isinstance(rule, zv.centres.Pivots) else 0.5)
     assert distances[1] < distances[0]
-    assert 10 + 5 <= few.stats["unknowns"] <= 15 + 5  # Stein thinning may choose a draw again
+    assert few.stats["unknowns"] == 15 + 5
 
 
 def test_all_centres_are_the_exact_fit():

@@ -20,7 +20,7 @@ from .io.archive import storable
 from .objectives import LeastSquares, Objective
 from .solvers import FitStats, Prepared, Result, Solution, Solver, default_solver
 from .solvers.algebra.dense import Groups
-from .solvers.terms import Term, summed
+from .solvers.terms import Term, sum_terms
 
 
 class Method(NamedTuple):
@@ -30,7 +30,7 @@ class Method(NamedTuple):
     objective: Objective | None = None
     solver: Solver | None = None
 
-    def checked(self) -> tuple[Family, Objective, Solver | None]:
+    def complete(self) -> tuple[Family, Objective, Solver | None]:
         """With the default objective, or a ValueError for what is of another kind."""
         family, objective, solver = self
         if not isinstance(family, Family):
@@ -100,7 +100,7 @@ class Fitted:
                 f"{scores.shape}. One point is draws[None], chains are draws.reshape(-1, d)"
             )
         x, s = self.standardisation(draws, scores)
-        return summed(self.terms, x, s, len(self.intercept))
+        return sum_terms(self.terms, x, s, len(self.intercept))
 
     def chosen_terms(self) -> list[tuple[str, ...]]:
         """For each integrand the terms that the fit chose for it, in the names of the sample's
@@ -181,7 +181,7 @@ class Fitted:
         archive.write(path, self)
 
     def _must_have_solved(self) -> None:
-        must_have_solved(self.family, self.result)
+        require_solved(self.family, self.result)
 
     def _still_there(self, what: str) -> _Work:
         self._must_have_solved()
@@ -247,13 +247,13 @@ def fit(
     check_call(standardise, seed)
     array = as_values(values, sample).values
     draws = FittingDraws(sample.points(), standardise)
-    fitted = fitted_to(draws, array, Method(family, objective, solver), int(seed), sample, throw)
+    fitted = fit_draws(draws, array, Method(family, objective, solver), int(seed), sample, throw)
     if fitted.result is not Result.OK and not fitted.result.failed:
         warn(f"{fitted.family.describe()}: {fitted.result.value}", NumericalWarning)
     return fitted
 
 
-def fitted_to(
+def fit_draws(
     draws: FittingDraws,
     values: Float64[np.ndarray, "n q"],
     method: Method,
@@ -263,7 +263,7 @@ def fitted_to(
 ) -> Fitted:
     """`fit` to checked draws, without warnings; `sample` is kept for refits where the draws are all
     of it."""
-    family, objective, solver = method.checked()
+    family, objective, solver = method.complete()
     started = time.perf_counter()
     distinct, merged = draws.distinct, draws.merge(values)
     family.check(distinct.dim)
@@ -275,6 +275,7 @@ def fitted_to(
     standardisation = draws.standardisation(mixing=not family.keeps_axes)
     points = draws.standardised(mixing=not family.keeps_axes)
     family = family.resolve(points.x, merged)
+    solver.check(family, objective, points.dim)
     prepared = solver.prepare(family, objective, points, seed)
     solution = Solution(np.full(merged.shape[1], np.nan), ())
     if not prepared.result.failed:
@@ -295,7 +296,7 @@ def fitted_to(
     return fitted
 
 
-def interrupted(fold: int, folds: int) -> KeyboardInterrupt:
+def interruption(fold: int, folds: int) -> KeyboardInterrupt:
     """What Ctrl-C ends a cross-fitted training with."""
     return KeyboardInterrupt(
         f"interrupted in fold {fold} of {folds}: without all of them there is no estimate. With "
@@ -304,7 +305,7 @@ def interrupted(fold: int, folds: int) -> KeyboardInterrupt:
     )
 
 
-def must_have_solved(family: Family, result: Result) -> None:
+def require_solved(family: Family, result: Result) -> None:
     if result.failed:
         raise NumericalError(f"{family.describe()}: {result.value}")
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..chunked import Blocks, Columns, evaluated_in_tiles
+from ..chunked import Blocks, Columns, evaluate_in_tiles
 from ..inputs.integrands import in_double
 from ..inputs.sample import Posterior
 from .base import Labels, named_entries, ravelled, together
@@ -102,7 +102,7 @@ def _at_draws(name: str, function: Callable[[Any], Any]) -> Callable[..., np.nda
             key: np.reshape(block, (-1, *block.shape[2:])).astype(np.float64)
             for key, block in found.items()
         }
-        return in_double(name, lambda: evaluated_in_tiles(function, rows)).reshape(*shape, -1)
+        return in_double(name, lambda: evaluate_in_tiles(function, rows)).reshape(*shape, -1)
 
     return at
 
@@ -115,7 +115,7 @@ def _result(name: str, function: Callable[[Any], Any], tree: Variables) -> Any:
             return jax.eval_shape(function, one)
     except Exception as error:
         raise ValueError(
-            f"{name} could not be evaluated_in_tiles as a JAX function of one draw: {error}"
+            f"{name} could not be evaluate_in_tiles as a JAX function of one draw: {error}"
         ) from error
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float64
 from ..errors import NumericalError
 from ..inference.answers import Answer
 from ..inference.task import Task
-from ..solvers.algebra.threads import on_threads, one_thread
+from ..solvers.algebra.threads import map_on_threads, use_one_thread
 from ..statistics.series import INDEPENDENT
 from ..tuning import DescentEnd
 from .candidates import Begun, Descended, Rival, rivals
@@ -190,12 +190,12 @@ class _Race:
             (rival, columns, self.guides(columns)) for rival, columns in wave if columns.any()
         ]
         self.say(" and ".join(rival.label for rival, *_ in starting))
-        with one_thread():
-            begun = on_threads(self.begun, [(rival, guides) for rival, _, guides in starting])
+        with use_one_thread():
+            begun = map_on_threads(self.begun, [(rival, guides) for rival, _, guides in starting])
             running = self.hopeful(
                 [(*one, start) for one, start in zip(starting, begun, strict=True)]
             )
-            for runner in on_threads(self.started, running):
+            for runner in map_on_threads(self.started, running):
                 if isinstance(runner, NumericalError):
                     self.skipped.append(str(runner))
                 else:
@@ -288,8 +288,8 @@ class _Race:
                 self.track.only(runner.columns), runner.found, policy
             )
 
-        with one_thread():
-            on_threads(further, [(runner,) for runner in close])
+        with use_one_thread():
+            map_on_threads(further, [(runner,) for runner in close])
         self.best = np.minimum.reduce([self.best, *(runner.squares for runner in close)])
         self.polished += close
 

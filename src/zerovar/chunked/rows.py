@@ -127,7 +127,7 @@ class Opened(NamedTuple):
         function = self.view.function
         if function is None:
             return values[0] if len(values) == 1 else np.concatenate(values, axis=1)
-        f = in_double("values", lambda: evaluated_in_tiles(function, draws))
+        f = in_double("values", lambda: evaluate_in_tiles(function, draws))
         if not np.isfinite(f).all():
             first = draws[np.argwhere(~np.isfinite(f))[0][0]]
             where = (
@@ -147,7 +147,7 @@ def _rows(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return flat[rows[0] : rows[-1] + 1] if rows[-1] - rows[0] + 1 == len(rows) else flat[rows]
 
 
-def evaluated_in_tiles(function: Callable[[Any], Any], draws: Any) -> Float64[np.ndarray, "n m"]:
+def evaluate_in_tiles(function: Callable[[Any], Any], draws: Any) -> Float64[np.ndarray, "n m"]:
     """A function of one draw at an array or tree of arrays (n, …), its results side by side;
     compiled once for all chunks."""
     leaves = jax.tree.leaves(tile_by_tile(lambda some: _at_tile(function, some), draws))

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ..solvers.algebra.threads import one_thread
+from ..solvers.algebra.threads import use_one_thread
 from ..solvers.exact.moments import moments
-from ..solvers.terms import Term, Terms, summed
+from ..solvers.terms import Term, Terms, sum_terms
 from ..statistics.series import some_columns
 from .arrays import Chunks, plain_errors
 from .rows import ChunkRows, Opened, View
@@ -37,7 +37,7 @@ class PassPlan(NamedTuple):
         f = self.view.scaled(rows.f)
         if self.trained is None:
             return f
-        g = summed(self.trained.get(part, ()), rows.x, rows.s, f.shape[1])
+        g = sum_terms(self.trained.get(part, ()), rows.x, rows.s, f.shape[1])
         return np.concatenate([g / self.view.unit, f], axis=1)
 
 
@@ -55,7 +55,7 @@ class Sums(NamedTuple):
     high: Float64[np.ndarray, " q"]
 
 
-def sums_over(chunks: Chunks, plan: PassPlan) -> Sums:
+def sum_chunks(chunks: Chunks, plan: PassPlan) -> Sums:
     """The pass, on whichever scheduler Dask is set to."""
     import dask
 
@@ -67,7 +67,7 @@ def sums_over(chunks: Chunks, plan: PassPlan) -> Sums:
     # Dask's workers are the parallelism. Where they are threads of this process, a BLAS with
     # threads of its own would contend with them for the same cores: six times slower, measured on
     # two.
-    with plain_errors(), one_thread():
+    with plain_errors(), use_one_thread():
         (total,) = dask.compute(level[0], traverse=False)
     return total
 

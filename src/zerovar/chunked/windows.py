@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..inputs.points import Points
-from ..solvers.training.windows import Window, Windows
+from ..solvers.windows import Window, Windows
 from .arrays import Chunks, Pilot, plain_errors
 from .rows import ChunkRows, Opened, View
 

@@ -17,12 +17,12 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int
 
 from ..families import Family
-from ..fitting import Method, fitted_to, interrupted
+from ..fitting import Method, fit_draws, interruption
 from ..inputs.points import Points
 from ..inputs.sample import Sample
 from ..output.record import DIGITS
 from ..solvers import FitStats, Result, Solver, default_solver
-from ..solvers.algebra.threads import on_threads, one_thread, threads_for
+from ..solvers.algebra.threads import limit_threads, map_on_threads, use_one_thread
 from ..statistics.rounding import Rounding
 from ..statistics.series import INDEPENDENT, ROUNDING, Series, influences_on_mean, standard_error
 from ..statistics.tails import beyond_the_draws, extremes, in_long_tails
@@ -262,13 +262,13 @@ def plain_answer(task: Task) -> Answer:
 def default_split(task: Task, method: Method) -> Split:
     """In sample where leave-out residuals come in closed form and are honest, else
     cross-fitting."""
-    closed = _solver(task, method).leaves_out(method.checked()[1])
+    closed = _solver(task, method).leaves_out(method.complete()[1])
     return in_sample() if closed and not method.family.sees_values else cross_fit()
 
 
 def _solver(task: Task, method: Method) -> Solver:
     """That of the method, or the default one."""
-    family, objective, solver = method.checked()
+    family, objective, solver = method.complete()
     return solver or default_solver(
         family, len(task), task.sample.dim, task.values.shape[1], objective
     )
@@ -276,7 +276,7 @@ def _solver(task: Task, method: Method) -> Solver:
 
 def answer_of(task: Task, method: Method, split: Split) -> Answer:
     """By one family, fitted and estimated as the split says."""
-    with threads_for(len(task)):
+    with limit_threads(len(task)):
         return (
             _out_of_fold(task, method, split)
             if isinstance(split, OutOfFold)
@@ -298,7 +298,7 @@ def _in_sample(task: Task, method: Method) -> Answer:
             "fitting draws, so that "
             "in_sample() has no honest standard error for it. Use split=cross_fit() or holdout()"
         )
-    fitted = fitted_to(task.draws, task.values, method, task.seed, task.sample)
+    fitted = fit_draws(task.draws, task.values, method, task.seed, task.sample)
     slow = task.autocorrelation >= INDEPENDENT
     groups = (
         blocks(task.sample, int(np.ceil(_BLOCK_TIMES * task.autocorrelation))) if slow else None
@@ -341,9 +341,9 @@ def _out_of_fold(task: Task, method: Method, split: OutOfFold) -> Answer:
     residuals = np.empty_like(values)
 
     def fitted(fold: int, fitting: np.ndarray, estimating: np.ndarray) -> tuple[Result, FitStats]:
-        fit = fitted_to(task.part(fitting), values[fitting], method, task.seed)
+        fit = fit_draws(task.part(fitting), values[fitting], method, task.seed)
         if fit.result is Result.INTERRUPTED and len(folds) > 1:
-            raise interrupted(fold, len(folds))
+            raise interruption(fold, len(folds))
         residuals[estimating] = values[estimating] - fit.at(
             sample.draws[estimating], sample.scores[estimating]
         )
@@ -351,8 +351,8 @@ def _out_of_fold(task: Task, method: Method, split: OutOfFold) -> Answer:
 
     jobs = [(fold, *rows) for fold, rows in enumerate(folds, 1)]
     if _side_by_side(task, method):
-        with one_thread():
-            fits = on_threads(fitted, jobs)
+        with use_one_thread():
+            fits = map_on_threads(fitted, jobs)
     else:
         fits = [fitted(*job) for job in jobs]
     rows = np.sort(np.concatenate([estimating for _, estimating in folds]))

@@ -13,7 +13,7 @@ from ..families import Family, LinearFamily
 from ..objectives import Objective, Ridge
 from .algebra.memory import on_host, room
 from .base import Solver
-from .exact.solver import KEPT, Exact, primal_is_smaller
+from .exact.solver import KEPT, Exact, Spectral, primal_is_smaller
 from .iterative.solver import CG
 from .screening.solver import Screening
 from .training.solver import SGD
@@ -38,7 +38,7 @@ class Cost(NamedTuple):
 
 
 def default_solver(family: Family, m: int, d: int, q: int, objective: Objective) -> Solver:
-    """For m draws in d dimensions and q integrands."""
+    """Return the solver for m draws in d dimensions and q integrands."""
     if not isinstance(family, LinearFamily):
         return SGD()
     if family.chooses_terms:
@@ -50,6 +50,18 @@ def default_solver(family: Family, m: int, d: int, q: int, objective: Objective)
     if exact.affordable or not objective.total(Ridge):
         return Exact() if exact.affordable or family.num_features(d) is not None else SGD()
     return CG() if iterative.affordable else SGD()
+
+
+def default_streamed_solver(family: Family) -> Solver:
+    """Return the solver for chunked draws, of which only moments and windows are to be had."""
+    if not isinstance(family, LinearFamily):
+        return SGD()
+    return Screening() if family.chooses_terms else Exact()
+
+
+def any_ridge_solver() -> Solver:
+    """Return the solver of which one factorisation serves every ridge."""
+    return Spectral()
 
 
 def exact_cost(family: LinearFamily, m: int, d: int, ridge: bool) -> Cost:

@@ -30,7 +30,7 @@ class Term(Storable, ABC):
         return None
 
 
-def summed(terms: Sequence[Term], x: Matrix, s: Matrix, q: int) -> Float64[np.ndarray, "n q"]:
+def sum_terms(terms: Sequence[Term], x: Matrix, s: Matrix, q: int) -> Float64[np.ndarray, "n q"]:
     """g for q integrands: the sum of its terms, which may be none."""
     return sum((term(x, s) for term in terms), np.zeros((len(x), q)))
 
@@ -60,7 +60,7 @@ def linear_terms(
 Terms = tuple[LinearFamily, ...]
 
 
-def arranged(family: LinearFamily, d: int) -> tuple[Terms, Float64[np.ndarray, " p"]]:
+def arrange(family: LinearFamily, d: int) -> tuple[Terms, Float64[np.ndarray, " p"]]:
     """The family in parts, penalised ones first, and for each feature 1 where a ridge holds it and
     0 where it is free."""
     penalised, free = family.split()

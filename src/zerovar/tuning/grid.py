@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Float64
 
 from ..families import Family, LinearFamily
-from ..fitting import Method, fitted_to
+from ..fitting import Method, fit_draws
 from ..inference.splits import cross_fit
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Sample
 from ..objectives import LeastSquares, Ridge
-from ..solvers import Spectral
+from ..solvers import any_ridge_solver
 from .criteria import Criterion, CrossValidation, LeaveOneOut, Values
 from .descent import Descent, Tuned, mean_diagonal, penalised_part
 
@@ -46,17 +46,17 @@ def grid_point(
         * mean_diagonal(penalised_part(start.family), start.points)
         / len(sample)
     )
-    method = Method(family, LeastSquares(Ridge(0.0)), Spectral())
+    method = Method(family, LeastSquares(Ridge(0.0)), any_ridge_solver())
     squares = np.empty((len(strengths), values.shape[1]))
     if isinstance(criterion, LeaveOneOut):
-        fitted = fitted_to(draws, values, method, 0, sample)
+        fitted = fit_draws(draws, values, method, 0, sample)
         for i, strength in enumerate(strengths):
             squares[i] = sample.probabilities @ fitted.refit(ridge=strength).leave_out() ** 2
         return GridPoint(start.family, strengths, squares, len(sample))
     assert isinstance(criterion, CrossValidation)
     residuals = np.empty((len(strengths), *values.shape))
     for fitting, held in cross_fit(criterion.k).folds(sample):
-        fitted = fitted_to(
+        fitted = fit_draws(
             FittingDraws(sample.points(fitting), standardise), values[fitting], method, 0, sample
         )
         for i, strength in enumerate(strengths):

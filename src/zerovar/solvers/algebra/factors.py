@@ -25,7 +25,7 @@ from ...families import LinearFamily
 from ...inputs.points import Matrix, Vector
 from .dense import Groups, packed
 from .memory import on_host, room
-from .threads import one_thread
+from .threads import use_one_thread
 from .tiles import gram_diagonal, gram_matrix, padded
 
 # the first argument's memory becomes the result's
@@ -194,7 +194,7 @@ class OnDevice(Factor):
             return np.concatenate([np.asarray(part) for part in parts])[: self._n]
 
     def small_work(self):
-        return one_thread()  # with sixteen, an exact fit of 20 000 draws took a fifth longer
+        return use_one_thread()  # with sixteen, an exact fit of 20 000 draws took a fifth longer
 
     def inverse_diagonal(self):
         rows = [np.arange(i, min(i + self._width, self._n)) for i in range(0, self._n, self._width)]

@@ -19,7 +19,7 @@ from ...families import LinearFamily
 from ...hyper import declared
 from ...inputs.points import Matrix
 from .memory import on_host
-from .threads import on_threads
+from .threads import map_on_threads
 
 _TILES = (64, 192, 512)
 _FEW_TILES = 2048  # points from which the largest tiles pay for one more program to compile
@@ -63,7 +63,7 @@ def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarra
         if i != j:
             out[left, top] = part.T
 
-    on_threads(fill, _lower_half(len(xs)))
+    map_on_threads(fill, _lower_half(len(xs)))
     return out
 
 
@@ -94,7 +94,7 @@ def gram_slopes(
             np.asarray(leaf) for leaf in _pulled_tile(family, xs[i], ss[i], xs[j], ss[j], block)
         ]
 
-    parts = on_threads(pulled, _lower_half(len(xs)))
+    parts = map_on_threads(pulled, _lower_half(len(xs)))
     return [np.asarray(sum(leaf)) for leaf in zip(*parts, strict=True)]
 
 

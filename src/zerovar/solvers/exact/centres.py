@@ -36,10 +36,10 @@ class CentreRule(ABC):
                 rng.choice(n, max(_CANDIDATES, 4 * count), replace=False, p=points.probabilities)
             )
         with jax.enable_x64(True):
-            return np.sort(some[self.chosen(count, kernel, points.take(some), rng)])
+            return np.sort(some[self.choose(count, kernel, points.take(some), rng)])
 
     @abstractmethod
-    def chosen(
+    def choose(
         self, count: int, kernel: LinearFamily, points: Points, rng: np.random.Generator
     ) -> Int[np.ndarray, " r"]:
         """Of fewer than all points, in any order."""
@@ -50,7 +50,7 @@ class Pivots(CentreRule):
     """Over the kernel's space: each with a probability proportional to what those before leave of
     it (randomly pivoted Cholesky, in rounds). The smallest error of approximation; the default."""
 
-    def chosen(self, count, kernel, points, rng):
+    def choose(self, count, kernel, points, rng):
         # rounds of a tenth of the centres each, drawn by what is left of the diagonal; those that
         # repeat others are dropped
         x, s, p, share = (
@@ -86,31 +86,8 @@ class Pivots(CentreRule):
 class Uniform(CentreRule):
     """Over the draws themselves: the cheapest."""
 
-    def chosen(self, count, kernel, points, rng):
+    def choose(self, count, kernel, points, rng):
         return rng.choice(len(points), count, replace=False, p=points.probabilities)
-
-
-@dataclasses.dataclass(frozen=True)
-class KMeans(CentreRule):
-    """Over the draws' coordinates: each with a probability proportional to its squared distance
-    from those before, as k-means++ starts."""
-
-    def chosen(self, count, kernel, points, rng):
-        start, key = (
-            int(rng.choice(len(points), p=points.probabilities)),
-            jax.random.key(int(rng.integers(2**31))),
-        )
-        return np.unique(
-            np.asarray(_spread(points.x, points.probabilities, np.int32(start), key, count))
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class SteinThinning(CentreRule):
-    """Over the target: greedily, so that the centres' Stein discrepancy is least."""
-
-    def chosen(self, count, kernel, points, rng):
-        return np.unique(np.asarray(_thinned(kernel, points.x, points.s, count)))
 
 
 def at_centres(
@@ -144,31 +121,3 @@ def _rest(kernel: LinearFamily, x: Any, s: Any, factor: Any, chosen: Any) -> Flo
 def _extended(factor: Any, rest: Any, lift: Any, at: Any) -> tuple[Any, Any]:
     new = rest @ lift
     return jax.lax.dynamic_update_slice_in_dim(factor, new, at, axis=1), jnp.sum(new**2, axis=1)
-
-
-@eqx.filter_jit
-def _spread(x: Any, p: Any, start: Any, key: Any, count: int) -> Int[Array, " r"]:
-    def step(carry, k):
-        nearest, last = carry
-        nearest = jnp.minimum(nearest, jnp.sum((x - x[last]) ** 2, axis=1))
-        # one draw from the distribution p · distance², by its sums: a categorical one would make n
-        # random numbers a step
-        ladder = jnp.cumsum(p * nearest)
-        place = jax.random.uniform(k, dtype=ladder.dtype) * ladder[-1]
-        chosen = jnp.minimum(jnp.searchsorted(ladder, place), len(x) - 1)
-        return (nearest, chosen), chosen
-
-    first = (jnp.full(len(x), jnp.inf), jnp.asarray(start))
-    _, chosen = jax.lax.scan(step, first, jax.random.split(key, count - 1))
-    return jnp.append(chosen, start)
-
-
-@eqx.filter_jit
-def _thinned(kernel: LinearFamily, x: Any, s: Any, count: int) -> Int[Array, " r"]:
-    diagonal = gram_diagonal(kernel, x, s)
-
-    def step(total, _):
-        chosen = jnp.argmin(0.5 * diagonal + total)
-        return total + kernel.gram(x, s, x[chosen][None], s[chosen][None])[:, 0], chosen
-
-    return jax.lax.scan(step, jnp.zeros(len(x)), None, length=count)[1]

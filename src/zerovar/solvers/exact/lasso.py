@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
 from ..stats import FitStats
 from .primal import CentredFeatures
 
@@ -29,7 +29,7 @@ class PreparedLasso(Prepared):
         self.stats = FitStats("lasso", len(phi)) | {"ridge": problem.ridge}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
+        check_ridge(ridge)
         f, mean = self._data.values(values)
         scale = float(np.linalg.norm(f, axis=0).max()) or 1.0
         with jax.enable_x64(True):

@@ -19,7 +19,7 @@ from jaxtyping import Float64
 
 from ...inputs.points import Matrix, RowNumbers, Vector
 from ..algebra.factors import HostVectors
-from ..base import Result
+from ..base import MomentsFit, Result
 from ..stats import FitStats
 from ..terms import Terms, width
 
@@ -36,16 +36,6 @@ class Moments(NamedTuple):
 
     matrix: Float64[np.ndarray, "k k"]
     sums: Float64[np.ndarray, "b k"]
-
-
-class Solved(NamedTuple):
-    """f − f₀ ≈ intercept + φ·θ, how the solve ended, and the rank and smallest squared pivot of the
-    system."""
-
-    intercept: Float64[np.ndarray, " q"]
-    theta: Float64[np.ndarray, "p q"]
-    result: Result
-    stats: FitStats
 
 
 def moments(
@@ -82,7 +72,9 @@ def moments(
     return Moments(matrix, sums)
 
 
-def solve(matrix: Float64[np.ndarray, "k k"], penalty: Float64[np.ndarray, " p"]) -> Solved:
+def solve_moments(
+    matrix: Float64[np.ndarray, "k k"], penalty: Float64[np.ndarray, " p"]
+) -> MomentsFit:
     """Least squares with a free intercept and Σ penalty θ², per unit of weight, from Σ w z zᵀ."""
     p = len(penalty)
     means = matrix[0, 1:] / matrix[0, 0]
@@ -90,7 +82,7 @@ def solve(matrix: Float64[np.ndarray, "k k"], penalty: Float64[np.ndarray, " p"]
     stats = FitStats("primal from moments", p, counts_terms=True) | {"rank": p, "rcond": 0.0}
     if not np.isfinite(centred).all():
         nothing = np.full(len(means) - p, np.nan)
-        return Solved(nothing, np.full((p, len(nothing)), np.nan), Result.SINGULAR, stats)
+        return MomentsFit(nothing, np.full((p, len(nothing)), np.nan), Result.SINGULAR, stats)
     gram = centred[:p, :p].copy()
     gram[np.diag_indices(p)] += penalty
     basis, rcond, by_eigenvectors = whitening(gram)
@@ -99,7 +91,7 @@ def solve(matrix: Float64[np.ndarray, "k k"], penalty: Float64[np.ndarray, " p"]
     if by_eigenvectors:
         stats |= {"form": f"{stats.form}, by eigenvectors"}
     result = Result.OK if basis.shape[1] == p else Result.RANK_DEFICIENT
-    return Solved(means[p:] - means[:p] @ theta, theta, result, stats)
+    return MomentsFit(means[p:] - means[:p] @ theta, theta, result, stats)
 
 
 class Whitening(NamedTuple):

@@ -15,7 +15,8 @@ import numpy as np
 import scipy
 from jaxtyping import Float64, Int
 
-from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from ...objectives import Objective
+from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
 from ..stats import FitStats
 from .primal import CentredFeatures
 
@@ -25,16 +26,11 @@ _RANK_TOLERANCE = 1e-10
 class PreparedMovingSums(Prepared):
     """Centred features of every draw, in the order of the chain, summed; then least squares."""
 
-    def __init__(self, problem: Problem, window: int | None):
+    def __init__(self, problem: Problem, objective: Objective):
         chain = problem.points.chain
         assert chain is not None, "SpectralVariance is of a chain in order"
         longest = int(np.bincount(chain.segment).max())
-        self.window = min(math.isqrt(longest), max(longest // 10, 1)) if window is None else window
-        if self.window > longest:
-            raise ValueError(
-                f"SpectralVariance: the window of {self.window} draws is longer than the chain, "
-                f"{longest}"
-            )
+        self.window = objective.window_of(longest)
         self._data, self._chain = CentredFeatures(problem), chain
         # Rows come weighted by √p; each draw of the chain is to count by its share of p, 1 on
         # average
@@ -52,7 +48,7 @@ class PreparedMovingSums(Prepared):
         }
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
+        check_ridge(ridge)
         f, mean = self._data.values(values)
         right = np.concatenate([self._summed(f), np.zeros((self._p, f.shape[1]))])
         theta, _, rank, _ = scipy.linalg.lstsq(

@@ -15,9 +15,9 @@ from jaxtyping import Float64
 
 from ..algebra.dense import Groups, solve_group
 from ..algebra.tiles import feature_matrix
-from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
 from ..stats import FitStats
-from ..terms import arranged, linear_terms
+from ..terms import arrange, linear_terms
 
 _EPS = np.finfo(np.float64).eps
 # The Cholesky route is taken while ΦᵀΦ, at unit diagonal, keeps pivots above this: refinement then
@@ -38,7 +38,7 @@ class CentredFeatures:
     """
 
     def __init__(self, problem: Problem):
-        self.terms, held = arranged(problem.family, problem.points.dim)
+        self.terms, held = arrange(problem.family, problem.points.dim)
         blocks = [feature_matrix(term, problem.points.x, problem.points.s) for term in self.terms]
         self.raw = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
         self.penalty, self._dim = problem.ridge * held, problem.points.dim
@@ -119,7 +119,7 @@ class PreparedPrimal(Prepared):
             self._factorise_by_qr()
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
+        check_ridge(ridge)
         f, mean = self._data.values(values)
         if self._complete is not None:
             right, lower, order = self._complete
@@ -135,7 +135,7 @@ class PreparedPrimal(Prepared):
         return self._data.solution(theta, mean)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
-        only_its_own_ridge(ridge)
+        check_ridge(ridge)
         root = self._data.root
         # c = Σ p f − means·θ, or constant·θ₀; θ = (ΦᵀΦ + D)⁻¹Φᵀ√p f, so w is the fit of what θ is
         # contracted with
@@ -150,7 +150,7 @@ class PreparedPrimal(Prepared):
     def leave_out(
         self, values: Values, groups: Groups | None, ridge: float | None = None
     ) -> Values:
-        only_its_own_ridge(ridge)
+        check_ridge(ridge)
         f, _ = self._data.values(values)
         v = self._whiten()
         residuals = f - v.T @ (v @ f)

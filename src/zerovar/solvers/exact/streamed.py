@@ -13,9 +13,9 @@ from jaxtyping import Float64
 from ...inputs.points import RowNumbers
 from ..algebra.dense import Groups, packed
 from ..algebra.tiles import feature_matrix
-from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
 from ..stats import FitStats
-from ..terms import arranged, linear_terms
+from ..terms import arrange, linear_terms
 from .moments import moments, whitening
 from .primal import left_out
 
@@ -29,7 +29,7 @@ class PreparedStream(Prepared):
 
     def __init__(self, problem: Problem):
         self._points, self._p = problem.points, problem.points.probabilities
-        self._terms, held = arranged(problem.family, self._points.dim)
+        self._terms, held = arrange(problem.family, self._points.dim)
         self._penalty = problem.ridge * held
         nothing, first = np.zeros((len(self._p), 0)), np.zeros(1, dtype=int)
         matrix = moments(
@@ -45,18 +45,18 @@ class PreparedStream(Prepared):
         self.stats |= {"rank": rank, "ridge": problem.ridge, "rcond": self._rcond}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
+        check_ridge(ridge)
         theta, intercept = self._fit(values)
         return Solution(intercept, linear_terms(self._terms, theta, self._points.dim))
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
-        only_its_own_ridge(ridge)
+        check_ridge(ridge)
         return self._p * (1 - self._at_draws(self._normal(self._means)))
 
     def leave_out(
         self, values: Values, groups: Groups | None, ridge: float | None = None
     ) -> Values:
-        only_its_own_ridge(ridge)
+        check_ridge(ridge)
         theta, intercept = self._fit(values)
         root, plain = np.sqrt(self._p), values - self._p @ values
         out = np.zeros_like(values)

@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...families import LinearFamily, joined
-from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
 from ..stats import FitStats
-from ..terms import arranged, linear_terms
+from ..terms import arrange, linear_terms
 from .conjugate import (
     Iterate,
     System,
@@ -81,7 +81,7 @@ class PreparedIterativePrimal(Prepared):
     def __init__(self, options: Any, problem: Problem):
         self._options, self._problem = options, problem
         n, d = problem.points.x.shape
-        self._terms, held = arranged(problem.family, d)
+        self._terms, held = arrange(problem.family, d)
         family = joined(self._terms)
         assert family is not None
         mesh = mesh_of_draws()
@@ -115,7 +115,7 @@ class PreparedIterativePrimal(Prepared):
         }
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
+        check_ridge(ridge)
         mean = self._root[:, 0] ** 2 @ values
         with jax.enable_x64(True):
             centred = np.asarray(

@@ -15,10 +15,12 @@ from jaxtyping import Float64
 from ...families import Family, TermFamily
 from ...families.sparse_polynomial import monomial_images, named, rows_of, with_constant
 from ...inputs.points import Points
-from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
+from ...objectives import Objective, Ridge
 from ..algebra.memory import room
-from ..algebra.threads import on_threads, one_thread
-from ..base import Prepared, Solution, Solver, Values, check_integers, only_its_own_ridge
+from ..algebra.threads import map_on_threads, use_one_thread
+from ..base import Prepared, Solution, Solver, Values, check_integers, check_ridge
+from ..exact.moments import solve_moments
+from ..scope import FROM_MOMENTS, Families, Scope
 from ..stats import FitStats
 from ..terms import Term
 from .base_fits import BaseFit, GroupFit, base_fits
@@ -51,6 +53,10 @@ class Screening(Solver):
     """
 
     silent: ClassVar[bool] = True
+    scope: ClassVar[Scope] = Scope(Families.OPEN_TERMS, otherwise="Use solver=Exact()")
+    moments_scope: ClassVar[Scope | None] = dataclasses.replace(
+        FROM_MOMENTS, families=Families.OPEN_TERMS
+    )
     rounds: int = 4
     at_a_time: int = 16
 
@@ -60,23 +66,7 @@ class Screening(Solver):
     def prepare(
         self, family: Family, objective: Objective, points: Points, seed: int = 0
     ) -> Prepared:
-        if not isinstance(family, TermFamily) or not family.chooses_terms:
-            raise ValueError(
-                f"Screening chooses the terms of a SparsePolynomial; got {family.describe()}. Use "
-                "solver=Exact()"
-            )
-        others = [kind.__name__ for kind in (L1, L2, Magnitude) if objective.total(kind)]
-        if (
-            others
-            or isinstance(objective, SpectralVariance)
-            or np.isfinite(objective.intercept_variance)
-        ):
-            got = ", ".join(others) or type(objective).__name__
-            got += "" if np.isinf(objective.intercept_variance) else " with an intercept_variance"
-            raise ValueError(
-                "Screening minimises LeastSquares or Variance with a Ridge or no penalty, and a "
-                f"free intercept; got {got}"
-            )
+        assert isinstance(family, TermFamily), "its scope has no others"
         needed = _BYTES * points.x.size
         if needed > room():
             raise ValueError(
@@ -87,18 +77,15 @@ class Screening(Solver):
         ridge = objective.strength(Ridge, points.probabilities) if objective.total(Ridge) else None
         return PreparedScreening(self, family, points, ridge)
 
-    def chosen(
-        self, family: Family, objective: Objective, points: Points, values: Values
-    ) -> Family:
-        """The family with the terms of all integrands; the linear ones, if there are none."""
-        prepared = self.prepare(family, objective, points)
-        found = prepared.solve(values).family
-        assert isinstance(family, TermFamily)
-        return (
-            family.with_terms(rows_of([(j,) for j in range(points.dim)], family.degree))
-            if found is None
-            else found
-        )
+    def choose_features(self, family, objective, points, values, seed):
+        """Return the family with the terms of all integrands; the linear ones, if there are
+        none."""
+        found = self.prepare(family, objective, points).solve(values).family
+        linear = rows_of([(j,) for j in range(points.dim)], family.degree)
+        return family.with_terms(linear) if found is None else found
+
+    def solve_moments(self, matrix, penalty):
+        return solve_moments(matrix, penalty)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +143,7 @@ class PreparedScreening(Prepared):
         self.stats = FitStats("screened", 0)
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
+        check_ridge(ridge)
         means = self._root**2 @ values
         f = self._root[:, None] * (values - means)
         chosen: dict[int, _Chosen] = {}
@@ -165,8 +152,8 @@ class PreparedScreening(Prepared):
         often = collections.Counter(k for one in found for term in one.taken for k in term)
         hubs = [k for k, _ in often.most_common(_PARENTS // 2)]
         chosen |= zip(first.tolist(), found, strict=True)
-        with one_thread() if len(others) > 1 else nullcontext():
-            rest = on_threads(self._group, [(f[:, some], hubs) for some in others])
+        with use_one_thread() if len(others) > 1 else nullcontext():
+            rest = map_on_threads(self._group, [(f[:, some], hubs) for some in others])
         for some, found in zip(others, rest, strict=True):
             chosen |= zip(some.tolist(), found, strict=True)
         return self._solution([chosen[j] for j in range(f.shape[1])], means)

@@ -11,12 +11,12 @@ import numpy as np
 from jaxtyping import Float64
 
 from ...inputs.points import Points
+from ..windows import Windows
 from .batch_order import BatchOrder
 from .coordinates import TrainingCoordinates
 from .loop import Batches, Draws, StepRule
 from .schedules import Constant, Cosine
 from .whitening import by_leverage
-from .windows import Windows
 
 _LINEAR_EPOCHS, _NETWORK_EPOCHS = 25, 400
 # of draws: to read windows more often is not worth it

@@ -18,7 +18,7 @@ from ...families import LinearFamily
 from ...inputs.points import Points
 from ...objectives import Objective, Ridge
 from ..algebra.tiles import gram_matrix
-from ..base import Prepared, Problem, Solution, Values, only_its_own_ridge
+from ..base import Prepared, Problem, Solution, Values, check_ridge
 from ..exact.dual import border_of
 from ..stats import FitStats
 from ..terms import LinearTerm
@@ -87,7 +87,7 @@ class PreparedDualTraining(Prepared):
         self.stats = FitStats("dual sgd", len(points)) | {"free_terms": border.shape[1]}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
+        check_ridge(ridge)
         m = len(self._points)
         centre, unit = units(values, self._points.probabilities)
         centre = centre if self._centred else np.zeros_like(centre)

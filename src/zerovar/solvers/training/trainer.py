@@ -13,17 +13,17 @@ import numpy as np
 from ...families import Family, LinearFamily, NonlinearFamily
 from ...hyper import hyper_parameters
 from ...inputs.points import Points
-from ...objectives import L1, L2, Magnitude, Objective, Ridge, Variance
-from ..base import Prepared, Result, Solution, Values, only_its_own_ridge
+from ...objectives import L1, L2, Magnitude, Objective, Ridge
+from ..base import Prepared, Result, Solution, Values, check_ridge
 from ..stats import FitStats
-from ..terms import LinearTerm, NetworkTerm, Term, linear_terms, summed
+from ..terms import LinearTerm, NetworkTerm, Term, linear_terms, sum_terms
+from ..windows import Windows
 from .batch_order import BatchOrder
 from .batch_schedule import BatchSchedule, on_device
 from .coordinates import CoordinateOptions, Penalties, TrainingCoordinates, coordinates
 from .driver import TrainingEnd, run
 from .loop import VALIDATION_TILE, Draws, Job, Model, Params, TrainingState
 from .schedules import Cosine
-from .windows import Windows
 
 _NETWORK_HELD = 0.1
 _GAUGED = 1024  # draws that the size of a network's g is taken from
@@ -71,7 +71,7 @@ class PreparedTraining(Prepared):
             points.take(self._fit),
             points.take(self._held) if len(self._held) else None,
         )
-        self._variance = isinstance(objective, Variance)
+        self._variance = objective.pairwise
         self._coordinates = self._at(linear)
         if windows is not None:
             windows.hold_out(self._held)
@@ -98,7 +98,7 @@ class PreparedTraining(Prepared):
         )
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
+        check_ridge(ridge)
         centre, unit = units(values, self._points.probabilities)
         if np.isfinite(self._objective.intercept_variance):
             centre = np.zeros_like(centre)  # it is the intercept itself that is penalised
@@ -316,7 +316,7 @@ class PreparedTraining(Prepared):
         """Networks times the factor in [0, 1] that is best on held-out draws: one that learnt
         nothing does no harm."""
         p, at = held.probabilities, (held.x, held.s, values.shape[1])
-        rest, g = values[self._held] - summed(others, *at), summed(networks, *at)
+        rest, g = values[self._held] - sum_terms(others, *at), sum_terms(networks, *at)
         rest, g = rest - p @ rest, g - p @ g
         size = p @ g**2
         factor = np.clip(
@@ -349,7 +349,7 @@ class PreparedTraining(Prepared):
         """g of the linear part, without the constant, at the fitting draws."""
         at = self._coordinates
         if at.rows is None:
-            return summed(self._linear_terms(w), self._fitting.x, self._fitting.s, w.shape[1])
+            return sum_terms(self._linear_terms(w), self._fitting.x, self._fitting.s, w.shape[1])
         return at.rows @ w - (at.basis.coefficients(w)[:1] if at.features.constant else 0.0)
 
     def _linear_terms(self, w: np.ndarray) -> tuple[LinearTerm, ...]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ...inputs.points import Points
+from ..inputs.points import Points
 
 
 class Window(NamedTuple):
