@@ -31,7 +31,7 @@ ORDER = {
     "solvers/iterative": "products preconditioner conjugate shortest_residual stopping_rule primal "
     "dual solver",
     "solvers/training": "schedules batch_order whitening coordinates loop batch_schedule "
-    "driver trainer dual solver",
+    "checkpoints driver trainer dual solver",
     "solvers/screening": "base_fits candidates solver",
     "tuning": "criteria descent grid tuned",
     "diagnostics": "identities layout outliers checks",

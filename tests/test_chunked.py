@@ -348,7 +348,7 @@ REFUSED = {
     "kernel": (lambda: zv.estimate(on_disk(X), on_disk(S), family=zv.Kernel()), "has no features"),
     "network": (
         lambda: zv.estimate(on_disk(X), on_disk(S), family=zv.Network(), solver=zv.Exact()),
-        r"linear families .* got Network.* Use solver=SGD\(\)",
+        r"linear families, .* got Network.* Use solver=SGD\(\)",
     ),
     "CG": (
         lambda: quadratic(on_disk(X), on_disk(S), solver=zv.CG()),

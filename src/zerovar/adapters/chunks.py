@@ -115,7 +115,7 @@ def _result(name: str, function: Callable[[Any], Any], tree: Variables) -> Any:
             return jax.eval_shape(function, one)
     except Exception as error:
         raise ValueError(
-            f"{name} could not be evaluate_in_tiles as a JAX function of one draw: {error}"
+            f"{name} could not be evaluated as a JAX function of one draw: {error}"
         ) from error
 
 

@@ -117,6 +117,7 @@ class PreparedDualTraining(Prepared):
                 Params(jax.device_put(np.zeros(values.shape))),
                 np.inf,
                 self._options,
+                (self._terms, self._border, self._ridge, self._seed),
             )
             a = np.asarray(ending.state.params.linear)
         self.result, done = ending.result, int(ending.state.round)

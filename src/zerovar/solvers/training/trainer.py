@@ -166,7 +166,10 @@ class PreparedTraining(Prepared):
 
             best_loss = self._without(scaled) if at_zero else math.inf
             still = schedule.rounds_per_epoch == 1  # all rounds are on the same draws
-            return run(lambda number: on(0 if still else number), params, best_loss, self._options)
+            task = (self._linear, self._networks, self._objective, self._seed, self._for_tuning)
+            return run(
+                lambda number: on(0 if still else number), params, best_loss, self._options, task
+            )
 
     def _tune(self, scaled: np.ndarray, unit: np.ndarray) -> None:
         """Train hyper-parameters with coefficients, by Adam in coordinates made for that; then
