@@ -574,12 +574,12 @@ REPEATED = [
     (
         "docs/large.md",
         "windows of # chunks or about # draws",
-        [chunk_windows._CHUNKS, round(chunk_windows._ROWS, -4)],
+        [chunk_windows.TOGETHER, round(chunk_windows._ROWS, -4)],
     ),
     (
         "docs/large.md",
         "as make # visits of draws for a network, # for a linear family",
-        [batch_schedule._NETWORK_VISITS, batch_schedule._LINEAR_VISITS],
+        [batch_schedule.NETWORK.visits, batch_schedule.LINEAR.visits],
     ),
     ("docs/large.md", "every one of some # batches", [chunked_estimate._BATCHES]),
     ("docs/large.md", "`cross_fit(#)` by default", [zv.cross_fit().k]),

@@ -219,10 +219,10 @@ def test_weights_and_repeated_draws_enter_as_in_the_exact_fit():
 
 
 @pytest.mark.parametrize(
-    "keep", [trainer._KEEP, 0], ids=["features kept", "features made for each batch"]
+    "keep", [trainer.KEPT, 0], ids=["features kept", "features made for each batch"]
 )
 def test_features_need_not_fit_into_memory(monkeypatch, keep):
-    monkeypatch.setattr(trainer, "_KEEP", keep)
+    monkeypatch.setattr(trainer, "KEPT", keep)
     x, s, f = problem()
     for family in (zv.Polynomial(2), zv.Kernel(zv.kernels.Gaussian(2.0))):
         objective = zv.LeastSquares(zv.Ridge(1e-3))

@@ -21,9 +21,11 @@ from ..inputs.integrands import as_values, has_chains
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Sample
 
+# Draws of the pilot: enough to standardise, check and choose by. They are read in pieces of about
+# six hundred, each from one chunk where that can be had.
 _PILOT_DRAWS = 20_000
 _PILOT_PIECES = 32
-# bytes of draws; smaller chunks are joined, as the handling of one costs milliseconds
+# Bytes of draws: smaller chunks are joined, as the handling of one costs milliseconds.
 _SMALL_CHUNK = 2e6
 
 Blocks = Any  # a dask array (chain, draw, …)

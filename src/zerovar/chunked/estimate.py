@@ -43,7 +43,6 @@ from .rows import Function, View
 from .sums import Sums
 
 _BATCHES = 4000  # over all chains, about: their scatter knows a standard error to a few per cent
-_FEWEST_BATCHES = 4  # of each chain in each part
 
 
 def estimate_chunked(
@@ -165,7 +164,7 @@ def _batches(parts: np.ndarray, chains: int) -> np.ndarray:
     single draws."""
     edges = [0]
     for first, last in itertools.pairwise(parts.tolist()):
-        wanted = max(round(_BATCHES / chains * (last - first) / parts[-1]), _FEWEST_BATCHES)
+        wanted = max(round(_BATCHES / chains * (last - first) / parts[-1]), 2)
         edges += (
             np.linspace(first, last, min(wanted, last - first) + 1).round().astype(int)[1:].tolist()
         )

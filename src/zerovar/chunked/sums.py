@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
+from ..solvers.algebra.memory import ROWS
 from ..solvers.algebra.threads import use_one_thread
 from ..solvers.exact.moments import moments
 from ..solvers.terms import Term, Terms, sum_terms
@@ -18,8 +19,9 @@ from ..statistics.series import some_columns
 from .arrays import Chunks, plain_errors
 from .rows import ChunkRows, Opened, View
 
-_TOGETHER = 8  # statistics that are merged at once
-_SLAB = 16_384  # rows of a chunk that are standardised at a time
+# Statistics that are merged, tiles of rows that are standardised, and chunks that are shuffled at
+# once: enough to be worth the call, and few enough for all memory to be that of the chunks at work.
+TOGETHER = 8
 
 
 class PassPlan(NamedTuple):
@@ -63,7 +65,7 @@ def sum_chunks(chunks: Chunks, plan: PassPlan) -> Sums:
     of_block, of_several = dask.delayed(of_chunk, pure=False), dask.delayed(merged, pure=False)
     level = [of_block(shared, *task) for task in chunks.tasks()]
     while len(level) > 1:
-        level = [of_several(level[i : i + _TOGETHER]) for i in range(0, len(level), _TOGETHER)]
+        level = [of_several(level[i : i + TOGETHER]) for i in range(0, len(level), TOGETHER)]
     # Dask's workers are the parallelism. Where they are threads of this process, a BLAS with
     # threads of its own would contend with them for the same cores: six times slower, measured on
     # two.
@@ -82,10 +84,10 @@ def of_chunk(plan: PassPlan, *chunk: Any) -> Sums:
     found: list[Sums] = []
     for part in range(len(plan.view.parts) - 1):
         rows = opened.part(part)
-        for slab in np.array_split(rows, max(-(-len(rows) // _SLAB), 1)):
+        for slab in np.array_split(rows, max(-(-len(rows) // (TOGETHER * ROWS)), 1)):
             if len(slab):
                 found.append(_of_rows(plan, part, opened.rows(slab), batch[slab]))
-                found = [merged(found)] if len(found) == _TOGETHER else found
+                found = [merged(found)] if len(found) == TOGETHER else found
     return merged(found)
 
 

@@ -1,7 +1,7 @@
 """Windows of chunked draws to train on, what comes next being read while the present ones are
 trained on.
 
-Every epoch deals the chunks out anew into shards of at least four, if they are not large, so that
+Every epoch deals the chunks out anew into shards of at least eight, if they are not large, so that
 draws from several places of several chains are shuffled together; a shard is one window, or is cut
 into some. Dask reads and prepares the rows, wherever it does its work; the training is where the
 call was made.
@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 
 from ..inputs.points import Points
+from ..solvers.algebra.memory import KEPT
 from ..solvers.windows import Window, Windows
 from .arrays import Chunks, Pilot, plain_errors
 from .rows import ChunkRows, Opened, View
+from .sums import TOGETHER
 
-_ROWS = 131_072  # of a shard, about, or more for as many chunks as these; chunks are not cut
-_CHUNKS = 4
-_BYTES = 2**28  # of its points and scores that these two may not exceed, about
+# Rows of a shard, about, or more for some chunks, which are not cut: enough for their mixture to
+# stand for all draws, and small next to memory.
+_ROWS = 131_072
 
 
 class ChunkWindows(Windows):
@@ -48,9 +50,9 @@ class ChunkWindows(Windows):
         self._tasks = [task for task, size in zip(chunks.tasks(), sizes, strict=True) if size]
         sizes = np.sort(sizes[sizes > 0])[::-1]
         self.draws = int(sizes.sum())
-        wanted = max(
-            min(max(_ROWS, _CHUNKS * float(sizes.mean())), _BYTES / (16 * chunks.shape[2])), 1.0
-        )
+        # of some chunks at least, if draws and scores, of this shard and the next, can be kept
+        wanted = max(_ROWS, TOGETHER * float(sizes.mean()))
+        wanted = max(min(wanted, KEPT / (4 * chunks.shape[2])), 1.0)
         self._shards = min(max(round(self.draws / wanted), 1), len(sizes))
         self._largest = int(sizes[: -(-len(sizes) // self._shards)].sum())
         self._cuts, self.count, self.most = 1, self._shards, self._largest

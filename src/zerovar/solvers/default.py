@@ -11,19 +11,16 @@ from typing import NamedTuple
 
 from ..families import Family, LinearFamily
 from ..objectives import Objective, Ridge
-from .algebra.memory import on_host, room
+from .algebra.memory import ACCELERATOR, CORE, KEPT, on_host, room
 from .base import Solver
-from .exact.solver import KEPT, Exact, Spectral, primal_is_smaller
+from .exact.solver import Exact, Spectral, primal_is_smaller
 from .iterative.solver import CG
 from .screening.solver import Screening
 from .training.solver import SGD
 
-PATIENCE = 900.0  # seconds
+PATIENCE = 900.0  # seconds that an exact fit may take before a rougher one is preferred
 # of conjugate gradients: 15 to 50 at ridges from 1e-4 to 1e-6 of the mean diagonal
 _ITERATIONS = 40
-# a second: flops of LAPACK, of skinny products, entries of a Gram
-_CORE = {"multiply": 1.5e10, "stream": 7e9, "pair": 4e7}
-_ACCELERATOR = {"multiply": 3e13, "stream": 4e12, "pair": 1e10}
 
 
 class Cost(NamedTuple):
@@ -86,8 +83,8 @@ def cg_cost(family: LinearFamily, m: int, d: int, q: int) -> Cost:
 
 def _rates() -> dict[str, float]:
     if not on_host():
-        return _ACCELERATOR
+        return ACCELERATOR
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    return {name: cores * rate for name, rate in _CORE.items()}
+    return {name: cores * rate for name, rate in CORE.items()}

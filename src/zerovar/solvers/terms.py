@@ -12,9 +12,8 @@ from jaxtyping import Float64
 
 from ..families import LinearFamily, NonlinearFamily
 from ..io.archive import Storable
+from .algebra.memory import KEPT
 from .algebra.tiles import Matrix, evaluate, in_tiles
-
-_MOST_FEATURES = 2**24  # at a single draw they are 128 MiB
 
 
 class Term(Storable, ABC):
@@ -74,7 +73,7 @@ def width(term: LinearFamily, d: int) -> int:
     """How many features it has; an error, before memory is taken, if they are far too many."""
     p = term.num_features(d)
     assert p is not None, "a family without features has only a Gram"
-    if p > _MOST_FEATURES:
+    if p > KEPT:
         raise ValueError(
             f"{term.describe()} has {p:,} terms in d = {d}, more than fit into memory one by one. "
             "Use a lower degree, or "

@@ -6,8 +6,20 @@ from itertools import pairwise
 import numpy as np
 import scipy
 
-_EPS = np.finfo(np.float64).eps
+EPS = np.finfo(np.float64).eps
+# What sums of some thousand products do not tell from zero, relative to their terms: directions of
+# no more than that have no coefficient.
+ROUNDING = 1e-12
+# The smallest pivot, at unit diagonal, that a factor of second moments is used with: one step of
+# refinement restores what is lost down to here. What adds less to others counts as part of them.
+SINGULAR = 1e-10
 Groups = Sequence[np.ndarray]  # of row numbers
+
+
+def gram_rounding(n: int, diagonal: float) -> float:
+    """Return what rounding may do to the smallest eigenvalue of an n × n Gram with this mean
+    diagonal, ten times over: a ridge that large always suffices."""
+    return 10 * n * EPS * diagonal
 
 
 def economic_qr(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
@@ -15,7 +27,7 @@ def economic_qr(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
     rounding."""
     lengths = np.linalg.norm(columns, axis=0)
     orthonormal, triangle = scipy.linalg.qr(columns / lengths, mode="economic", check_finite=False)
-    independent = np.abs(triangle.diagonal()).min() > len(columns) * _EPS
+    independent = np.abs(triangle.diagonal()).min() > len(columns) * EPS
     return orthonormal, triangle * lengths, bool(independent)
 
 

@@ -10,7 +10,7 @@ and only half a matrix is ever stored, so that 100 000 draws take 40 GB.
 import contextlib
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -26,15 +26,11 @@ from ...inputs.points import Matrix, Vector
 from .dense import Groups, packed
 from .memory import on_host, room
 from .threads import use_one_thread
-from .tiles import gram_diagonal, gram_matrix, padded
+from .tiles import DEVICE_TILES, gram_diagonal, gram_matrix, padded
 
-# the first argument's memory becomes the result's
-_in_place = functools.partial(jax.jit, donate_argnums=0)
-
-_TILE = 4096
-_WORTHWHILE = 2048  # draws from which an accelerator is used
-# one tile, of a multiple of this many draws, holds all of them if memory has room for so many of it
-_ROUND, _COPIES = 128, 6
+# One tile holds all draws if there is room for so many of it: the Gram, its factor, two inverses,
+# and what the compiler takes besides.
+_COPIES = 6
 
 HostVectors = Float64[np.ndarray, "n q"]
 
@@ -73,10 +69,12 @@ class Factor(ABC):
 
 
 def factor_of(family: LinearFamily, x: Matrix, s: Matrix, shift: float) -> Factor:
-    """Where the machine is fastest."""
-    if not on_host() and len(x) >= _WORTHWHILE:
-        whole = -(-len(x) // _ROUND) * _ROUND
-        return OnDevice(family, x, s, shift, whole if _COPIES * 8 * whole**2 < room() else _TILE)
+    """Return the factor that is made where the machine is fastest."""
+    smallest, least, most = DEVICE_TILES
+    if not on_host() and len(x) > least:  # fewer are not worth the way there
+        unit = smallest // 8  # so that few programs serve all numbers of draws
+        whole = -(-len(x) // unit) * unit
+        return OnDevice(family, x, s, shift, whole if _COPIES * 8 * whole**2 < room() else most)
     return OnHost(family, x, s, shift)
 
 
@@ -149,8 +147,13 @@ class OnHost(Factor):
 class OnDevice(Factor):
     """Tiles of the lower triangle; rows are padded by those of the identity."""
 
-    def __init__(self, family: LinearFamily, x: Matrix, s: Matrix, shift: float, tile: int = _TILE):
-        self._family, self._shift, self._tile, self._width = family, shift, tile, min(tile, _TILE)
+    def __init__(self, family: LinearFamily, x: Matrix, s: Matrix, shift: float, tile: int):
+        self._family, self._shift, self._tile, self._width = (
+            family,
+            shift,
+            tile,
+            min(tile, DEVICE_TILES[-1]),
+        )
         self._n = len(x)
         with jax.enable_x64(True):
             self._x, self._s = (jnp.asarray(padded(array, tile)) for array in (x, s))
@@ -238,6 +241,11 @@ def _gram(family, x, s, y, t, row, column, shift, diagonal):
     )
 
 
+def _in_place(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Compile a function so that its first argument's memory becomes the result's."""
+    return jax.jit(function, donate_argnums=0)
+
+
 _solve = functools.partial(jax.lax.linalg.triangular_solve, lower=True)
 _root = _in_place(functools.partial(jax.lax.linalg.cholesky, symmetrize_input=False))
 _over = _in_place(lambda tile, factor: _solve(factor, tile, left_side=False, transpose_a=True))
@@ -249,6 +257,9 @@ _less = _in_place(lambda tile, left, right: tile - left @ right.T)
 _less_product = _in_place(lambda part, tile, other: part - tile @ other)
 _less_transposed = _in_place(lambda part, tile, other: part - tile.T @ other)
 _more = _in_place(lambda total, part: total + part.T @ part)
-_unit = jax.jit(
-    lambda rows, size: (jnp.arange(size)[:, None] == rows).astype(jnp.float64), static_argnums=1
-)
+
+
+@functools.partial(jax.jit, static_argnames="size")
+def _unit(rows: Any, size: int) -> Any:
+    """Return columns of the identity, those of these rows."""
+    return (jnp.arange(size)[:, None] == rows).astype(jnp.float64)

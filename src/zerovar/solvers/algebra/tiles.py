@@ -18,16 +18,14 @@ from jaxtyping import Array, Float, Float64
 from ...families import LinearFamily
 from ...hyper import declared
 from ...inputs.points import Matrix
-from .memory import on_host
+from .memory import KEPT, ROWS, on_host
 from .threads import map_on_threads
 
-_TILES = (64, 192, 512)
-_FEW_TILES = 2048  # points from which the largest tiles pay for one more program to compile
-_DEVICE_TILES = (512, 4096)  # an accelerator waits for its instructions unless each is large
-_SLOPE_TILES = (64, 192)  # a derivative keeps more arrays than its function
-_DEVICE_SLOPE_TILES = (512, 1024)
-_FEATURE_ROWS = (128, 1024)
-_FLOATS = 2**25  # numbers that a tile may hold, where that is known: 256 MB
+# Sides of tiles. On a core the intermediate arrays of 192 draws stay in cache: tiles of 512 took
+# up to a fourth longer. An accelerator waits for its instructions unless each is large; of a
+# derivative, which keeps more arrays than its function, the largest are left out.
+_TILES = (64, 192)
+DEVICE_TILES = (512, 1024, 4096)
 
 
 _gram_tile = eqx.filter_jit(lambda family, x, s, y, t: family.gram(x, s, y, t))
@@ -50,9 +48,8 @@ def _pulled_tile(family, x, s, y, t, slope):
 def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n n"]:
     """The symmetric Gram of one set of points."""
     n = len(x)
-    few = _TILES if n > _FEW_TILES else _TILES[:-1]
     # half of the tiles suffice: rather a few than one
-    tile = _tile_for(n // 2, few if on_host() else _DEVICE_TILES)
+    tile = _tile_for(n // 2, _TILES if on_host() else DEVICE_TILES)
     xs, ss = padded(x, tile), padded(s, tile)
     out = np.empty((n, n))
 
@@ -83,7 +80,7 @@ def gram_slopes(
     symmetric."""
     if not declared(family):
         return []
-    tile = _tile_for(len(x), _SLOPE_TILES if on_host() else _DEVICE_SLOPE_TILES)
+    tile = _tile_for(len(x), _TILES if on_host() else DEVICE_TILES[:-1])
     xs, ss = padded(x, tile), padded(s, tile)
 
     def pulled(i: int, j: int) -> list[np.ndarray]:
@@ -102,7 +99,7 @@ def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.nda
     """Features with one row a feature, the layout in which they are computed and in which LAPACK
     wants them."""
     n = len(x)
-    tile = _tile_for(n, _FEATURE_ROWS)
+    tile = _feature_rows(n)
     xs, ss = padded(x, tile), padded(s, tile)
     p = family.num_features(x.shape[1])
     assert p is not None, "a family without features has only a Gram"
@@ -125,7 +122,7 @@ def evaluate(
     if (kernel := family.translated) is not None:
         weights = theta if kernel.lift is None else kernel.lift @ theta
         return _translated(kernel, weights, x, s)
-    tile = _tile_for(len(x), _FEATURE_ROWS)
+    tile = _feature_rows(len(x))
     with jax.enable_x64(True):
         tiles = zip(padded(x, tile), padded(s, tile), strict=True)
         return np.concatenate(
@@ -140,7 +137,7 @@ def _translated(
     travels to be small."""
     there = not on_host()
     tile, columns = (
-        _tile_for(size, _DEVICE_TILES if there else _TILES) for size in (len(x), len(a))
+        _tile_for(size, DEVICE_TILES if there else _TILES) for size in (len(x), len(a))
     )
     across: list[Any] = [padded(array, columns) for array in (kernel.points, kernel.scores, a)]
     out = []
@@ -168,7 +165,7 @@ def in_tiles(
 ) -> Float64[np.ndarray, "n q"]:
     """A compiled function of points and scores, which holds `floats` numbers a row, by tiles of one
     shape."""
-    tile = int(np.clip(_FLOATS // floats, 8, _FEATURE_ROWS[-1]))
+    tile = int(np.clip(KEPT // floats, 8, ROWS))
     with jax.enable_x64(True):
         blocks = [
             np.asarray(values(a, b)) for a, b in zip(padded(x, tile), padded(s, tile), strict=True)
@@ -181,7 +178,13 @@ def _lower_half(count: int) -> list[tuple[int, int]]:
     return [(i, j) for i in range(count) for j in range(i + 1)]
 
 
+def _feature_rows(n: int) -> int:
+    """Return how many rows of features are made at once: of few draws an eighth of the usual."""
+    return _tile_for(n, (ROWS // 8, ROWS))
+
+
 def _tile_for(n: int, sizes: tuple[int, ...]) -> int:
+    """Return the smallest size that holds n, or the largest."""
     return next((size for size in sizes if n <= size), sizes[-1])
 
 

@@ -1,6 +1,7 @@
 """Centres: the few draws whose translates stand in for those of all, and rules that choose them."""
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -12,12 +13,9 @@ from jaxtyping import Array, Float, Int
 
 from ...families import LinearFamily, joined
 from ...inputs.points import Points
-from ..algebra.dense import pivoted_cholesky, triangular_inverse
+from ..algebra.dense import ROUNDING, SINGULAR, pivoted_cholesky, triangular_inverse
+from ..algebra.memory import KEPT
 from ..algebra.tiles import gram_diagonal, gram_matrix
-
-_ROUNDS = 10
-_CANDIDATES = 40_000  # draws that centres are chosen from, where there are more
-_REDUNDANT = 1e-10  # of the mean diagonal: what a centre must add to the others
 
 
 class CentreRule(ABC):
@@ -31,10 +29,9 @@ class CentreRule(ABC):
         n, some = len(points), np.arange(len(points))
         if count >= n:
             return some
-        if n > _CANDIDATES:
-            some = np.sort(
-                rng.choice(n, max(_CANDIDATES, 4 * count), replace=False, p=points.probabilities)
-            )
+        candidates = max(KEPT // count, 4 * count)  # translates at all centres there can be kept
+        if n > candidates:
+            some = np.sort(rng.choice(n, candidates, replace=False, p=points.probabilities))
         with jax.enable_x64(True):
             return np.sort(some[self.choose(count, kernel, points.take(some), rng)])
 
@@ -51,18 +48,16 @@ class Pivots(CentreRule):
     it (randomly pivoted Cholesky, in rounds). The smallest error of approximation; the default."""
 
     def choose(self, count, kernel, points, rng):
-        # rounds of a tenth of the centres each, drawn by what is left of the diagonal; those that
+        # as many rounds as centres in each, drawn by what is left of the diagonal; those that
         # repeat others are dropped
-        x, s, p, share = (
-            *map(jax.device_put, (points.x, points.s)),
-            points.probabilities,
-            -(-count // _ROUNDS),
-        )
+        x, s = map(jax.device_put, (points.x, points.s))
+        p, share = points.probabilities, math.isqrt(count - 1) + 1
+        rounds = -(-count // share)
         left = np.asarray(gram_diagonal(kernel, x, s))
-        least = _REDUNDANT * left.mean()
-        factor: Any = jax.device_put(np.zeros((len(x), _ROUNDS * share)))
+        least = SINGULAR * left.mean()
+        factor: Any = jax.device_put(np.zeros((len(x), rounds * share)))
         found: list[int] = []
-        for k in range(_ROUNDS):
+        for k in range(rounds):
             weights = np.where(left > least, p * left, 0.0)
             weights[found] = 0.0
             size = min(share, count - len(found), int(np.count_nonzero(weights)))
@@ -73,7 +68,7 @@ class Pivots(CentreRule):
             chosen = np.concatenate([chosen, np.full(share - size, chosen[0])])
             rest = _rest(kernel, x, s, factor, chosen)
             square = np.asarray(rest)[chosen]
-            triangle, kept = pivoted_cholesky(square, max(least, 1e-12 * square.max()))
+            triangle, kept = pivoted_cholesky(square, max(least, ROUNDING * square.max()))
             lift = np.zeros((share, share))
             lift[kept, : len(kept)] = triangular_inverse(triangle)
             factor, more = _extended(factor, rest, lift, np.int64(k * share))
@@ -102,7 +97,7 @@ def at_centres(
         return family
     chosen = rule(count, kernel, points, rng)
     gram = gram_matrix(kernel, x[chosen], s[chosen])
-    triangle, pivots = pivoted_cholesky(gram, _REDUNDANT * gram.diagonal().max())
+    triangle, pivots = pivoted_cholesky(gram, SINGULAR * gram.diagonal().max())
     chosen = chosen[pivots]
     found = joined(
         (others, kernel.translates(x[chosen], s[chosen], triangular_inverse(triangle)), free)

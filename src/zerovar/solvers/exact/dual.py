@@ -10,14 +10,13 @@ import numpy as np
 import scipy
 from jaxtyping import Float64
 
-from ..algebra.dense import Groups, economic_qr, solve_group
+from ..algebra.dense import EPS, Groups, economic_qr, gram_rounding, solve_group
 from ..algebra.factors import factor_of
 from ..algebra.tiles import feature_matrix
 from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
 from ..stats import FitStats
 from ..terms import LinearTerm, Terms
 
-_EPS = np.finfo(np.float64).eps
 Free = Float64[np.ndarray, "b q"]
 
 
@@ -42,8 +41,8 @@ class PreparedDual(Prepared):
             problem.ridge / self.probabilities,
             self.border.shape[1],
         )
-        if not (self._factor.factorise(ridges) and self._factor.rcond > n * _EPS):
-            floor = 10 * n * _EPS * self._factor.diagonal().mean()
+        if not (self._factor.factorise(ridges) and self._factor.rcond > n * EPS):
+            floor = gram_rounding(n, self._factor.diagonal().mean())
             ridge = max(ridge, floor / n)
             self.result = (
                 Result.RIDGE_RAISED

@@ -5,13 +5,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..algebra.dense import ROUNDING
 from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
 from ..stats import FitStats
 from .primal import CentredFeatures
 
-# largest change of a coefficient in one sweep, relative to the largest standard deviation of f
-_TOLERANCE = 1e-11
-_MAX_SWEEPS = 10_000
+_MAX_SWEEPS = 10_000  # after which slow convergence is reported
 
 
 class PreparedLasso(Prepared):
@@ -65,6 +64,6 @@ def _descend(gram, target, ridge, threshold):
 
     start = (jnp.zeros_like(target), target, jnp.full((), jnp.inf), 0)
     beta, _, _, count = jax.lax.while_loop(
-        lambda state: (state[2] > _TOLERANCE) & (state[3] < _MAX_SWEEPS), sweep, start
+        lambda state: (state[2] > ROUNDING) & (state[3] < _MAX_SWEEPS), sweep, start
     )
     return beta, count

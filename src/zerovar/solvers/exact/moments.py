@@ -18,17 +18,12 @@ import scipy
 from jaxtyping import Float64
 
 from ...inputs.points import Matrix, RowNumbers, Vector
+from ..algebra.dense import ROUNDING, SINGULAR
 from ..algebra.factors import HostVectors
+from ..algebra.memory import ROWS
 from ..base import MomentsFit, Result
 from ..stats import FitStats
 from ..terms import Terms, width
-
-_ROWS = 1024  # of a tile: its features stay in cache for what reads them next
-# Products of features know the fit only to the square root of rounding: below this pivot, at unit
-# diagonal, a Cholesky factor would amplify rounding, and below this eigenvalue a direction is not
-# told from none.
-_SMALLEST_PIVOT = 1e-10
-_SMALLEST_EIGENVALUE = 1e-12
 
 
 class Moments(NamedTuple):
@@ -51,11 +46,11 @@ def moments(
     k = 1 + sum(width(term, d) for term in terms) + f.shape[1]
     matrix, product, sums = np.zeros((k, k)), np.empty((k, k)), np.zeros((len(starts), k))
     root = None if weights is None else np.sqrt(weights)
-    ones = np.ones(_ROWS)
+    ones = np.ones(ROWS)
     leaves, structure = jax.tree.flatten(terms)
     with jax.enable_x64(True):
-        for first in range(0, n, _ROWS):
-            rows = min(_ROWS, n - first)
+        for first in range(0, n, ROWS):
+            rows = min(ROWS, n - first)
             tile = np.asarray(
                 _columns(structure, leaves, *(_full(a, first) for a in (x, s, f, root)))
             )
@@ -111,12 +106,12 @@ def whitening(gram: Float64[np.ndarray, "p p"]) -> Whitening:
     unit = gram * np.outer(scale, scale)
     factor, info = scipy.linalg.lapack.dpotrf(unit, lower=1, clean=1)
     rcond = float(factor.diagonal().min() ** 2) if info == 0 else 0.0
-    if rcond >= _SMALLEST_PIVOT:
+    if rcond >= SINGULAR:
         return Whitening(
             scale[:, None] * scipy.linalg.lapack.dtrtri(factor, lower=1)[0].T, rcond, False
         )
     values, vectors = scipy.linalg.eigh(unit, check_finite=False)
-    kept = values > _SMALLEST_EIGENVALUE * values[-1]
+    kept = values > ROUNDING * values[-1]
     basis = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
     return Whitening(basis, float(values[kept][0] / values[-1]), True)
 
@@ -133,7 +128,7 @@ def _columns(structure: Any, leaves: Any, x: Any, s: Any, f: Any, root: Any) -> 
 
 def _full(array: np.ndarray | None, first: int) -> np.ndarray | None:
     """The rows of a tile, with zeros at the end of the last."""
-    rows = None if array is None else array[first : first + _ROWS]
-    if rows is None or len(rows) == _ROWS:
+    rows = None if array is None else array[first : first + ROWS]
+    if rows is None or len(rows) == ROWS:
         return rows
-    return np.concatenate([rows, np.zeros((_ROWS - len(rows), *rows.shape[1:]))])
+    return np.concatenate([rows, np.zeros((ROWS - len(rows), *rows.shape[1:]))])

@@ -16,11 +16,10 @@ import scipy
 from jaxtyping import Float64, Int
 
 from ...objectives import Objective
+from ..algebra.dense import SINGULAR
 from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
 from ..stats import FitStats
 from .primal import CentredFeatures
-
-_RANK_TOLERANCE = 1e-10
 
 
 class PreparedMovingSums(Prepared):
@@ -52,7 +51,7 @@ class PreparedMovingSums(Prepared):
         f, mean = self._data.values(values)
         right = np.concatenate([self._summed(f), np.zeros((self._p, f.shape[1]))])
         theta, _, rank, _ = scipy.linalg.lstsq(
-            self._columns / self._scale, right, cond=_RANK_TOLERANCE, check_finite=False
+            self._columns / self._scale, right, cond=SINGULAR, check_finite=False
         )
         self.stats = self.stats | {"rank": int(rank)}
         self.result = Result.RANK_DEFICIENT if rank < self._p else Result.OK

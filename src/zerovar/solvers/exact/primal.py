@@ -2,7 +2,7 @@
 
 Features are centred (the intercept is free) and weighted by √p_i, Φ; then (ΦᵀΦ + D)θ = Φᵀf with D
 the ridge, zero on free terms. By Cholesky after scaling to unit diagonal, with one step of
-refinement unless well-conditioned; where the pivots show that squaring the condition number costs
+refinement; where the pivots show that squaring the condition number costs
 too much, by QR with column pivoting on [Φ; √D] instead, which reveals the rank.
 """
 
@@ -13,19 +13,11 @@ import numpy as np
 import scipy
 from jaxtyping import Float64
 
-from ..algebra.dense import Groups, solve_group
+from ..algebra.dense import EPS, ROUNDING, SINGULAR, Groups, solve_group
 from ..algebra.tiles import feature_matrix
 from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
 from ..stats import FitStats
 from ..terms import arrange, linear_terms
-
-_EPS = np.finfo(np.float64).eps
-# The Cholesky route is taken while ΦᵀΦ, at unit diagonal, keeps pivots above this: refinement then
-# restores full accuracy.
-_SMALLEST_PIVOT = 1e-10
-_REFINE_BELOW = 1e-3
-_RANK_TOLERANCE = 1e-12
-_UNDETERMINED = 1e-10
 
 
 class CentredFeatures:
@@ -115,7 +107,7 @@ class PreparedPrimal(Prepared):
         }
         self._whitened: np.ndarray | None = None
         self._complete: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-        if self._rcond < _SMALLEST_PIVOT:
+        if self._rcond < SINGULAR:
             self._factorise_by_qr()
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
@@ -127,11 +119,8 @@ class PreparedPrimal(Prepared):
             theta[order] = right @ scipy.linalg.solve_triangular(lower, self._whiten() @ f, trans=1)
             return self._data.solution(self._scale[:, None] * theta, mean)
         theta = self._normal(self._data.project(f))
-        if self._rcond < _REFINE_BELOW:
-            residual = f - self._data.fitted(theta)
-            theta += self._normal(
-                self._data.project(residual) - self._data.penalty[:, None] * theta
-            )
+        residual = f - self._data.fitted(theta)
+        theta += self._normal(self._data.project(residual) - self._data.penalty[:, None] * theta)
         return self._data.solution(theta, mean)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
@@ -185,7 +174,7 @@ class PreparedPrimal(Prepared):
             columns, mode="economic", pivoting=True, check_finite=False
         )
         size = np.abs(triangle.diagonal())
-        rank = int(np.sum(size > _RANK_TOLERANCE * size[0]))
+        rank = int(np.sum(size > ROUNDING * size[0]))
         if rank < len(self._scale):
             self.result = Result.RANK_DEFICIENT
         self.stats |= {
@@ -206,7 +195,7 @@ def left_out(
     """(I − vᵀv)⁻¹ residuals of each group, None is one each; `plain` where the rest does not
     determine the fit."""
     if groups is None:
-        return residuals / np.maximum(1.0 - np.einsum("ij,ij->j", v, v), _EPS)[:, None]
+        return residuals / np.maximum(1.0 - np.einsum("ij,ij->j", v, v), EPS)[:, None]
     out = np.zeros_like(residuals)
     for group in groups:
         out[group] = _without(v[:, group], residuals[group], plain[group])
@@ -217,9 +206,7 @@ def _without(v: Float64[np.ndarray, "r k"], residuals: np.ndarray, plain: np.nda
     """(I − vᵀv)⁻¹ residuals, through the smaller of the two sizes."""
     rank, size = v.shape
     if size <= rank:
-        return solve_group(np.eye(size) - v.T @ v, residuals, plain, _UNDETERMINED)
+        return solve_group(np.eye(size) - v.T @ v, residuals, plain, SINGULAR)
     inside = v @ residuals
-    lifted = solve_group(
-        np.eye(rank) - v @ v.T, inside, np.full_like(inside, np.nan), _UNDETERMINED
-    )
+    lifted = solve_group(np.eye(rank) - v @ v.T, inside, np.full_like(inside, np.nan), SINGULAR)
     return plain if np.isnan(lifted).any() else residuals + v.T @ lifted

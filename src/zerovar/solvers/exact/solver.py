@@ -8,6 +8,7 @@ import numpy as np
 from ...families import Family, LinearFamily
 from ...inputs.points import Points
 from ...objectives import L1, L2, Objective, Ridge
+from ..algebra.memory import KEPT
 from ..base import Prepared, Problem, Solver, check_integers, check_sizes
 from ..scope import FROM_MOMENTS, Scope
 from .centres import CentreRule, Pivots, at_centres
@@ -19,7 +20,6 @@ from .primal import PreparedPrimal
 from .spectral import PreparedSpectral
 from .streamed import PreparedStream
 
-KEPT = 2**26  # numbers of features up to which they are kept: half a gigabyte
 _PIVOTS = Pivots()
 
 

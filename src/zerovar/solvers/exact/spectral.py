@@ -4,13 +4,11 @@ import numpy as np
 import scipy
 from jaxtyping import Float64
 
-from ..algebra.dense import Groups, economic_qr, solve_group
+from ..algebra.dense import EPS, Groups, economic_qr, gram_rounding, solve_group
 from ..algebra.tiles import gram_matrix
 from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
 from .dual import Free, border_of, solution_of
-
-_EPS = np.finfo(np.float64).eps
 
 
 class PreparedSpectral(Prepared):
@@ -50,9 +48,9 @@ class PreparedSpectral(Prepared):
         self._eigenvalues, self._vectors = np.maximum(eigenvalues[count:], 0.0), vectors[:, count:]
         # in the weighted problem the rounding of the largest eigenvalue bounds what a ridge can
         # resolve
-        self.floor = 10 * len(gram) * _EPS * self._eigenvalues.mean()
+        self.floor = gram_rounding(len(gram), self._eigenvalues.mean())
         least, most = self._eigenvalues.min(), self._eigenvalues.max()
-        raised = least + problem.ridge < len(gram) * _EPS * most
+        raised = least + problem.ridge < len(gram) * EPS * most
         self.result = Result.RIDGE_RAISED if raised else Result.OK
         self.ridge = max(problem.ridge, self.floor) if raised else problem.ridge
         self.stats |= {"ridge": self.ridge, "rcond": float(least / most)}

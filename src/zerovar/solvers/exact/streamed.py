@@ -12,15 +12,13 @@ from jaxtyping import Float64
 
 from ...inputs.points import RowNumbers
 from ..algebra.dense import Groups, packed
+from ..algebra.memory import ROWS
 from ..algebra.tiles import feature_matrix
 from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
 from ..stats import FitStats
 from ..terms import arrange, linear_terms
 from .moments import moments, whitening
 from .primal import left_out
-
-_ROWS = 4096  # of a pass
-_REFINE_BELOW = 1e-3
 
 
 class PreparedStream(Prepared):
@@ -38,11 +36,11 @@ class PreparedStream(Prepared):
         self._means = matrix[0, 1:]
         gram = matrix[1:, 1:] - np.outer(self._means, self._means)
         gram[np.diag_indices(len(gram))] += self._penalty
-        self._whitening, self._rcond, _ = whitening(gram)
+        self._whitening, rcond, _ = whitening(gram)
         rank = self._whitening.shape[1]
         self.result = Result.OK if rank == len(gram) else Result.RANK_DEFICIENT
         self.stats = FitStats("primal, streamed", len(gram), counts_terms=True)
-        self.stats |= {"rank": rank, "ridge": problem.ridge, "rcond": self._rcond}
+        self.stats |= {"rank": rank, "ridge": problem.ridge, "rcond": rcond}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         check_ridge(ridge)
@@ -75,9 +73,8 @@ class PreparedStream(Prepared):
     def _fit(self, values: Values) -> tuple[Float64[np.ndarray, "p q"], Float64[np.ndarray, " q"]]:
         mean = self._p @ values
         theta = self._normal(self._project(values - mean))
-        if self._rcond < _REFINE_BELOW:
-            residuals = values - mean - self._at_draws(theta)
-            theta = theta + self._normal(self._project(residuals) - self._penalty[:, None] * theta)
+        residuals = values - mean - self._at_draws(theta)
+        theta = theta + self._normal(self._project(residuals) - self._penalty[:, None] * theta)
         return theta, mean - self._means @ theta
 
     def _normal(self, right: np.ndarray) -> np.ndarray:
@@ -104,8 +101,8 @@ class PreparedStream(Prepared):
 
 
 def _batches(n: int, groups: Groups | None) -> Iterator[tuple[RowNumbers, list[slice]]]:
-    """RowNumbers in batches of about `_ROWS` that hold whole groups, and where each group is in its
+    """RowNumbers in batches of about `ROWS` that hold whole groups, and where each group is in its
     batch."""
     if groups is not None:
-        return packed(groups, _ROWS)
-    return ((np.arange(start, min(start + _ROWS, n)), []) for start in range(0, n, _ROWS))
+        return packed(groups, ROWS)
+    return ((np.arange(start, min(start + ROWS, n)), []) for start in range(0, n, ROWS))

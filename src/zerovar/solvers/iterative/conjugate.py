@@ -20,14 +20,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...progress import progress_bar
+from ..algebra.dense import ROUNDING
 from ..base import Result
 from ..stats import FitStats
 
-EVERY = 5  # iterations between looks at how far it is
-_ROUNDING = 1e-13  # relative
+EVERY = 5  # iterations between looks at how far it is: a look costs about as much as one of them
 _SLOWEST = 0.97  # ratio of successive energies that a geometric series may be continued with
-# iterations before the first look: two series that can be held against each other
-_FIRST = 3 * EVERY
 
 
 class System(eqx.Module):
@@ -109,7 +107,7 @@ def ended(
 def still_to_come(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
     """What later iterations will add to the energies, which is ‖e‖_A² now: the more of what now and
     the last look say."""
-    if len(energies) < _FIRST:
+    if len(energies) < 3 * EVERY:  # two series that can be held against each other
         return np.full(energies.shape[1], np.inf)
     return np.maximum(
         _continued(energies), _continued(energies[:-EVERY]) - energies[-EVERY:].sum(axis=0)
@@ -131,7 +129,7 @@ def without_rounding(
     """What is left of `whole`, but zero in columns of which only rounding is left: no iteration can
     rule these."""
     return jnp.where(
-        jnp.linalg.norm(rest, axis=0) > _ROUNDING * jnp.linalg.norm(whole, axis=0), rest, 0.0
+        jnp.linalg.norm(rest, axis=0) > ROUNDING * jnp.linalg.norm(whole, axis=0), rest, 0.0
     )
 
 

@@ -24,12 +24,9 @@ import numpy as np
 import scipy
 from jaxtyping import Array, Float, Int
 
+from ..algebra.dense import ROUNDING, gram_rounding
 from ..algebra.memory import on_host
 from .products import GramProduct
-
-_JITTER = 1e-13  # of the mean diagonal, for matrices that are singular to rounding
-_ROUNDING = 1e-11  # the same, for differences of such
-_TOLD = 4  # roundings of a block in single precision that a ridge must be larger than
 
 
 class NeighbourOrder(eqx.Module):
@@ -109,12 +106,14 @@ def preconditioner(
     inside, beyond = (_inside_on_host, _on_host) if on_host() else (_inside_on_device, _on_device)
     triangle, across = (
         jax.device_put(part)
-        for part in inside(rows, centres, _JITTER * len(centres) * np.float64(mean))
+        for part in inside(rows, centres, gram_rounding(len(centres), float(mean)))
     )
     low, left = _summed_up(across, mean, ridge)
     size, noise = float(mean), float(ridge)  # on the host, where little needs nothing compiled
-    single = bool(noise > _TOLD * np.sqrt(block) * np.finfo(np.float32).eps * float(left) * size)
-    shift = np.full(len(low), noise + (0.0 if single else _ROUNDING * size))
+    # a ridge must be larger than the rounding of a block in single precision
+    rounding = np.sqrt(len(low)) * np.finfo(np.float32).eps * float(left) * size
+    single = bool(noise > rounding)
+    shift = np.full(len(low), noise + (0.0 if single else ROUNDING * size))
     shift[np.asarray(centres)] += size  # E is zero there
     diagonal = jax.device_put(shift)
 

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...families import LinearFamily, joined
+from ..algebra.memory import KEPT, SAMPLE
 from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
 from ..stats import FitStats
 from ..terms import arrange, linear_terms
@@ -29,9 +30,6 @@ from .conjugate import (
     without_rounding,
 )
 from .products import DevicePoints, by_device, mesh_of_draws, padded_points, padded_rows, tiled
-
-_NUMBERS = 2**24  # that a tile's products may hold: 128 MB
-_DIAGONAL_DRAWS = 2048  # draws that the diagonal is taken from
 
 
 class Normal(System):
@@ -88,13 +86,13 @@ class PreparedIterativePrimal(Prepared):
         # a tile's largest array: of features, or of a quadratic's products; the compiler folds the
         # integrands in one by one
         tile = int(
-            2 ** np.clip(np.log2(_NUMBERS / max(d, (family.work(d) or 1) // max(d, 1))) // 1, 6, 13)
+            2 ** np.clip(np.log2(KEPT / 4 / max(d, (family.work(d) or 1) // max(d, 1))) // 1, 6, 13)
         )
         tile = min(tile, 1 << (n - 1).bit_length())
         self._size = -(-n // (tile * mesh.size)) * tile * mesh.size
         penalty = problem.ridge * held
         self._root = np.sqrt(problem.points.probabilities)[:, None]
-        some = np.unique(np.linspace(0, n - 1, min(n, _DIAGONAL_DRAWS)).astype(int))
+        some = np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(int))
         with jax.enable_x64(True):
             points = padded_points(problem.points.x, problem.points.s, self._root[:, 0], self._size)
             squares = _mean_squares(

@@ -18,13 +18,11 @@ import numpy as np
 import scipy
 from jaxtyping import Array, Float
 
+from ..algebra.dense import EPS
 from ..algebra.memory import room
 from .products import Vectors
 
 Batch = Float[Array, "steps n q"]
-
-# of an image's squared length: directions that differ by less from others are held back
-_ROUNDING = 1e-14
 
 
 class ShortestResidual:
@@ -49,7 +47,9 @@ class ShortestResidual:
         shares = np.concatenate(
             [np.asarray(_shares(old, self.residual)) for _, old in self._past], axis=1
         )
-        held = self._gram + _ROUNDING * len(self._gram[0]) * np.eye(len(self._gram[0]))
+        # directions that differ by less than rounding from others are held back
+        count, rounding = len(self._gram[0]), EPS * np.sqrt(len(self.residual))
+        held = self._gram + rounding * count * np.eye(count)
         lengths = np.concatenate(
             [
                 scipy.linalg.cho_solve(scipy.linalg.cho_factor(one), share)

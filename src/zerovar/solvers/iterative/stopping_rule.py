@@ -9,15 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..algebra.dense import ROUNDING
 from .conjugate import EVERY, Iterate, largest_ratio, still_to_come
 from .products import Vectors
 from .shortest_residual import ShortestResidual
 
-_LOOKS = 3  # that alignments are taken from
-_CERTAIN = 2.0  # of their root mean square, for one of them
-# what is tolerated of g, in deviations: at 0.15 of one the variance of f − g grows by up to a tenth
+_CERTAIN = 2.0  # times the root mean square of alignments, which one of them hardly exceeds
+# What is tolerated of g, in deviations: at 0.15 of one the variance of f − g grows by a tenth.
 _ROUGHER = 1.5
-_ROUNDING = 1e-12  # of what an answer could change, relative to all that it could
 
 
 class Start(NamedTuple):
@@ -129,13 +128,14 @@ class StoppingRule:
 
     def _alignment(self, energies: Float[np.ndarray, "i k"]) -> float:
         """The cosine between the errors of a solution and of the adjoint, whose product is that of
-        the intercept: for errors in thousands of dimensions far below 1. As the last looks saw it,
-        in what answers changed against what they could."""
-        changes = np.abs(np.diff(self._answers, axis=0))[-_LOOKS:]
-        if len(changes) < _LOOKS - 1:
+        the intercept: for errors in thousands of dimensions far below 1. As the last half of the
+        looks saw it, in what answers changed against what they could."""
+        changes = np.abs(np.diff(self._answers, axis=0))
+        if len(changes) < 2:
             return 1.0
+        changes = changes[-(1 + len(changes) // 2) :]
         gained = np.add.reduceat(energies, np.arange(0, len(energies), EVERY))[-len(changes) :]
         could = np.sqrt(gained[:, :-2] * gained[:, -2:-1])
-        real = could > _ROUNDING * np.sqrt(energies[:, :-2].sum(axis=0) * energies[:, -2].sum())
+        real = could > ROUNDING * np.sqrt(energies[:, :-2].sum(axis=0) * energies[:, -2].sum())
         cosines = np.divide(changes, could, out=np.zeros_like(changes), where=real)
         return min(1.0, _CERTAIN * float(np.sqrt(np.mean(cosines**2))))

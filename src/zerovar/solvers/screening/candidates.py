@@ -9,6 +9,7 @@ short list. All pairs of d coordinates are the children of these themselves.
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -17,21 +18,19 @@ from jaxtyping import Float64
 from ...families.sparse_polynomial import monomial_images, rows_of, with_constant
 
 Product = tuple[int, ...]  # its coordinates, in increasing order
-_SHORT = 16  # candidates of a kind whose images are made
-# draws of a chain whose sum counts as one, or fewer, for there to be so many stretches
-_STRETCH = 16
-_STRETCHES = 200
-_ROUNDING = 1e-6  # of a norm in single precision
+
+_EPS = np.finfo(np.float32).eps
 
 Residual = Float64[np.ndarray, " n"]
 Norms = dict[Product, np.ndarray]  # of all children of a term
 
 
 class Candidates:
-    """The products of coordinates at some points x, s (n, d), with probabilities (n,)."""
+    """The products of coordinates at some points x, s (n, d), with probabilities (n,), of which
+    `short` are put on a short list."""
 
-    def __init__(self, x: np.ndarray, s: np.ndarray, probabilities: np.ndarray):
-        self._p = probabilities
+    def __init__(self, x: np.ndarray, s: np.ndarray, probabilities: np.ndarray, short: int):
+        self._p, self._short = probabilities, short
         self._double = with_constant(np.ascontiguousarray(x.T), np.ascontiguousarray(s.T))
         # to rank by, and no more
         self._single = self._double[0].astype(np.float32), self._double[1].astype(np.float32)
@@ -53,9 +52,9 @@ class Candidates:
         _, images = self._made(terms)
         images -= (images @ self._p.astype(np.float32))[:, None]
         images *= self._counted(residual)
-        length = int(np.clip(images.shape[1] // _STRETCHES, 1, _STRETCH))
-        parts = np.add.reduceat(images, np.arange(0, images.shape[1], length), axis=1)
-        return np.abs(parts.sum(axis=1)) / np.sqrt(np.maximum(np.sum(parts**2, axis=1), _ROUNDING))
+        n = images.shape[1]
+        parts = np.add.reduceat(images, np.arange(0, n, math.isqrt(math.isqrt(n))), axis=1)
+        return np.abs(parts.sum(axis=1)) / np.sqrt(np.maximum(np.sum(parts**2, axis=1), _EPS))
 
     def pairs(self, residual: Residual) -> list[Product]:
         """Those products of two coordinates, squares among them, that correlate most with the
@@ -104,11 +103,11 @@ class Candidates:
 
     def _shortest(self, found: np.ndarray, parents: list[Product]) -> list[Product]:
         """The best of all children of these, each once; a pair may be there as a child of both."""
-        most = min(2 * _SHORT, found.size)
+        most = min(2 * self._short, found.size)
         best = np.argpartition(found.ravel(), found.size - most)[-most:]
         best = best[np.argsort(-found.ravel()[best], kind="stable")]
         terms = (tuple(sorted((*parents[k // self.dim], int(k % self.dim)))) for k in best)
-        return list(dict.fromkeys(terms))[:_SHORT]
+        return list(dict.fromkeys(terms))[: self._short]
 
     def _made(self, terms: list[Product]) -> tuple[np.ndarray, np.ndarray]:
         """Terms and their images (m, n), in single precision."""
@@ -124,7 +123,7 @@ class Candidates:
         p = self._p.astype(np.float32)
         x2, s2, xs = self._squares
         squares = (p * v**2) @ x2.T + (p * u**2) @ s2.T + 2 * (p * u * v) @ xs.T
-        return np.sqrt(np.maximum(squares, _ROUNDING))
+        return np.sqrt(np.maximum(squares, _EPS))
 
     @functools.cached_property
     def _squares(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -140,4 +139,4 @@ class Candidates:
         squares += squares.T
         squares += 2 * (p * xs) @ xs.T
         np.fill_diagonal(squares, 4 * (xs + 1) ** 2 @ p)
-        return np.sqrt(np.maximum(squares, _ROUNDING))
+        return np.sqrt(np.maximum(squares, _EPS))

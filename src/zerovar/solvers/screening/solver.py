@@ -16,28 +16,19 @@ from ...families import Family, TermFamily
 from ...families.sparse_polynomial import monomial_images, named, rows_of, with_constant
 from ...inputs.points import Points
 from ...objectives import Objective, Ridge
-from ..algebra.memory import room
+from ..algebra.dense import ROUNDING
+from ..algebra.memory import CORE, ROWS
 from ..algebra.threads import map_on_threads, use_one_thread
 from ..base import Prepared, Solution, Solver, Values, check_integers, check_ridge
 from ..exact.moments import solve_moments
 from ..scope import FROM_MOMENTS, Families, Scope
 from ..stats import FitStats
 from ..terms import Term
-from .base_fits import BaseFit, GroupFit, base_fits
+from .base_fits import PAYS, BaseFit, GroupFit, base_fits
 from .candidates import Candidates, Norms, Product
 
-_ROWS = 512  # of draws that terms are evaluated at together
-_PARENTS = 16  # of each kind whose children a later round looks at
-_TOGETHER = 32  # integrands that are fitted at once
-# multiplications that the search among all pairs may take; other integrands then share what it
-# found
-_EXPLORING = 2e10
-_DRAWS_PER_PRODUCT = 20
-_BYTES = 100.0  # that a fit holds for each coordinate of a draw: features, and copies to rank by
-# What a round must leave of the loss for another to follow. Regression in d = 100: four rounds gain
-# no more than one, and take half as long again
-_PAYS = 0.95
-_EXACT = 1e-20  # the share of an integrand's variance below which nothing is left to explain
+_TOGETHER = 32  # integrands that are fitted at once: products with one matrix, and small enough
+_DRAWS_PER_PRODUCT = 20  # with fewer, products that chance made look good are taken too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +40,8 @@ class Screening(Solver):
     at most `at_a_time` of the products of coordinates whose correlation with what is left is more
     than the largest that chance would give, and refits. The first round looks at all pairs, O(n d²)
     an integrand; later ones at pairs with coordinates that came up in the first, and up to the
-    family's degree at products of a coordinate with terms that were taken.
+    family's degree at products of a coordinate with terms that were taken. `at_a_time` is also how
+    many of these coordinates and terms a round looks at.
     """
 
     silent: ClassVar[bool] = True
@@ -67,13 +59,6 @@ class Screening(Solver):
         self, family: Family, objective: Objective, points: Points, seed: int = 0
     ) -> Prepared:
         assert isinstance(family, TermFamily), "its scope has no others"
-        needed = _BYTES * points.x.size
-        if needed > room():
-            raise ValueError(
-                f"Screening needs about {needed / 1e9:.0f} GB for {len(points)} draws in d = "
-                f"{points.dim}, more than there is. "
-                "Give fewer draws, or chunked ones, whose terms are chosen on a few"
-            )
         ridge = objective.strength(Ridge, points.probabilities) if objective.total(Ridge) else None
         return PreparedScreening(self, family, points, ridge)
 
@@ -106,8 +91,8 @@ class SparseTerm(Term):
             (self.coefficients, (self.integrands, self.terms)), shape=shape
         )
         out = np.empty((len(x), self.num_integrands))
-        for first in range(0, len(x), _ROWS):
-            rows = slice(first, first + _ROWS)
+        for first in range(0, len(x), ROWS):
+            rows = slice(first, first + ROWS)
             _, images, scale = monomial_images(*with_constant(x[rows].T, s[rows].T), self.monomials)
             out[rows] = (matrix @ (scale[:, None] * images)).T
         return out
@@ -130,7 +115,7 @@ class PreparedScreening(Prepared):
         self._solver, self._family = solver, family
         self._root = np.sqrt(points.probabilities)
         self._unit = math.sqrt(float(family.weight))  # of features, as a ridge sees them
-        self._candidates = Candidates(points.x, points.s, points.probabilities)
+        self._candidates = Candidates(points.x, points.s, points.probabilities, solver.at_a_time)
         self._sizes = [size for size in (d, 2 * d)[: family.degree] if size < n]
         rows = np.concatenate([points.s.T, points.x.T * points.s.T + 1.0])[
             : max(self._sizes, default=0)
@@ -150,7 +135,7 @@ class PreparedScreening(Prepared):
         first, *others = self._groups(f.shape[1])
         found = self._group(f[:, first], None)
         often = collections.Counter(k for one in found for term in one.taken for k in term)
-        hubs = [k for k, _ in often.most_common(_PARENTS // 2)]
+        hubs = [k for k, _ in often.most_common(self._solver.at_a_time // 2)]
         chosen |= zip(first.tolist(), found, strict=True)
         with use_one_thread() if len(others) > 1 else nullcontext():
             rest = map_on_threads(self._group, [(f[:, some], hubs) for some in others])
@@ -160,9 +145,10 @@ class PreparedScreening(Prepared):
 
     def _groups(self, q: int) -> list[np.ndarray]:
         """Integrands that are fitted together. The first of them are as many as all pairs are
-        affordable for, and far apart, so that they stand for the others."""
+        affordable for, in about a second of a core, and far apart, so that they stand for the
+        others."""
         n, d = len(self._root), self._candidates.dim
-        explorers = int(np.clip(_EXPLORING / (n * d**2), 2, _TOGETHER))
+        explorers = int(np.clip(CORE["multiply"] / (n * d**2), 2, _TOGETHER))
         first = np.unique(np.linspace(0, q - 1, min(explorers, q)).round().astype(int))
         rest = np.setdiff1d(np.arange(q), first)
         return [first, *np.array_split(rest, -(-len(rest) // _TOGETHER))] if len(rest) else [first]
@@ -178,7 +164,9 @@ class PreparedScreening(Prepared):
         going = list(range(q))
         for _ in range(self._solver.rounds):
             left, total = (np.sum(array**2, axis=0) for array in (fit.residual, f))
-            going = [j for j in going if left[j] > _EXACT * total[j] and len(taken[j]) < self._most]
+            going = [
+                j for j in going if left[j] > ROUNDING * total[j] and len(taken[j]) < self._most
+            ]
             residuals = {j: fit.residual[:, j] / self._root for j in going}
             offered = self._offered(fit, residuals, taken, seen, norms)
             new = {}
@@ -194,7 +182,7 @@ class PreparedScreening(Prepared):
             fit.take({j: self._centred(self._candidates.images(new[j]))[0] for j in going})
             for j in going:
                 taken[j] += new[j]
-            going = [j for j in going if fit.loss[j] < _PAYS * before[j]]
+            going = [j for j in going if fit.loss[j] < PAYS * before[j]]
         return [_Chosen(fit.base[j], fit.theta[j], taken[j], fit.products[j]) for j in range(q)]
 
     def _strongest(self, theta: np.ndarray, hubs: list[int]) -> list[int]:
@@ -204,7 +192,9 @@ class PreparedScreening(Prepared):
         )
         each = varying.reshape(-1, self._candidates.dim).max(axis=0) if len(theta) else np.zeros(0)
         return list(
-            dict.fromkeys([*hubs, *np.argsort(-each, kind="stable")[: _PARENTS // 2].tolist()])
+            dict.fromkeys(
+                [*hubs, *np.argsort(-each, kind="stable")[: self._solver.at_a_time // 2].tolist()]
+            )
         )
 
     def _offered(
@@ -217,14 +207,14 @@ class PreparedScreening(Prepared):
     ) -> dict[int, tuple[list[Product], int]]:
         """For each of these integrands terms on the short lists, and of how many they are the best;
         `seen` are coordinates to look at pairs with, all if there are none."""
-        d, degree = self._candidates.dim, self._family.degree
+        d, degree, most = self._candidates.dim, self._family.degree, self._solver.at_a_time
         found: dict[int, list[Product]] = {
             j: [] if fit.base[j].size else [(k,) for k in range(d)] for j in residuals
         }
         counts = {j: len(terms) for j, terms in found.items()}
         if degree >= 2:
             some = {
-                j: list(dict.fromkeys([*_members(taken[j]), *seen[j]]))[:_PARENTS]
+                j: list(dict.fromkeys([*_members(taken[j]), *seen[j]]))[:most]
                 for j in residuals
                 if seen[j]
             }
@@ -235,7 +225,7 @@ class PreparedScreening(Prepared):
                 for j, terms in zip(some, short, strict=True):
                     found[j] += terms
             counts = {j: count + d * (d + 1) // 2 for j, count in counts.items()}
-        parents = {j: _parents(taken[j], degree) for j in residuals if _parents(taken[j], degree)}
+        parents = {j: own for j in residuals if (own := _parents(taken[j], degree, most))}
         if parents:
             short = self._candidates.children(
                 [*parents.values()], [residuals[j] for j in parents], norms
@@ -320,12 +310,12 @@ class _Chosen(NamedTuple):
     products: np.ndarray
 
 
-def _parents(taken: list[Product], degree: int) -> list[Product]:
-    """Terms whose children are looked at: those taken, and squares of their coordinates."""
+def _parents(taken: list[Product], degree: int, most: int) -> list[Product]:
+    """Return terms whose children are looked at: those taken, and squares of their coordinates."""
     found = [term for term in taken if 2 <= len(term) < degree] + [
         (k, k) for k in _members(taken) if degree >= 3
     ]
-    return list(dict.fromkeys(found))[:_PARENTS]
+    return list(dict.fromkeys(found))[:most]
 
 
 def _members(terms: list[Product]) -> list[int]:

@@ -10,8 +10,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float64, Int32
 
-_TABLE = 2**20  # row numbers that are chosen at once
-_MOST_ROUNDS = 64
+_TABLE = 2**18  # row numbers that are chosen at once: a megabyte, and some thousand steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +38,7 @@ class BatchOrder:
     @property
     def together(self) -> int:
         """Rounds of a table."""
-        return int(np.clip(_TABLE // (self.most * self.size), 1, _MOST_ROUNDS))
+        return max(1, _TABLE // (self.most * self.size))
 
     def table(self, first: int, count: int) -> Int32[np.ndarray, "together most size"]:
         """Row numbers of `count` rounds from `first` on; zeros in the rest."""

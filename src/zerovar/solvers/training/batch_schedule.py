@@ -18,12 +18,32 @@ from .loop import Batches, Draws, StepRule
 from .schedules import Constant, Cosine
 from .whitening import by_leverage
 
-_LINEAR_EPOCHS, _NETWORK_EPOCHS = 25, 400
-# of draws: to read windows more often is not worth it
-_LINEAR_VISITS, _NETWORK_VISITS = 1_000_000, 4_000_000
-_LINEAR_BATCH, _NETWORK_BATCH = 32, 64
-_NETWORK_RATE = 5e-3
-# share of leverage in the sampling probabilities; the rest is as the draws count
+
+class Recipe(NamedTuple):
+    """What a training does unless its options say otherwise.
+
+    visits: of draws, for which windows are read; more are not worth the reading. rate: the peak of
+    a cosine schedule; None where the draws say which steps are safe. average: the share of the last
+    steps whose parameters are averaged. validation: the share of the draws that is held out.
+    """
+
+    epochs: int
+    visits: int
+    batch_size: int
+    rate: float | None
+    average: float
+    validation: float
+
+
+# Whitened coordinates contract by a constant factor an epoch: after 25 what is left is noise, which
+# averaging removes.
+LINEAR = Recipe(25, 1_000_000, 32, None, 0.5, 0.0)
+# Adam's usual rate for data of unit size; a tenth of the draws tells when to stop.
+NETWORK = Recipe(400, 4_000_000, 64, 5e-3, 0.0, 0.1)
+# Adam moves a logarithm by about its rate a step: far enough in fifty epochs.
+TUNING = Recipe(50, 4_000_000, 32, 0.02, 0.0, 0.2)
+# Share of leverage in the sampling probabilities, the rest is as the draws count: with all of it,
+# draws of little leverage would have weights without bound.
 _BY_LEVERAGE = 0.9
 
 
@@ -47,7 +67,7 @@ class BatchSchedule:
     windows: Windows | None
     seed: int
     networks: bool
-    for_tuning: bool
+    recipe: Recipe
     variance: bool
     sparse: bool
 
@@ -61,7 +81,7 @@ class BatchSchedule:
 
     @property
     def batch_size(self) -> int:
-        size = self.options.batch_size or (_NETWORK_BATCH if self.networks else _LINEAR_BATCH)
+        size = self.options.batch_size or self.recipe.batch_size
         if self.variance and size < 2:
             raise ValueError(
                 f"SGD: the Variance objective needs batch_size of at least 2; got {size}"
@@ -78,29 +98,25 @@ class BatchSchedule:
 
     @property
     def epochs(self) -> int:
-        most, visits = (
-            (_NETWORK_EPOCHS, _NETWORK_VISITS)
-            if self.networks
-            else (_LINEAR_EPOCHS, _LINEAR_VISITS)
-        )
         if self.options.epochs or self.windows is None:
-            return self.options.epochs or most
-        return max(1, min(most, -(-visits // self.windows.draws)))
+            return self.options.epochs or self.recipe.epochs
+        return max(1, min(self.recipe.epochs, -(-self.recipe.visits // self.windows.draws)))
 
     def rule(self, validated: bool) -> StepRule:
         """`validated`: whether held-out draws end the training."""
         options, epochs = self.options, self.epochs
         rounds = epochs * self.rounds_per_epoch
-        average = (
-            options.average if options.average is not None else (0.0 if self.networks else 0.5)
-        )
+        average = self.recipe.average if options.average is None else options.average
         schedule: Any = options.learning_rate
         if options.optimiser is not None:
             schedule = Constant(1.0)
         elif schedule is None:
-            schedule = Cosine(_NETWORK_RATE) if self.networks else Constant(self._own_step)
-            if self.sparse:  # with a constant rate coefficients that should be zero hover about it
+            if self.recipe.rate is not None:
+                schedule = Cosine(self.recipe.rate)
+            elif self.sparse:  # at a constant rate coefficients that should be zero hover about it
                 schedule = Cosine(self._own_step, warmup=0.0)
+            else:
+                schedule = Constant(self._own_step)
         elif not callable(schedule):
             schedule = Constant(schedule)
         patience = (
@@ -108,7 +124,7 @@ class BatchSchedule:
             if validated
             else rounds
         )
-        chosen = optimiser(self.networks or self.for_tuning, options.clip, options.optimiser)
+        chosen = optimiser(self.recipe.rate is not None, options.clip, options.optimiser)
         average_from = math.ceil(rounds * self.steps * (1 - average))
         return StepRule(
             chosen, schedule, np.int64(rounds), np.int64(average_from), np.int64(patience)

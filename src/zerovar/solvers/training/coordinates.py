@@ -31,10 +31,13 @@ from numpy.random import Generator
 from ...families import LinearFamily
 from ...hyper import with_hyper_parameters
 from ...inputs.points import Points
-from ..algebra.dense import pivoted_cholesky, triangular_inverse
+from ..algebra.dense import ROUNDING, pivoted_cholesky, triangular_inverse
+from ..algebra.memory import ROWS, SAMPLE
 from ..algebra.tiles import Matrix, feature_matrix, gram_matrix
 from ..terms import width
 from .whitening import (
+    DRAWS_PER_FEATURE,
+    MOST_DENSE,
     Basis,
     Dense,
     by_leverage,
@@ -46,19 +49,13 @@ from .whitening import (
     with_penalty,
 )
 
-_SUBSET = 500  # draws that a preconditioner may use in any case, if they are no more than half
-_SHARE = 0.1  # of the draws, where that is more
-_MOST_CENTRES = 1000
-_DRAWS_PER_FEATURE = 3  # of H: a kernel takes no more centres than that allows
-_OUTLIER = 0.3  # share of a draw in the second moment from which it is sure to be in H
-# what a centre must add to the space of the others, so that rounding does not choose centres
-_CENTRE = 1e-12
-# of each feature's second moment: damping that bounds the entries of a for_tuning basis
-_TUNING_DAMPING = 1e-3
-_SKETCH = 32
-# draws that the largest eigenvalue and the spread of features are taken from
-_LEVERAGE_SAMPLE = 4096
-_BUCKET = 32  # sizes are padded to multiples, so that folds share compiled programs
+# Draws that a preconditioner may use in any case, if they are no more than half, and the share of
+# them, where that is more: it stays a preconditioner, and is not the solution in disguise.
+_SUBSET = 500
+_SHARE = 0.1
+# Columns of a sketch, which knows a leverage to a fourth; and what sizes are padded to a multiple
+# of, so that folds share compiled programs.
+_BUCKET = 32
 
 
 class Features(eqx.Module):
@@ -201,9 +198,7 @@ def coordinates(
     if kernel is not None:
         known = sum(len(entry) for entry in penalty)
         most = (
-            max(8, int(count / _DRAWS_PER_FEATURE) - known)
-            if plan.centres is None
-            else plan.centres
+            max(8, int(count / DRAWS_PER_FEATURE) - known) if plan.centres is None else plan.centres
         )
         plain = penalties.on_coefficients or plan.for_tuning
         translates, lift = _translates(kernel, points, plan.centres, most, rng, plain)
@@ -214,9 +209,9 @@ def coordinates(
     draws = _Draws(features, points, plan.keep)
     basis, used = plain_basis(total), 0
     if plan.precondition and len(total):
-        basis, used = _whitened(
-            draws, probabilities, total, count, _TUNING_DAMPING if plan.for_tuning else 0.0, rng
-        )
+        # what bounds the entries of a basis while hyper-parameters move
+        damping = 1 / MOST_DENSE if plan.for_tuning else 0.0
+        basis, used = _whitened(draws, probabilities, total, count, damping, rng)
         if isinstance(basis, Dense) and total.any():
             basis = with_penalty(basis, total, plan.turned)
     if isinstance(basis, Dense):
@@ -248,7 +243,7 @@ def _by_leverage(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Some draws, chosen by leverage, and the weights with which a sum over them is about the mean
     over all."""
-    chance = inclusion(by_leverage(leverage, probabilities), min(len(leverage), _LEVERAGE_SAMPLE))
+    chance = inclusion(by_leverage(leverage, probabilities), min(len(leverage), SAMPLE))
     some = systematic(chance, rng)
     return some, probabilities[some] / chance[some]
 
@@ -274,16 +269,16 @@ class _Draws:
     def leverages(self, basis: Basis, rng: Generator, folded: bool = False) -> np.ndarray:
         """About ‖ψ‖² of all draws, through a few random combinations of ψ. A folded basis acts on
         raw features."""
-        few = basis.size <= _SKETCH
+        few = basis.size <= _BUCKET
         sketch = (
-            np.eye(basis.size) if few else rng.normal(size=(basis.size, _SKETCH)) / np.sqrt(_SKETCH)
+            np.eye(basis.size) if few else rng.normal(size=(basis.size, _BUCKET)) / np.sqrt(_BUCKET)
         )
         matrix = (
             basis.coefficients(sketch)
             if folded
             else self.features.on_raw(basis.coefficients(sketch))
         )
-        steps = [slice(i, i + 8192) for i in range(0, len(self._points), 8192)]
+        steps = [slice(i, i + ROWS) for i in range(0, len(self._points), ROWS)]
         return np.concatenate([np.sum((self.raw(rows) @ matrix) ** 2, axis=1) for rows in steps])
 
 
@@ -315,7 +310,7 @@ def _translates(
     Plain ones, whose coefficients count, stay as they are, at random centres.
     """
     x, s, m = points.x, points.s, len(points)
-    size = min(m, max(subset_size(m), 8), _MOST_CENTRES) if centres is None else min(m, centres)
+    size = min(m, max(subset_size(m), 8), MOST_DENSE) if centres is None else min(m, centres)
     chosen = (
         rng.choice(m, size, replace=False, p=points.probabilities) if size < m else np.arange(m)
     )
@@ -324,7 +319,7 @@ def _translates(
         chosen, inverse = chosen[:count], np.eye(count)
     else:
         gram = gram_matrix(kernel, x[chosen], s[chosen])
-        triangle, pivots = pivoted_cholesky(gram, _CENTRE * len(gram) * gram.diagonal().max())
+        triangle, pivots = pivoted_cholesky(gram, ROUNDING * len(gram) * gram.diagonal().max())
         count = min(len(pivots), most)
         chosen, inverse = chosen[pivots[:count]], triangular_inverse(triangle[:count, :count])
     extra = -count % _BUCKET  # copies of a centre, without a coefficient
@@ -361,7 +356,8 @@ def _whitened(
         preference = by_leverage(leverage, probabilities)
     share = probabilities * leverage  # of each draw in the second moment along its own direction
     sure = np.argsort(share)[len(share) - outliers :]
-    sure = sure[share[sure] > _OUTLIER]
+    # a direction is to be known by some draws: one with as much as that leaves to each is sure
+    sure = sure[share[sure] > 1 / DRAWS_PER_FEATURE]
     if len(sure):
         others = chosen[~np.isin(chosen, sure)]
         weights = np.concatenate([probabilities[sure], probabilities[others] / expected[others]])

@@ -14,7 +14,8 @@ from .batch_order import BatchOrder
 from .checkpoints import checkpoint_file, restore_state, save_state
 from .loop import Job, Params, StepRule, TrainingState, advance, finished, initial
 
-_PIECE = 0.5  # seconds of work between two looks at the world
+# Seconds of work between two looks at the world: as long as one waits for Ctrl-C without wondering
+_PIECE = 0.5
 
 
 class TrainingEnd(NamedTuple):

@@ -29,8 +29,9 @@ from .loop import Batches, Draws, Job, Params, StepRule
 from .schedules import Constant
 from .trainer import units
 
-_EPOCHS, _BATCH = 50, 128
-_FREE_VARIANCE = 1e3  # of the intercept and unpenalised terms, in units of the mean of diag K
+# Of the intercept and unpenalised terms, in units of the mean of diag K: they are then free to a
+# thousandth, and blocks stay well-conditioned.
+_FREE_VARIANCE = 1e3
 
 
 class DualModel(eqx.Module):
@@ -92,8 +93,8 @@ class PreparedDualTraining(Prepared):
         centre, unit = units(values, self._points.probabilities)
         centre = centre if self._centred else np.zeros_like(centre)
         scaled = (values - centre) / unit
-        batch = min(self._options.batch_size or _BATCH, m)
-        epochs = self._options.epochs or _EPOCHS
+        batch = min(self._options.batch_size, m)
+        epochs = self._options.epochs
         steps = -(-m // batch)
         with jax.enable_x64(True):
             host = (self._points.x, self._points.s, self._border, self._ridge)

@@ -19,11 +19,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ...families import NonlinearFamily
+from ..algebra.memory import ROWS
 from .coordinates import Basis, Features
 from .schedules import Schedule
 
-_DIVERGED = 1e4  # times the loss without a control variate
-VALIDATION_TILE = 1024  # held-out draws that are validated at once
+# Times the loss without a control variate: a training that is only rough at first stays far below.
+_DIVERGED = 1e4
 
 
 class Draws(NamedTuple):
@@ -126,12 +127,10 @@ class Model(eqx.Module):
         def residual(tile: tuple) -> Any:
             return tile[3] - self.outputs(params, Draws(*tile))[0]
 
-        if len(draws.weights) <= VALIDATION_TILE:
+        if len(draws.weights) <= ROWS:
             residuals = residual(tuple(draws))
         else:  # so that memory does not grow with the number of draws; it is padded to whole tiles
-            tiles = jax.tree.map(
-                lambda leaf: leaf.reshape(-1, VALIDATION_TILE, *leaf.shape[1:]), tuple(draws)
-            )
+            tiles = jax.tree.map(lambda leaf: leaf.reshape(-1, ROWS, *leaf.shape[1:]), tuple(draws))
             residuals = jnp.concatenate(jax.lax.map(residual, tiles))
         centred = residuals - draws.weights @ residuals
         return jnp.sum(draws.weights @ centred**2)

@@ -133,15 +133,15 @@ class DualSGD(Solver):
     not depend on the number of features. Blocks are solved exactly: there is no learning rate to
     tune. Needs a linear family and a Ridge.
 
-    batch_size: draws of a block; default 128. epochs: passes over the draws; default 50. resample,
-    checkpoint, progress: as in `SGD`.
+    batch_size: draws of a block. epochs: passes over the draws. resample, checkpoint, progress: as
+    in `SGD`.
     """
 
     scope: ClassVar[Scope] = Scope(
         needs_ridge=True, intercept=(Ridge,), otherwise="Use solver=Exact() or SGD()"
     )
-    batch_size: int | None = None
-    epochs: int | None = None
+    batch_size: int = 128
+    epochs: int = 50
     resample: bool = False
     checkpoint: str | PathLike[str] | None = None
     progress: bool = True

@@ -14,22 +14,16 @@ from ...families import Family, LinearFamily, NonlinearFamily
 from ...hyper import hyper_parameters
 from ...inputs.points import Points
 from ...objectives import L1, L2, Magnitude, Objective, Ridge
+from ..algebra.memory import KEPT, ROWS, SAMPLE
 from ..base import Prepared, Result, Solution, Values, check_ridge
 from ..stats import FitStats
 from ..terms import LinearTerm, NetworkTerm, Term, linear_terms, sum_terms
 from ..windows import Windows
 from .batch_order import BatchOrder
-from .batch_schedule import BatchSchedule, on_device
+from .batch_schedule import LINEAR, NETWORK, TUNING, BatchSchedule, on_device
 from .coordinates import CoordinateOptions, Penalties, TrainingCoordinates, coordinates
 from .driver import TrainingEnd, run
-from .loop import VALIDATION_TILE, Draws, Job, Model, Params, TrainingState
-from .schedules import Cosine
-
-_NETWORK_HELD = 0.1
-_GAUGED = 1024  # draws that the size of a network's g is taken from
-_HYPER_EPOCHS, _HYPER_RATE, _HYPER_HELD = 50, 0.02, 0.2
-_KEEP = 1 << 26  # numbers of features that are kept, half a gigabyte
-_KEEP_OF_WINDOW = 1 << 24  # a window has them three times: made, turned, and on the device
+from .loop import Draws, Job, Model, Params, TrainingState
 
 
 class PreparedTraining(Prepared):
@@ -59,11 +53,8 @@ class PreparedTraining(Prepared):
             windows,
             for_tuning,
         )
-        held = (
-            options.validation
-            if options.validation is not None
-            else (_NETWORK_HELD if networks else 0.0)
-        )
+        self._recipe = TUNING if for_tuning else NETWORK if networks else LINEAR
+        held = self._recipe.validation if options.validation is None else options.validation
         if options.patience is not None and not held:
             raise ValueError("SGD: patience needs held-out draws; give validation a positive share")
         self._held, self._fit = _hold_out(len(points), held, np.random.default_rng([seed, 1]))
@@ -86,7 +77,7 @@ class PreparedTraining(Prepared):
         )
         turned = options.optimiser is None and not self._networks and not tuning
         plan = CoordinateOptions(
-            options.centres, options.precondition, 0 if tuning else _KEEP, tuning, turned
+            options.centres, options.precondition, 0 if tuning else KEPT, tuning, turned
         )
         return coordinates(
             linear,
@@ -117,7 +108,8 @@ class PreparedTraining(Prepared):
             else ((), ())
         )
         if self._windows is not None and self._coordinates.rows is not None:
-            self._windows.cut(_KEEP_OF_WINDOW // max(self._coordinates.basis.size, 1))
+            # a window has features four times: made, turned, padded, and on the device
+            self._windows.cut(KEPT // (4 * max(self._coordinates.basis.size, 1)))
         schedule = self._schedule()
         if self._windows is not None:
             self._windows.rounds = schedule.epochs * schedule.rounds_per_epoch
@@ -178,13 +170,9 @@ class PreparedTraining(Prepared):
             raise ValueError(
                 "SGD(hyper=True) trains kernels' scales and parts' weights; this family has none"
             )
-        epochs = self._options.epochs or _HYPER_EPOCHS
-        options = dataclasses.replace(
-            self._options, validation=_HYPER_HELD, epochs=epochs, patience=epochs, average=0.0
-        )
-        options = dataclasses.replace(
-            options, optimiser=None, learning_rate=Cosine(_HYPER_RATE), hyper=False
-        )
+        epochs = self._options.epochs or TUNING.epochs
+        nothing = dict.fromkeys(("validation", "average", "optimiser", "learning_rate"))
+        options = dataclasses.replace(self._options, hyper=False, patience=epochs, **nothing)
         # on the pilot, where there is one
         work = PreparedTraining(
             options, self._linear, (), self._objective, self._points, self._seed, for_tuning=True
@@ -223,7 +211,7 @@ class PreparedTraining(Prepared):
             self._windows,
             self._seed,
             networks,
-            self._for_tuning,
+            self._recipe,
             self._variance,
             sparse,
         )
@@ -262,7 +250,7 @@ class PreparedTraining(Prepared):
     ) -> tuple[np.float64, ...]:
         """What brings g of a network with typical parameters to unit size, so that one learning
         rate suits all scores."""
-        some = self._fitting.take(np.arange(min(len(self._fitting), _GAUGED)))
+        some = self._fitting.take(np.arange(min(len(self._fitting), SAMPLE)))
         typical = [NetworkTerm(network.stirred(rng), 1.0)(some.x, some.s) for network in built]
         sizes = [float(np.sqrt(np.mean(g**2))) for g in typical]
         return tuple(np.float64(1 / size if 0 < size < math.inf else 1.0) for size in sizes)
@@ -272,7 +260,7 @@ class PreparedTraining(Prepared):
         if held is None:
             return None
         rows = None if self._coordinates.rows is None else self._coordinates.at(held.x, held.s)
-        room = -len(held) % VALIDATION_TILE if len(held) > VALIDATION_TILE else 0
+        room = -len(held) % ROWS if len(held) > ROWS else 0
         return on_device(
             rows, held, values[self._held], held.probabilities, bool(self._networks), room
         )

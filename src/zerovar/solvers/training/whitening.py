@@ -7,15 +7,14 @@ import equinox as eqx
 import numpy as np
 import scipy
 
-from ..algebra.dense import pivoted_cholesky, triangular_inverse
+from ..algebra.dense import ROUNDING, SINGULAR, pivoted_cholesky, triangular_inverse
 
-# features up to which the whitening is a dense matrix; beyond, a diagonal and a low rank
-_DENSE = 1024
-_RANK = 128
-_TOO_FEW = 2  # draws a feature: with fewer, H is shrunk to its diagonal
-_PIVOT = 1e-13
-# pivots above which features are independent beyond doubt, and need not be reordered
-_CLEARLY = 1e-9
+# Features up to which the whitening is a dense matrix, at the cost of its cube once; beyond, a
+# diagonal, and directions, an eighth as many.
+MOST_DENSE = 1024
+# Draws a feature: with fewer, a second moment is shrunk to its diagonal, and a kernel takes no more
+# centres than that allows.
+DRAWS_PER_FEATURE = 3
 
 
 class Dense(eqx.Module):
@@ -88,31 +87,31 @@ def whiten(
     moment = np.sum(rows**2, axis=0) + penalty
     scale = np.where(moment > 0, 1 / np.sqrt(np.where(moment > 0, moment, 1.0)), 0.0)
     rows = rows * scale
-    if size > _DENSE:
+    if size > MOST_DENSE:
         return _low_rank(rows, scale, penalty)
     gram = rows.T @ rows
     gram[np.diag_indices(size)] += penalty * scale**2 + damping * (scale > 0)
-    if size * _TOO_FEW > count:
+    if size * DRAWS_PER_FEATURE > count:
         amount = min(0.5, size / count)
         gram *= 1 - amount
         gram[np.diag_indices(size)] += amount * (scale > 0)
     factor, info = scipy.linalg.lapack.dpotrf(gram, lower=0)
-    if info == 0 and factor.diagonal().min() ** 2 > _CLEARLY:
+    if info == 0 and factor.diagonal().min() ** 2 > SINGULAR:
         return Dense(scale[:, None] * triangular_inverse(factor), np.zeros(size))
     # All diagonal entries are one: a slope far below what matters keeps rounding from deciding the
     # order
     gram[np.diag_indices(size)] *= 1 + 1e-6 * np.arange(size, 0, -1) / size
-    triangle, pivots = pivoted_cholesky(gram, _PIVOT)
+    triangle, pivots = pivoted_cholesky(gram, ROUNDING)
     matrix = np.zeros((size, len(pivots)))
     matrix[pivots] = triangular_inverse(triangle)
     return Dense(scale[:, None] * matrix, np.zeros(len(pivots)))
 
 
 def _low_rank(rows: np.ndarray, scale: np.ndarray, penalty: np.ndarray) -> LowRank:
-    """Leading directions of rowsᵀrows, by the smaller Gram of a thousand of its rows."""
-    rows = rows[:1000] * np.sqrt(len(rows) / min(len(rows), 1000))
+    """Return leading directions of rowsᵀrows, by the smaller Gram of a thousand of its rows."""
+    rows = rows[:MOST_DENSE] * np.sqrt(len(rows) / min(len(rows), MOST_DENSE))
     values, left = scipy.linalg.eigh(rows @ rows.T)
-    keep = slice(max(len(values) - _RANK, 1), None)
+    keep = slice(max(len(values) - MOST_DENSE // 8, 1), None)
     floor, values, left = max(values[keep.start - 1], 1.0), values[keep], left[:, keep]
     use = values > floor
     values, left = values[use], left[:, use]
