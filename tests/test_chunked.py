@@ -110,13 +110,13 @@ def test_sums_do_not_depend_on_the_order_of_the_chunks():
         Standardisation.of(sample.points()), None, ["values"], np.zeros(2), np.ones(2), 0.0, parts
     )
     plan = sums.PassPlan(view, np.array([0, 50, 401, 700, LENGTH]), terms)
-    pieces = [sums.of_chunk(plan, *(dask.compute(*task))) for task in chunks.tasks()]
-    expected = sums.merged(pieces)
+    pieces = [sums.sum_chunk(plan, *(dask.compute(*task))) for task in chunks.tasks()]
+    expected = sums.merge_sums(pieces)
     rng = np.random.default_rng(0)
     for _ in range(5):
         some = [pieces[k] for k in rng.permutation(len(pieces))]
         cut = int(rng.integers(1, len(some)))
-        other = sums.merged([sums.merged(some[:cut]), sums.merged(some[cut:])])
+        other = sums.merge_sums([sums.merge_sums(some[:cut]), sums.merge_sums(some[cut:])])
         np.testing.assert_array_equal(other.numbers, np.arange(CHAINS * 4))
         np.testing.assert_allclose(other.batches, expected.batches, rtol=1e-13, atol=1e-11)
         for part, matrix in expected.moments.items():

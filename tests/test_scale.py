@@ -407,7 +407,9 @@ def test_tiles_of_an_accelerator_are_lapack(monkeypatch, family, options):
     sample, values = problem(300, 2, 9)
     objective = zv.LeastSquares(zv.Ridge(1e-4), **options)
     reference = zv.fit(family, sample, values, objective)
-    monkeypatch.setattr(dual, "factor_of", lambda *arguments: factors.OnDevice(*arguments, tile=64))
+    monkeypatch.setattr(
+        dual, "make_factor", lambda *arguments: factors.OnDevice(*arguments, tile=64)
+    )
     found = zv.fit(family, sample, values, objective)
     blocks = np.array_split(np.arange(300), 7)
     np.testing.assert_allclose(found.intercept, reference.intercept, rtol=1e-10)
@@ -423,7 +425,9 @@ def test_tiles_of_an_accelerator_are_lapack(monkeypatch, family, options):
 
 def test_tiles_notice_a_singular_matrix(monkeypatch):
     sample, values = problem(150, 1, 10)
-    monkeypatch.setattr(dual, "factor_of", lambda *arguments: factors.OnDevice(*arguments, tile=64))
+    monkeypatch.setattr(
+        dual, "make_factor", lambda *arguments: factors.OnDevice(*arguments, tile=64)
+    )
     with pytest.warns(zv.NumericalWarning, match="singular to rounding"):
         zv.fit(zv.Kernel(zv.kernels.Gaussian(5.0)), sample, values, zv.LeastSquares())
 

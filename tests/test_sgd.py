@@ -23,7 +23,7 @@ from zerovar.inputs.points import Points
 from zerovar.solvers.training import driver, trainer
 from zerovar.solvers.training.batch_order import BatchOrder
 from zerovar.solvers.training.checkpoints import checkpoint_file
-from zerovar.solvers.training.coordinates import CoordinateOptions, Penalties, coordinates
+from zerovar.solvers.training.coordinates import CoordinateOptions, Penalties, make_coordinates
 from zerovar.solvers.training.loop import Draws, Model, Params
 from zerovar.solvers.training.whitening import Dense, LowRank
 
@@ -265,7 +265,7 @@ def test_whitening_makes_the_second_moment_the_identity(x64):
     points = Points(x, s, np.full(3000, 1 / 3000))
     plan = CoordinateOptions(centres=None, precondition=True, keep=1 << 24)
     for family in (zv.Polynomial(4), zv.Kernel(zv.kernels.Gaussian(1.0))):
-        at = coordinates(
+        at = make_coordinates(
             family, points, Penalties(1e-6, 0.0, False), True, plan, np.random.default_rng(0)
         )
         assert isinstance(at.basis, Dense)
@@ -274,7 +274,7 @@ def test_whitening_makes_the_second_moment_the_identity(x64):
         values = np.linalg.eigvalsh(moment[used][:, used])
         assert 0.02 < values.min() < values.max() < 10.0
         assert at.largest >= values.max()
-        plain = coordinates(
+        plain = make_coordinates(
             family,
             points,
             Penalties(1e-6, 0.0, False),

@@ -87,7 +87,7 @@ class Fitted:
     def at(self, draws: np.ndarray, scores: np.ndarray) -> Float64[np.ndarray, "n q"]:
         """g at draws and scores (n, d)."""
         refuse_fork()
-        self._must_have_solved()
+        self._require_solved()
         draws, scores, d = (
             as_float("draws", draws),
             as_float("scores", scores),
@@ -107,7 +107,7 @@ class Fitted:
         coordinates, such as mu·tau: those with the largest coefficients first. They are terms in
         the standardised coordinates."""
         for term in self.terms:
-            if (found := term.named(self.names)) is not None:
+            if (found := term.name_terms(self.names)) is not None:
                 return found
         raise ValueError(
             f"{self.family.describe()} has all of its terms: a SparsePolynomial chooses some"
@@ -116,7 +116,7 @@ class Fitted:
     def refit(self, values: Any = None, ridge: float | None = None) -> Fitted:
         """New integrands at the fitting draws, or (after `Spectral()`) another ridge, without a new
         factorisation."""
-        work = self._still_there("refit")
+        work = self._require_work("refit")
         array = (
             work.values
             if values is None
@@ -143,14 +143,14 @@ class Fitted:
 
         `groups` partitions the rows of the sample; equal draws always leave together.
         """
-        work = self._still_there("leave_out")
-        return work.prepared.leave_out(work.values, work.merged_groups(groups), work.ridge)[
+        work = self._require_work("leave_out")
+        return work.prepared.leave_out(work.values, work.merge_groups(groups), work.ridge)[
             work.draws.group
         ]
 
     def without(self, rows: RowNumbers) -> Float64[np.ndarray, "k q"]:
         """f − intercept − g at some fitting draws from the fit without all of them, (k, q)."""
-        work = self._still_there("without")
+        work = self._require_work("without")
         n, some = len(work.draws.group), np.asarray(rows)
         if (
             some.ndim != 1
@@ -169,7 +169,7 @@ class Fitted:
     def intercept_weights(self) -> Float64[np.ndarray, " n"]:
         """w (n,) with intercept = Σ w f over the fitting draws; equal draws share the weight of
         their state."""
-        work = self._still_there("intercept_weights")
+        work = self._require_work("intercept_weights")
         group = work.draws.group
         share = work.draws.points.probabilities / work.draws.distinct.probabilities[group]
         return work.prepared.intercept_weights(work.ridge)[group] * share
@@ -177,14 +177,14 @@ class Fitted:
     def save(self, path: str | PathLike[str]) -> None:
         """Write to one file without pickle; `zv.load` reads it. A loaded fit evaluates, but has no
         factorisation to refit."""
-        self._must_have_solved()
+        self._require_solved()
         archive.write(path, self)
 
-    def _must_have_solved(self) -> None:
+    def _require_solved(self) -> None:
         require_solved(self.family, self.result)
 
-    def _still_there(self, what: str) -> _Work:
-        self._must_have_solved()
+    def _require_work(self, what: str) -> _Work:
+        self._require_solved()
         if self._work is None:
             raise ValueError(
                 f"{what} needs the factorisation, which a loaded fit does not have; call zv.fit "
@@ -203,7 +203,7 @@ class _Work:
     values: Float64[np.ndarray, "m q"]  # at the distinct draws
     ridge: float | None = None  # other than the one that was factorised for
 
-    def merged_groups(self, groups: Groups | None) -> Groups | None:
+    def merge_groups(self, groups: Groups | None) -> Groups | None:
         if groups is None:
             return None
         group = self.draws.group
@@ -292,7 +292,7 @@ def fit_draws(
     found = (solution.terms, solution.intercept, prepared.result, stats)
     fitted = Fitted(family, objective, standardisation, *found, names, work)
     if throw:
-        fitted._must_have_solved()
+        fitted._require_solved()
     return fitted
 
 

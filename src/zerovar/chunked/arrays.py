@@ -312,11 +312,11 @@ def _cuts(draws: Blocks) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Sizes of chunks along chains and along draws: those of the draws, small ones joined."""
     of_chains, of_draws, _ = draws.chunks
     row = 8 * draws.shape[2]
-    of_draws = _joined(of_draws, _SMALL_CHUNK / (row * max(of_chains)))
-    return _joined(of_chains, _SMALL_CHUNK / (row * max(of_draws))), of_draws
+    of_draws = _join(of_draws, _SMALL_CHUNK / (row * max(of_chains)))
+    return _join(of_chains, _SMALL_CHUNK / (row * max(of_draws))), of_draws
 
 
-def _joined(sizes: Sequence[int], least: float) -> tuple[int, ...]:
+def _join(sizes: Sequence[int], least: float) -> tuple[int, ...]:
     """Neighbours put together until each has `least`; the last may have less."""
     out: list[int] = []
     for size in map(int, sizes):

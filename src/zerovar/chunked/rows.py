@@ -41,7 +41,7 @@ class View(NamedTuple):
     # edges of the parts, along the draws of a chain, that fits are to
     parts: Int[np.ndarray, " edges"]
 
-    def scaled(self, f: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "n q"]:
+    def standardise(self, f: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "n q"]:
         return (f - self.centre) / self.unit
 
 
@@ -55,7 +55,7 @@ class ChunkRows(NamedTuple):
     weights: Float64[np.ndarray, " n"] | None
 
 
-class Opened(NamedTuple):
+class OpenChunk(NamedTuple):
     """One chunk, checked. Its arrays are (chain, draw, …); rows are numbered chain after chain."""
 
     view: View
@@ -75,7 +75,7 @@ class Opened(NamedTuple):
         scores: Any,
         values: Sequence[Any],
         log_weights: Any,
-    ) -> Opened:
+    ) -> OpenChunk:
         draws, scores = (
             finite_block("draws", draws, chain, draw),
             finite_block("scores", scores, chain, draw),
@@ -96,7 +96,7 @@ class Opened(NamedTuple):
                     "more than 700: these few draws would be the whole answer. Are these "
                     "logarithms of weights?"
                 )
-        return Opened(view, chain, draw, draws, scores, values, weights)
+        return OpenChunk(view, chain, draw, draws, scores, values, weights)
 
     @property
     def places(self) -> tuple[np.ndarray, np.ndarray]:

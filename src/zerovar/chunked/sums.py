@@ -17,7 +17,7 @@ from ..solvers.exact.moments import moments
 from ..solvers.terms import Term, Terms, sum_terms
 from ..statistics.series import some_columns
 from .arrays import Chunks, plain_errors
-from .rows import ChunkRows, Opened, View
+from .rows import ChunkRows, OpenChunk, View
 
 # Statistics that are merged, tiles of rows that are standardised, and chunks that are shuffled at
 # once: enough to be worth the call, and few enough for all memory to be that of the chunks at work.
@@ -36,7 +36,7 @@ class PassPlan(NamedTuple):
     def columns(self, part: int, rows: ChunkRows) -> np.ndarray:
         """(n, ·) what there is besides the terms: g where it was trained, and the integrands, both
         in units of these."""
-        f = self.view.scaled(rows.f)
+        f = self.view.standardise(rows.f)
         if self.trained is None:
             return f
         g = sum_terms(self.trained.get(part, ()), rows.x, rows.s, f.shape[1])
@@ -62,7 +62,7 @@ def sum_chunks(chunks: Chunks, plan: PassPlan) -> Sums:
     import dask
 
     shared = dask.delayed(plan, traverse=False, pure=False)
-    of_block, of_several = dask.delayed(of_chunk, pure=False), dask.delayed(merged, pure=False)
+    of_block, of_several = dask.delayed(sum_chunk, pure=False), dask.delayed(merge_sums, pure=False)
     level = [of_block(shared, *task) for task in chunks.tasks()]
     while len(level) > 1:
         level = [of_several(level[i : i + TOGETHER]) for i in range(0, len(level), TOGETHER)]
@@ -74,9 +74,9 @@ def sum_chunks(chunks: Chunks, plan: PassPlan) -> Sums:
     return total
 
 
-def of_chunk(plan: PassPlan, *chunk: Any) -> Sums:
+def sum_chunk(plan: PassPlan, *chunk: Any) -> Sums:
     """Of one chunk, as `Chunks.tasks` has it."""
-    opened = Opened.of(plan.view, *chunk)
+    opened = OpenChunk.of(plan.view, *chunk)
     chains, draws = opened.places
     batch = (
         np.searchsorted(plan.batches, draws, side="right") - 1 + (len(plan.batches) - 1) * chains
@@ -86,12 +86,12 @@ def of_chunk(plan: PassPlan, *chunk: Any) -> Sums:
         rows = opened.part(part)
         for slab in np.array_split(rows, max(-(-len(rows) // (TOGETHER * ROWS)), 1)):
             if len(slab):
-                found.append(_of_rows(plan, part, opened.rows(slab), batch[slab]))
-                found = [merged(found)] if len(found) == TOGETHER else found
-    return merged(found)
+                found.append(_sum_rows(plan, part, opened.rows(slab), batch[slab]))
+                found = [merge_sums(found)] if len(found) == TOGETHER else found
+    return merge_sums(found)
 
 
-def _of_rows(plan: PassPlan, part: int, rows: ChunkRows, batch: np.ndarray) -> Sums:
+def _sum_rows(plan: PassPlan, part: int, rows: ChunkRows, batch: np.ndarray) -> Sums:
     """Of rows of one part, in the order of their batches."""
     starts = np.flatnonzero(np.diff(batch, prepend=-1))
     matrix, sums = moments(
@@ -114,7 +114,7 @@ def _of_rows(plan: PassPlan, part: int, rows: ChunkRows, batch: np.ndarray) -> S
     )
 
 
-def merged(parts: Sequence[Sums]) -> Sums:
+def merge_sums(parts: Sequence[Sums]) -> Sums:
     """Those of several sets of rows, added in the order in which they come."""
     matrices: dict[int, np.ndarray] = {}
     for part in parts:

@@ -21,7 +21,7 @@ from ..inputs.points import Points
 from ..solvers.algebra.memory import KEPT
 from ..solvers.windows import Window, Windows
 from .arrays import Chunks, Pilot, plain_errors
-from .rows import ChunkRows, Opened, View
+from .rows import ChunkRows, OpenChunk, View
 from .sums import TOGETHER
 
 # Rows of a shard, about, or more for some chunks, which are not cut: enough for their mixture to
@@ -104,10 +104,8 @@ class ChunkWindows(Windows):
         epoch, place = divmod(number, self._shards)
         dealt = np.random.default_rng([self._seed, 4, epoch]).permutation(len(self._tasks))
         shared = dask.delayed((self._view, self._parts, self._held), traverse=False, pure=False)
-        of_chunk = dask.delayed(rows_of_chunk, pure=False)
-        tasks = [
-            of_chunk(shared, *self._tasks[k]) for k in np.array_split(dealt, self._shards)[place]
-        ]
+        read = dask.delayed(read_rows, pure=False)
+        tasks = [read(shared, *self._tasks[k]) for k in np.array_split(dealt, self._shards)[place]]
         found = [rows for rows in dask.compute(*tasks, traverse=False) if rows is not None]
         if not found:
             return self._shard(number + 1)  # of a chunk with hardly any rows all were held out
@@ -120,10 +118,10 @@ class ChunkWindows(Windows):
         return Window(Points(x, s, weights / (self._weight * self.draws)), f)
 
 
-def rows_of_chunk(shared: tuple[View, list[int], np.ndarray], *chunk: Any) -> ChunkRows | None:
+def read_rows(shared: tuple[View, list[int], np.ndarray], *chunk: Any) -> ChunkRows | None:
     """Those of some parts that count and are not held out, of a chunk as `Chunks.tasks` has it."""
     view, parts, held = shared
-    opened = Opened.of(view, *chunk)
+    opened = OpenChunk.of(view, *chunk)
     rows = np.sort(np.concatenate([opened.part(part) for part in parts]))
     if opened.weights is not None:
         rows = rows[opened.weights.ravel()[rows] > 0]

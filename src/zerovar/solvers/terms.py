@@ -13,7 +13,7 @@ from jaxtyping import Float64
 from ..families import LinearFamily, NonlinearFamily
 from ..io.archive import Storable
 from .algebra.memory import KEPT
-from .algebra.tiles import Matrix, evaluate, in_tiles
+from .algebra.tiles import Matrix, evaluate, evaluate_tiles
 
 
 class Term(Storable, ABC):
@@ -23,7 +23,7 @@ class Term(Storable, ABC):
     def __call__(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
         """Its values at standardised points with scores."""
 
-    def named(self, names: tuple[str, ...] | None) -> list[tuple[str, ...]] | None:
+    def name_terms(self, names: tuple[str, ...] | None) -> list[tuple[str, ...]] | None:
         """For each integrand the terms that were chosen for it, in these names of coordinates; None
         if none were chosen."""
         return None
@@ -91,7 +91,7 @@ class NetworkTerm(Term):
 
     def __call__(self, x, s):
         return (
-            in_tiles(
+            evaluate_tiles(
                 lambda a, b: _values(self.network, a, b), x, s, self.network.floats(x.shape[1])
             )
             * self.scale

@@ -59,7 +59,7 @@ def solve_group(
     return scipy.linalg.lapack.dpotrs(factor, right, lower=1)[0]
 
 
-def packed(groups: Groups, most: int) -> Iterator[tuple[np.ndarray, list[slice]]]:
+def pack_groups(groups: Groups, most: int) -> Iterator[tuple[np.ndarray, list[slice]]]:
     """Whole groups together, up to `most` rows or one group: their row numbers, and where each
     group is among them."""
     waiting: list[np.ndarray] = []

@@ -23,10 +23,10 @@ from jaxtyping import Float64, Int
 
 from ...families import LinearFamily
 from ...inputs.points import Matrix, Vector
-from .dense import Groups, packed
+from .dense import Groups, pack_groups
 from .memory import on_host, room
 from .threads import use_one_thread
-from .tiles import DEVICE_TILES, gram_diagonal, gram_matrix, padded
+from .tiles import DEVICE_TILES, gram_diagonal, gram_matrix, pad_tiles
 
 # One tile holds all draws if there is room for so many of it: the Gram, its factor, two inverses,
 # and what the compiler takes besides.
@@ -68,7 +68,7 @@ class Factor(ABC):
         """The block of A⁻¹ that belongs to each group of rows."""
 
 
-def factor_of(family: LinearFamily, x: Matrix, s: Matrix, shift: float) -> Factor:
+def make_factor(family: LinearFamily, x: Matrix, s: Matrix, shift: float) -> Factor:
     """Return the factor that is made where the machine is fastest."""
     smallest, least, most = DEVICE_TILES
     if not on_host() and len(x) > least:  # fewer are not worth the way there
@@ -156,7 +156,7 @@ class OnDevice(Factor):
         )
         self._n = len(x)
         with jax.enable_x64(True):
-            self._x, self._s = (jnp.asarray(padded(array, tile)) for array in (x, s))
+            self._x, self._s = (jnp.asarray(pad_tiles(array, tile)) for array in (x, s))
         self._count = len(self._x)
 
     def diagonal(self):
@@ -168,7 +168,7 @@ class OnDevice(Factor):
 
     def factorise(self, ridge):
         whole, real = (
-            padded(column[:, None], self._tile)[:, :, 0] for column in (ridge, np.ones(self._n))
+            pad_tiles(column[:, None], self._tile)[:, :, 0] for column in (ridge, np.ones(self._n))
         )
         self._tiles = tiles = dict[tuple[int, int], Any]()
         with jax.enable_x64(True):
@@ -189,7 +189,7 @@ class OnDevice(Factor):
 
     def solve(self, right):
         with jax.enable_x64(True):
-            parts = self._forward([jnp.asarray(part) for part in padded(right, self._tile)])
+            parts = self._forward([jnp.asarray(part) for part in pad_tiles(right, self._tile)])
             for i in reversed(range(self._count)):
                 for k in range(i + 1, self._count):
                     parts[i] = _less_transposed(parts[i], self._tiles[k, i], parts[k])
@@ -207,7 +207,7 @@ class OnDevice(Factor):
             )
 
     def inverse_blocks(self, groups):
-        for rows, parts in packed(groups, self._width):
+        for rows, parts in pack_groups(groups, self._width):
             with jax.enable_x64(True):
                 block = np.asarray(self._inverse(rows))
             for part in parts:

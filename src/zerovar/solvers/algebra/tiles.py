@@ -34,7 +34,7 @@ _feature_tile = eqx.filter_jit(lambda family, x, s: family.features(x, s).T)
 
 
 @eqx.filter_jit
-def _pulled_tile(family, x, s, y, t, slope):
+def _pull_tile(family, x, s, y, t, slope):
     leaves, rebuild = jax.tree.flatten(family)
     chosen = [entry.number for entry in declared(family)]
 
@@ -50,7 +50,7 @@ def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarra
     n = len(x)
     # half of the tiles suffice: rather a few than one
     tile = _tile_for(n // 2, _TILES if on_host() else DEVICE_TILES)
-    xs, ss = padded(x, tile), padded(s, tile)
+    xs, ss = pad_tiles(x, tile), pad_tiles(s, tile)
     out = np.empty((n, n))
 
     def fill(i: int, j: int) -> None:
@@ -81,15 +81,13 @@ def gram_slopes(
     if not declared(family):
         return []
     tile = _tile_for(len(x), _TILES if on_host() else DEVICE_TILES[:-1])
-    xs, ss = padded(x, tile), padded(s, tile)
+    xs, ss = pad_tiles(x, tile), pad_tiles(s, tile)
 
     def pulled(i: int, j: int) -> list[np.ndarray]:
         part = slope[i * tile : (i + 1) * tile, j * tile : (j + 1) * tile]
         block = np.zeros((tile, tile))
         block[: part.shape[0], : part.shape[1]] = part if i == j else 2 * part
-        return [
-            np.asarray(leaf) for leaf in _pulled_tile(family, xs[i], ss[i], xs[j], ss[j], block)
-        ]
+        return [np.asarray(leaf) for leaf in _pull_tile(family, xs[i], ss[i], xs[j], ss[j], block)]
 
     parts = map_on_threads(pulled, _lower_half(len(xs)))
     return [np.asarray(sum(leaf)) for leaf in zip(*parts, strict=True)]
@@ -100,7 +98,7 @@ def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.nda
     wants them."""
     n = len(x)
     tile = _feature_rows(n)
-    xs, ss = padded(x, tile), padded(s, tile)
+    xs, ss = pad_tiles(x, tile), pad_tiles(s, tile)
     p = family.num_features(x.shape[1])
     assert p is not None, "a family without features has only a Gram"
     out = np.empty((p, n))
@@ -121,16 +119,16 @@ def evaluate(
     """features(x, s) @ theta, tile by tile, without ever holding all features."""
     if (kernel := family.translated) is not None:
         weights = theta if kernel.lift is None else kernel.lift @ theta
-        return _translated(kernel, weights, x, s)
+        return _evaluate_translates(kernel, weights, x, s)
     tile = _feature_rows(len(x))
     with jax.enable_x64(True):
-        tiles = zip(padded(x, tile), padded(s, tile), strict=True)
+        tiles = zip(pad_tiles(x, tile), pad_tiles(s, tile), strict=True)
         return np.concatenate(
             [np.asarray(_feature_tile(family, *pair)).T @ theta for pair in tiles]
         )[: len(x)]
 
 
-def _translated(
+def _evaluate_translates(
     kernel: Any, a: Float64[np.ndarray, "m q"], x: Matrix, s: Matrix
 ) -> Float64[np.ndarray, "n q"]:
     """Σ_j k(·, x_j) a_j. On an accelerator tiles are multiplied where they are made, for what
@@ -139,12 +137,12 @@ def _translated(
     tile, columns = (
         _tile_for(size, DEVICE_TILES if there else _TILES) for size in (len(x), len(a))
     )
-    across: list[Any] = [padded(array, columns) for array in (kernel.points, kernel.scores, a)]
+    across: list[Any] = [pad_tiles(array, columns) for array in (kernel.points, kernel.scores, a)]
     out = []
     with jax.enable_x64(True):
         if there:
             across = [jax.device_put(array) for array in across]
-        for row in zip(padded(x, tile), padded(s, tile), strict=True):
+        for row in zip(pad_tiles(x, tile), pad_tiles(s, tile), strict=True):
             if there:
                 parts = [
                     _gram_product(kernel.family, *row, *column)
@@ -160,7 +158,7 @@ def _translated(
     return np.concatenate(out)[: len(x)]
 
 
-def in_tiles(
+def evaluate_tiles(
     values: Callable[..., jax.Array], x: Matrix, s: Matrix, floats: int
 ) -> Float64[np.ndarray, "n q"]:
     """A compiled function of points and scores, which holds `floats` numbers a row, by tiles of one
@@ -168,7 +166,8 @@ def in_tiles(
     tile = int(np.clip(KEPT // floats, 8, ROWS))
     with jax.enable_x64(True):
         blocks = [
-            np.asarray(values(a, b)) for a, b in zip(padded(x, tile), padded(s, tile), strict=True)
+            np.asarray(values(a, b))
+            for a, b in zip(pad_tiles(x, tile), pad_tiles(s, tile), strict=True)
         ]
     return np.concatenate(blocks)[: len(x)]
 
@@ -188,7 +187,7 @@ def _tile_for(n: int, sizes: tuple[int, ...]) -> int:
     return next((size for size in sizes if n <= size), sizes[-1])
 
 
-def padded(array: np.ndarray, tile: int) -> np.ndarray:
+def pad_tiles(array: np.ndarray, tile: int) -> np.ndarray:
     """(n, d) as (ceil(n / tile), tile, d), zeros at the end."""
     count = -(-len(array) // tile)
     out = np.zeros((count * tile, array.shape[1]))

@@ -71,7 +71,7 @@ class Pivots(CentreRule):
             triangle, kept = pivoted_cholesky(square, max(least, ROUNDING * square.max()))
             lift = np.zeros((share, share))
             lift[kept, : len(kept)] = triangular_inverse(triangle)
-            factor, more = _extended(factor, rest, lift, np.int64(k * share))
+            factor, more = _extend(factor, rest, lift, np.int64(k * share))
             left = np.maximum(left - np.asarray(more), 0.0)
             found += [int(row) for row in chosen[kept]]
         return np.array(found)
@@ -85,7 +85,7 @@ class Uniform(CentreRule):
         return rng.choice(len(points), count, replace=False, p=points.probabilities)
 
 
-def at_centres(
+def represent_at_centres(
     family: LinearFamily, points: Points, count: int, rule: CentreRule, rng: np.random.Generator
 ) -> LinearFamily:
     """The family with features: its kernels, together, as translates at centres, orthonormal in the
@@ -113,6 +113,6 @@ def _rest(kernel: LinearFamily, x: Any, s: Any, factor: Any, chosen: Any) -> Flo
 
 
 @eqx.filter_jit
-def _extended(factor: Any, rest: Any, lift: Any, at: Any) -> tuple[Any, Any]:
+def _extend(factor: Any, rest: Any, lift: Any, at: Any) -> tuple[Any, Any]:
     new = rest @ lift
     return jax.lax.dynamic_update_slice_in_dim(factor, new, at, axis=1), jnp.sum(new**2, axis=1)

@@ -11,7 +11,7 @@ import scipy
 from jaxtyping import Float64
 
 from ..algebra.dense import EPS, Groups, economic_qr, gram_rounding, solve_group
-from ..algebra.factors import factor_of
+from ..algebra.factors import make_factor
 from ..algebra.tiles import feature_matrix
 from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
 from ..stats import FitStats
@@ -32,10 +32,10 @@ class PreparedDual(Prepared):
     def __init__(self, problem: Problem):
         self.probabilities = problem.points.probabilities
         n = len(self.probabilities)
-        self.border, self.terms = border_of(problem)
+        self.border, self.terms = make_border(problem)
         self.intercept_variance = problem.intercept_variance
         shift = self.intercept_variance if np.isfinite(self.intercept_variance) else 0.0
-        self._factor = factor_of(problem.penalised, problem.points.x, problem.points.s, shift)
+        self._factor = make_factor(problem.penalised, problem.points.x, problem.points.s, shift)
         ridge, ridges, count = (
             problem.ridge,
             problem.ridge / self.probabilities,
@@ -64,7 +64,7 @@ class PreparedDual(Prepared):
         check_ridge(ridge)
         with self._factor.small_work():
             a, free = self._dual_coefficients(values)
-        return solution_of(a, free, self.terms, self.intercept_variance)
+        return make_solution(a, free, self.terms, self.intercept_variance)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
         check_ridge(ridge)
@@ -100,12 +100,12 @@ class PreparedDual(Prepared):
             return self._factor.solve(values), np.zeros((0, values.shape[1]))
         # What the border explains is taken out first: exact, whatever the condition of A
         first = self._orthonormal.T @ values
-        a = self._solved_with_border(values - self._orthonormal @ first)
+        a = self._solve_with_border(values - self._orthonormal @ first)
         second = scipy.linalg.cho_solve((self._schur, True), self._orthonormal.T @ a)
         a -= self._border_solved @ second
         return a, scipy.linalg.solve_triangular(self._triangle, first + second)
 
-    def _solved_with_border(self, right: Values) -> Values:
+    def _solve_with_border(self, right: Values) -> Values:
         """A⁻¹ right; the first time, A⁻¹ of the border along with it."""
         if self._border_solved is not None:
             return self._factor.solve(right)
@@ -116,7 +116,7 @@ class PreparedDual(Prepared):
         return rest
 
 
-def border_of(problem: Problem) -> tuple[np.ndarray, Terms]:
+def make_border(problem: Problem) -> tuple[np.ndarray, Terms]:
     """Free columns (n, b), the intercept unless it has a finite variance, then the unpenalised
     features; and the terms of g."""
     x, s = problem.points.x, problem.points.s
@@ -126,7 +126,7 @@ def border_of(problem: Problem) -> tuple[np.ndarray, Terms]:
     return border, (problem.penalised.translates(x, s), *free)
 
 
-def solution_of(a: Values, free: Free, terms: Terms, intercept_variance: float) -> Solution:
+def make_solution(a: Values, free: Free, terms: Terms, intercept_variance: float) -> Solution:
     if np.isinf(intercept_variance):
         intercept, free = free[0], free[1:]
     else:

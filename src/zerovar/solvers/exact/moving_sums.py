@@ -37,7 +37,7 @@ class PreparedMovingSums(Prepared):
             len(chain.group) * np.sqrt(problem.points.probabilities) / np.bincount(chain.group)
         )
         self._p = len(self._data.penalty)
-        summed = self._summed(self._data.centred(np.ones(self._p)).T)
+        summed = self._sum_windows(self._data.centred(np.ones(self._p)).T)
         self._columns = np.concatenate([summed, np.diag(np.sqrt(self._data.penalty))])
         self._scale = np.linalg.norm(self._columns, axis=0)
         self._scale[self._scale == 0] = 1.0
@@ -49,7 +49,7 @@ class PreparedMovingSums(Prepared):
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         check_ridge(ridge)
         f, mean = self._data.values(values)
-        right = np.concatenate([self._summed(f), np.zeros((self._p, f.shape[1]))])
+        right = np.concatenate([self._sum_windows(f), np.zeros((self._p, f.shape[1]))])
         theta, _, rank, _ = scipy.linalg.lstsq(
             self._columns / self._scale, right, cond=SINGULAR, check_finite=False
         )
@@ -57,7 +57,7 @@ class PreparedMovingSums(Prepared):
         self.result = Result.RANK_DEFICIENT if rank < self._p else Result.OK
         return self._data.solution(theta / self._scale[:, None], mean)
 
-    def _summed(self, rows: Float64[np.ndarray, "m k"]) -> Float64[np.ndarray, "t k"]:
+    def _sum_windows(self, rows: Float64[np.ndarray, "m k"]) -> Float64[np.ndarray, "t k"]:
         """Moving sums, at the scale at which their sum of squares is the asymptotic variance."""
         series = (self._weights[:, None] * rows)[self._chain.group]
         return moving_sums(series, self._chain.segment, self.window) / math.sqrt(

@@ -63,7 +63,7 @@ class CentredFeatures:
         """Φᵀf for centred f."""
         return self._scale * (self.raw @ f)
 
-    def fitted(self, theta: Float64[np.ndarray, "p q"]) -> Values:
+    def evaluate(self, theta: Float64[np.ndarray, "p q"]) -> Values:
         return self._scale * (self.raw.T @ theta) - self.root[:, None] * (self._means @ theta)
 
     def centred(self, scale: Float64[np.ndarray, " p"]) -> Float64[np.ndarray, "p m"]:
@@ -119,7 +119,7 @@ class PreparedPrimal(Prepared):
             theta[order] = right @ scipy.linalg.solve_triangular(lower, self._whiten() @ f, trans=1)
             return self._data.solution(self._scale[:, None] * theta, mean)
         theta = self._normal(self._data.project(f))
-        residual = f - self._data.fitted(theta)
+        residual = f - self._data.evaluate(theta)
         theta += self._normal(self._data.project(residual) - self._data.penalty[:, None] * theta)
         return self._data.solution(theta, mean)
 
@@ -129,7 +129,9 @@ class PreparedPrimal(Prepared):
         # c = Σ p f − means·θ, or constant·θ₀; θ = (ΦᵀΦ + D)⁻¹Φᵀ√p f, so w is the fit of what θ is
         # contracted with
         if self._complete is None:
-            through = self._data.fitted(self._normal(self._data.intercept_direction[:, None]))[:, 0]
+            through = self._data.evaluate(self._normal(self._data.intercept_direction[:, None]))[
+                :, 0
+            ]
         else:
             right, lower, order = self._complete
             target = (self._scale * self._data.intercept_direction)[order]
@@ -145,7 +147,7 @@ class PreparedPrimal(Prepared):
         residuals = f - v.T @ (v @ f)
         if self._data.free_intercept:
             v = np.concatenate([v, self._data.root[None]])  # now the whole hat matrix is vᵀv
-        return left_out(v, residuals, f, groups) / self._data.root[:, None]
+        return leave_groups_out(v, residuals, f, groups) / self._data.root[:, None]
 
     def _normal(self, right: np.ndarray) -> np.ndarray:
         return (
@@ -189,7 +191,7 @@ class PreparedPrimal(Prepared):
         )
 
 
-def left_out(
+def leave_groups_out(
     v: Float64[np.ndarray, "r m"], residuals: Values, plain: Values, groups: Sequence[Any] | None
 ) -> Values:
     """(I − vᵀv)⁻¹ residuals of each group, None is one each; `plain` where the rest does not
@@ -198,11 +200,13 @@ def left_out(
         return residuals / np.maximum(1.0 - np.einsum("ij,ij->j", v, v), EPS)[:, None]
     out = np.zeros_like(residuals)
     for group in groups:
-        out[group] = _without(v[:, group], residuals[group], plain[group])
+        out[group] = _leave_group_out(v[:, group], residuals[group], plain[group])
     return out
 
 
-def _without(v: Float64[np.ndarray, "r k"], residuals: np.ndarray, plain: np.ndarray) -> np.ndarray:
+def _leave_group_out(
+    v: Float64[np.ndarray, "r k"], residuals: np.ndarray, plain: np.ndarray
+) -> np.ndarray:
     """(I − vᵀv)⁻¹ residuals, through the smaller of the two sizes."""
     rank, size = v.shape
     if size <= rank:

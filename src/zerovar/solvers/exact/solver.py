@@ -11,7 +11,7 @@ from ...objectives import L1, L2, Objective, Ridge
 from ..algebra.memory import KEPT
 from ..base import Prepared, Problem, Solver, check_integers, check_sizes
 from ..scope import FROM_MOMENTS, Scope
-from .centres import CentreRule, Pivots, at_centres
+from .centres import CentreRule, Pivots, represent_at_centres
 from .dual import PreparedDual
 from .lasso import PreparedLasso
 from .moments import solve_moments
@@ -120,7 +120,9 @@ class Nystrom(Exact):
             )
 
     def represent(self, family, points, seed):
-        return at_centres(family, points, self.centres, self.rule, np.random.default_rng(seed))
+        return represent_at_centres(
+            family, points, self.centres, self.rule, np.random.default_rng(seed)
+        )
 
 
 def primal_is_smaller(p: int, m: int, ridge: bool) -> bool:

@@ -8,7 +8,7 @@ from ..algebra.dense import EPS, Groups, economic_qr, gram_rounding, solve_group
 from ..algebra.tiles import gram_matrix
 from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
-from .dual import Free, border_of, solution_of
+from .dual import Free, make_border, make_solution
 
 
 class PreparedSpectral(Prepared):
@@ -19,7 +19,7 @@ class PreparedSpectral(Prepared):
     """
 
     def __init__(self, problem: Problem):
-        self.border, self.terms = border_of(problem)
+        self.border, self.terms = make_border(problem)
         self.intercept_variance, self._root = (
             problem.intercept_variance,
             np.sqrt(problem.points.probabilities)[:, None],
@@ -57,7 +57,7 @@ class PreparedSpectral(Prepared):
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         weighted, free = self._coefficients(values, ridge)
-        return solution_of(self._root * weighted, free, self.terms, self.intercept_variance)
+        return make_solution(self._root * weighted, free, self.terms, self.intercept_variance)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
         inverse = 1 / (self._eigenvalues + self._ridge(ridge))

@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Float64
 
 from ...inputs.points import RowNumbers
-from ..algebra.dense import Groups, packed
+from ..algebra.dense import Groups, pack_groups
 from ..algebra.memory import ROWS
 from ..algebra.tiles import feature_matrix
 from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
 from ..stats import FitStats
 from ..terms import arrange, linear_terms
 from .moments import moments, whitening
-from .primal import left_out
+from .primal import leave_groups_out
 
 
 class PreparedStream(Prepared):
@@ -64,7 +64,7 @@ class PreparedStream(Prepared):
             # the hat matrix is vᵀv
             v = np.concatenate([self._whitening.T @ phi * root[rows], root[None, rows]])
             weight = root[rows, None]
-            left = left_out(
+            left = leave_groups_out(
                 v, weight * residuals, weight * plain[rows], None if groups is None else parts
             )
             out[rows] = left / weight
@@ -104,5 +104,5 @@ def _batches(n: int, groups: Groups | None) -> Iterator[tuple[RowNumbers, list[s
     """RowNumbers in batches of about `ROWS` that hold whole groups, and where each group is in its
     batch."""
     if groups is not None:
-        return packed(groups, ROWS)
+        return pack_groups(groups, ROWS)
     return ((np.arange(start, min(start + ROWS, n)), []) for start in range(0, n, ROWS))

@@ -90,7 +90,7 @@ def conjugate_gradients(
     return SolveEnd(state, distance, len(energies), interrupted)
 
 
-def ended(
+def summarise_end(
     ending: SolveEnd, options: Any, result: Result, stats: FitStats
 ) -> tuple[Result, FitStats]:
     """How a fit ended of which `result` was known before it began."""
@@ -104,17 +104,18 @@ def ended(
     }
 
 
-def still_to_come(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
+def energy_to_come(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
     """What later iterations will add to the energies, which is ‖e‖_A² now: the more of what now and
     the last look say."""
     if len(energies) < 3 * EVERY:  # two series that can be held against each other
         return np.full(energies.shape[1], np.inf)
     return np.maximum(
-        _continued(energies), _continued(energies[:-EVERY]) - energies[-EVERY:].sum(axis=0)
+        _continue_series(energies),
+        _continue_series(energies[:-EVERY]) - energies[-EVERY:].sum(axis=0),
     )
 
 
-def _continued(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
+def _continue_series(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
     before, last = energies[-2 * EVERY : -EVERY].sum(axis=0), energies[-EVERY:].sum(axis=0)
     ratio = np.clip(
         np.divide(last, before, out=np.zeros_like(last), where=before > 0), 0.0, _SLOWEST**EVERY
@@ -123,7 +124,7 @@ def _continued(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
 
 
 @eqx.filter_jit
-def without_rounding(
+def drop_rounding(
     rest: Float[Array | np.ndarray, "n k"], whole: Float[Array | np.ndarray, "n k"]
 ) -> Float[Array, "n k"]:
     """What is left of `whole`, but zero in columns of which only rounding is left: no iteration can

@@ -17,12 +17,12 @@ from jaxtyping import Array, Float, Float64
 from ..algebra.dense import economic_qr, gram_rounding
 from ..algebra.memory import on_host
 from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
-from ..exact.dual import border_of
+from ..exact.dual import make_border
 from ..stats import FitStats
 from ..terms import LinearTerm
-from .conjugate import System, conjugate_gradients, ended, without_rounding
+from .conjugate import System, conjugate_gradients, drop_rounding, summarise_end
 from .preconditioner import Preconditioner, neighbours, preconditioner
-from .products import GramProduct, mesh_of_draws, padded_points, padded_rows, product, tile_rows
+from .products import GramProduct, mesh_of_draws, pad_points, pad_rows, product, tile_rows
 from .stopping_rule import Start, StoppingRule, intercepts, strata
 
 _ORDERS = 3  # in which draws are put: half the iterations of one, and more gain little
@@ -63,7 +63,7 @@ def _tile(n: int, block: int) -> int:
 
 
 @eqx.filter_jit
-def _started(system: Bordered, first: Any, signs: Any) -> Start:
+def _make_start(system: Bordered, first: Any, signs: Any) -> Start:
     contrast = system.free @ first
     functional = system.off(system.product(contrast[:, None]))
     diagonal = jnp.where(signs[:, 0] != 0, system.preconditioner.diagonal(), 0.0)
@@ -73,7 +73,7 @@ def _started(system: Bordered, first: Any, signs: Any) -> Start:
 @eqx.filter_jit
 def _right_sides(system: Bordered, start: Start, right: Any) -> tuple[Any, Any]:
     """Off the free columns, and with those of the adjoint and of the random signs."""
-    inside = without_rounding(system.off(right), right)
+    inside = drop_rounding(system.off(right), right)
     return inside, jnp.concatenate([inside, start.functional, start.probe], axis=1)
 
 
@@ -95,7 +95,7 @@ class PreparedIterativeDual(Prepared):
         whole = max(block, tile) * mesh.size
         self._size = -(-n // whole) * whole
         root = np.sqrt(problem.points.probabilities)
-        border, self._terms = border_of(problem)
+        border, self._terms = make_border(problem)
         orthonormal, self._triangle, independent = economic_qr(root[:, None] * border)
         self.stats = FitStats("dual by conjugate gradients", n) | {
             "free_terms": self._triangle.shape[0]
@@ -108,20 +108,20 @@ class PreparedIterativeDual(Prepared):
         centres = np.sort(rng.choice(n, rank, replace=False))
         orders = self._orders(block, rng)
         with jax.enable_x64(True):
-            points = padded_points(problem.points.x, problem.points.s, root, self._size)
+            points = pad_points(problem.points.x, problem.points.s, root, self._size)
             gram = product(problem.penalised, points, tile, mesh, keep)
             ridge = max(problem.ridge, gram_rounding(1, float(_trace(gram))))
             self.result = Result.RIDGE_RAISED if ridge > problem.ridge else Result.OK
             first = scipy.linalg.solve_triangular(
                 self._triangle, np.eye(len(self._triangle))[0], trans=1
             )
-            signs = padded_rows(rng.choice([-1.0, 1.0], (n, 1)), self._size)
+            signs = pad_rows(rng.choice([-1.0, 1.0], (n, 1)), self._size)
             noise = jax.device_put(np.float64(ridge))
             inverse, left = preconditioner(
                 gram, jax.device_put(centres), jax.device_put(orders), block, noise
             )
-            self._system = Bordered(gram, inverse, padded_rows(orthonormal, self._size), noise)
-            self._start = _started(self._system, jax.device_put(first), signs)
+            self._system = Bordered(gram, inverse, pad_rows(orthonormal, self._size), noise)
+            self._start = _make_start(self._system, jax.device_put(first), signs)
         self._prepared = self.result
         self._weights: np.ndarray | None = None
         self.stats |= {"ridge": ridge, "rank": rank, "unexplained": left, "kept": keep}
@@ -130,14 +130,14 @@ class PreparedIterativeDual(Prepared):
         check_ridge(ridge)
         (n, q), root = values.shape, np.sqrt(self._problem.points.probabilities)[:, None]
         with jax.enable_x64(True):
-            right = padded_rows(root * values, self._size)
+            right = pad_rows(root * values, self._size)
             inside, every = _right_sides(self._system, self._start, right)
             rule = StoppingRule(self._start, right, inside, self._options.tolerance, n)
             limit, progress = self._options.max_iterations, self._options.progress
             ending = conjugate_gradients(
                 self._system, every, rule.distance, limit, progress, rule.shortest.add
             )
-            solution, _ = rule.shorter(ending.state)
+            solution, _ = rule.choose_shorter(ending.state)
             intercept = np.asarray(intercepts(self._start, right, ending.state))
             self._weights = (
                 np.asarray(self._start.contrast) - np.asarray(ending.state.solution)[:, q]
@@ -148,7 +148,7 @@ class PreparedIterativeDual(Prepared):
                     self._triangle, np.asarray(_free_part(self._system, right, solution))
                 )
                 coefficients.append(taken[1:])
-        self.result, self.stats = ended(ending, self._options, self._prepared, self.stats)
+        self.result, self.stats = summarise_end(ending, self._options, self._prepared, self.stats)
         return Solution(
             intercept,
             tuple(LinearTerm(*pair) for pair in zip(self._terms, coefficients, strict=True)),

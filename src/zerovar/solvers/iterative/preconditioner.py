@@ -108,7 +108,7 @@ def preconditioner(
         jax.device_put(part)
         for part in inside(rows, centres, gram_rounding(len(centres), float(mean)))
     )
-    low, left = _summed_up(across, mean, ridge)
+    low, left = _transpose(across, mean, ridge)
     size, noise = float(mean), float(ridge)  # on the host, where little needs nothing compiled
     # a ridge must be larger than the rounding of a block in single precision
     rounding = np.sqrt(len(low)) * np.finfo(np.float32).eps * float(left) * size
@@ -141,7 +141,7 @@ def _rows(
 
 
 @eqx.filter_jit
-def _summed_up(across: Float[Array, "r n"], mean: Any, ridge: Any) -> tuple[Any, Any]:
+def _transpose(across: Float[Array, "r n"], mean: Any, ridge: Any) -> tuple[Any, Any]:
     """H, and the share of the trace of G that it does not explain."""
     rank, n = across.shape
     return across.T, 1 - jnp.sum(across**2) / (n * mean + rank * ridge)

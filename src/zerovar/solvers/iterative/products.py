@@ -57,7 +57,7 @@ class Stored(eqx.Module):
         return jnp.diagonal(self.matrix) * self.root[:, 0] ** 2
 
     def near(self, rows: Int[Array, "k b"]) -> Float[Array, "k b b"]:
-        return _weighted(
+        return _weigh(
             jax.lax.map(lambda some: self.matrix[some[:, None], some], rows), self.root[rows]
         )
 
@@ -71,7 +71,7 @@ class MadeAnew(eqx.Module):
     mesh: Mesh = eqx.field(static=True)
 
     def __call__(self, v: Vectors) -> Vectors:
-        across = tiled((self.points, self.points.root * v), self.tile)
+        across = cut_tiles((self.points, self.points.root * v), self.tile)
 
         def of_row(row: DevicePoints) -> Any:
             def add(total, column):
@@ -81,15 +81,15 @@ class MadeAnew(eqx.Module):
             return jax.lax.scan(add, jnp.zeros((self.tile, v.shape[1]), v.dtype), across)[0]
 
         def of_share(share: DevicePoints) -> Any:
-            return jax.lax.map(of_row, tiled(share, self.tile)).reshape(-1, v.shape[1])
+            return jax.lax.map(of_row, cut_tiles(share, self.tile)).reshape(-1, v.shape[1])
 
-        return self.points.root * by_device(of_share, self.mesh, self.points)
+        return self.points.root * map_devices(of_share, self.mesh, self.points)
 
     def rows(self, chosen: Any) -> Float[Array, "r n"]:
         some = jax.tree.map(lambda leaf: leaf[chosen], self.points)
         found = jax.lax.map(
             lambda part: self.family.gram(part.x, part.s, some.x, some.s),
-            tiled(self.points, self.tile),
+            cut_tiles(self.points, self.tile),
         )
         return some.root * found.reshape(len(self.points.x), -1).T * self.points.root.T
 
@@ -100,7 +100,7 @@ class MadeAnew(eqx.Module):
             x, s = self.points.x[some], self.points.s[some]
             return self.family.gram(x, s, x, s)
 
-        return _weighted(jax.lax.map(one, rows), self.points.root[rows])
+        return _weigh(jax.lax.map(one, rows), self.points.root[rows])
 
     def diagonal(self) -> Float[Array, " n"]:
         return (
@@ -116,7 +116,7 @@ def mesh_of_draws() -> Mesh:
     return Mesh(np.array(jax.local_devices()), ("draws",))
 
 
-def by_device(
+def map_devices(
     function: Callable[..., Any], mesh: Mesh, draws: Any, *others: Any, summed: bool = False
 ) -> Any:
     """A function of rows to rows, or to a sum over them, each device on its share; `others` are
@@ -145,12 +145,12 @@ def slab_rows(n: int, tile: int) -> int:
     )
 
 
-def padded_points(x: np.ndarray, s: np.ndarray, root: np.ndarray, size: int) -> DevicePoints:
+def pad_points(x: np.ndarray, s: np.ndarray, root: np.ndarray, size: int) -> DevicePoints:
     """On the devices, in rows of which `size` is a multiple of the tile."""
-    return DevicePoints(*(padded_rows(array, size) for array in (x, s, root[:, None])))
+    return DevicePoints(*(pad_rows(array, size) for array in (x, s, root[:, None])))
 
 
-def padded_rows(array: Float[np.ndarray, "n k"], size: int) -> Float[Array, "size k"]:
+def pad_rows(array: Float[np.ndarray, "n k"], size: int) -> Float[Array, "size k"]:
     """On the devices, with zeros at the end."""
     return jax.device_put(np.pad(array, ((0, size - len(array)), (0, 0))))
 
@@ -164,7 +164,7 @@ def product(
     if not keep:
         return made_anew
     if mesh.size > 1:
-        return Stored(_by_rows(made_anew), points.root)
+        return Stored(_make_rows(made_anew), points.root)
     slab = None if on_host() else slab_rows(len(points.x), tile)
     return Stored(_symmetric(family, points, tile), points.root, slab)
 
@@ -192,23 +192,24 @@ def _symmetric(family: LinearFamily, points: DevicePoints, tile: int) -> Float[A
 
 
 @eqx.filter_jit
-def _by_rows(product: MadeAnew) -> Float[Array, "n n"]:
+def _make_rows(product: MadeAnew) -> Float[Array, "n n"]:
     """Every device makes its own rows."""
     points, family = product.points, product.family
 
     def of_share(share: DevicePoints) -> Any:
         block = jax.lax.map(
-            lambda row: family.gram(row.x, row.s, points.x, points.s), tiled(share, product.tile)
+            lambda row: family.gram(row.x, row.s, points.x, points.s),
+            cut_tiles(share, product.tile),
         )
         return block.reshape(len(share.x), -1)
 
-    return by_device(of_share, product.mesh, points)
+    return map_devices(of_share, product.mesh, points)
 
 
-def _weighted(blocks: Float[Array, "k b b"], root: Float[Array, "k b 1"]) -> Float[Array, "k b b"]:
+def _weigh(blocks: Float[Array, "k b b"], root: Float[Array, "k b 1"]) -> Float[Array, "k b b"]:
     return root * blocks * jnp.swapaxes(root, 1, 2)
 
 
-def tiled(rows: Any, tile: int) -> Any:
+def cut_tiles(rows: Any, tile: int) -> Any:
     """(n, d) as (n / tile, tile, d)."""
     return jax.tree.map(lambda leaf: leaf.reshape(-1, tile, leaf.shape[1]), rows)

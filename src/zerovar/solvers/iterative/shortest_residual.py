@@ -37,7 +37,7 @@ class ShortestResidual:
     def add(self, directions: Batch, images: Batch) -> None:
         """Directions, of these columns and maybe more, and what the operator makes of them."""
         q, steps = self.residual.shape[1], len(images)
-        new = _scaled(directions, images, q)
+        new = _scale_columns(directions, images, q)
         if self._past and room() < 2 * new[0].nbytes:
             gone = len(self._past.pop(0)[0])
             self._gram = self._gram[:, gone:, gone:]
@@ -60,12 +60,12 @@ class ShortestResidual:
         first = 0
         for batch in self._past:
             part = jax.device_put(lengths[first : first + len(batch[0])])
-            self.solution, self.residual = _moved(self.solution, self.residual, batch, part)
+            self.solution, self.residual = _move(self.solution, self.residual, batch, part)
             first += len(part)
 
 
 @eqx.filter_jit
-def _scaled(
+def _scale_columns(
     directions: Float[Array, "steps n k"], images: Float[Array, "steps n k"], q: int
 ) -> tuple[Any, Any]:
     """The first q columns, to images of length 1; a column that is solved has none."""
@@ -88,7 +88,7 @@ def _shares(some: Float[Array, "some n q"], residual: Vectors) -> Float[Array, "
 
 
 @eqx.filter_jit
-def _moved(
+def _move(
     solution: Vectors, residual: Vectors, batch: tuple[Batch, Batch], lengths: Any
 ) -> tuple[Vectors, Vectors]:
     along, less = (jnp.einsum("inq,iq->nq", part, lengths) for part in batch)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..algebra.dense import ROUNDING
-from .conjugate import EVERY, Iterate, largest_ratio, still_to_come
+from .conjugate import EVERY, Iterate, energy_to_come, largest_ratio
 from .products import Vectors
 from .shortest_residual import ShortestResidual
 
@@ -92,7 +92,7 @@ def _sizes(
 
 
 @eqx.filter_jit
-def _shorter(state: Iterate, solution: Any, residual: Any) -> tuple[Vectors, Vectors]:
+def _choose_shorter(state: Iterate, solution: Any, residual: Any) -> tuple[Vectors, Vectors]:
     q = solution.shape[1]
     plain = state.residual[:, :q]
     better = jnp.linalg.norm(plain, axis=0) < jnp.linalg.norm(residual, axis=0)
@@ -112,19 +112,19 @@ class StoppingRule:
         and of g at the draws, in deviations of the residuals that are left out."""
         q = self._right.shape[1]
         self._answers.append(np.asarray(intercepts(self._start, self._right, state)))
-        left = still_to_come(energies)
+        left = energy_to_come(energies)
         errors, spread, misfit = map(
-            np.asarray, _sizes(self._start, state, *self.shorter(state), self._n)
+            np.asarray, _sizes(self._start, state, *self.choose_shorter(state), self._n)
         )
         of_intercept = largest_ratio(
             self._alignment(energies) * np.sqrt(left[:q] * left[q]), self._tolerance * errors
         )
         return max(of_intercept, largest_ratio(misfit, _ROUGHER * self._tolerance * spread))
 
-    def shorter(self, state: Iterate) -> tuple[Vectors, Vectors]:
+    def choose_shorter(self, state: Iterate) -> tuple[Vectors, Vectors]:
         """Solution and residual of g, in the last digits of the iterate where rounding has left
         that the shorter one."""
-        return _shorter(state, self.shortest.solution, self.shortest.residual)
+        return _choose_shorter(state, self.shortest.solution, self.shortest.residual)
 
     def _alignment(self, energies: Float[np.ndarray, "i k"]) -> float:
         """The cosine between the errors of a solution and of the adjoint, whose product is that of

@@ -49,9 +49,9 @@ class Candidates:
         """How far the sum of residual times image is from zero, for each term, in units of its own
         standard error: by sums over short stretches of the chain, it knows of tails, of unequal
         scatter, and of draws that follow each other."""
-        _, images = self._made(terms)
+        _, images = self._make(terms)
         images -= (images @ self._p.astype(np.float32))[:, None]
-        images *= self._counted(residual)
+        images *= self._weigh(residual)
         n = images.shape[1]
         parts = np.add.reduceat(images, np.arange(0, n, math.isqrt(math.isqrt(n))), axis=1)
         return np.abs(parts.sum(axis=1)) / np.sqrt(np.maximum(np.sum(parts**2, axis=1), _EPS))
@@ -59,17 +59,17 @@ class Candidates:
     def pairs(self, residual: Residual) -> list[Product]:
         """Those products of two coordinates, squares among them, that correlate most with the
         residual; O(n d²)."""
-        found = (self._x * self._counted(residual)) @ self._s.T
+        found = (self._x * self._weigh(residual)) @ self._s.T
         found += found.T
         np.abs(found, out=found)
         found /= self._pair_norms
-        return self._shortest(found, [(j,) for j in range(self.dim)])
+        return self._shorten(found, [(j,) for j in range(self.dim)])
 
     def pairs_with(self, some: list[list[int]], residuals: list[Residual]) -> list[list[Product]]:
         """The same for pairs with one of some coordinates, for several residuals at once."""
-        every, r = np.concatenate(some), self._repeated(some, residuals)
+        every, r = np.concatenate(some), self._repeat(some, residuals)
         found = (self._x[every] * r) @ self._s.T + (self._s[every] * r) @ self._x.T
-        return self._each(
+        return self._split_lists(
             np.abs(found) / self._pair_norms[every], [[(j,) for j in own] for own in some]
         )
 
@@ -79,29 +79,29 @@ class Candidates:
         """Those children of some terms that correlate most with a residual, for several residuals
         at once; `norms` are those of calls before, to which the new ones are added."""
         every = [parent for own in parents for parent in own]
-        (u, v), r = self._made(every), self._repeated(parents, residuals)
+        (u, v), r = self._make(every), self._repeat(parents, residuals)
         if new := {parent: k for k, parent in enumerate(every) if parent not in norms}:
             rows = [*new.values()]
             norms |= zip(new, self._norms_of(u[rows], v[rows]), strict=True)
         u *= r
         v *= r
         found = np.abs(v @ self._x.T + u @ self._s.T)
-        return self._each(found / np.stack([norms[parent] for parent in every]), parents)
+        return self._split_lists(found / np.stack([norms[parent] for parent in every]), parents)
 
-    def _each(self, found: np.ndarray, parents: list[list[Product]]) -> list[list[Product]]:
+    def _split_lists(self, found: np.ndarray, parents: list[list[Product]]) -> list[list[Product]]:
         ends = np.cumsum([len(own) for own in parents])
         return [
-            self._shortest(part, own)
+            self._shorten(part, own)
             for part, own in zip(np.split(found, ends[:-1]), parents, strict=True)
         ]
 
-    def _repeated(self, some: list[Any], residuals: list[Residual]) -> np.ndarray:
+    def _repeat(self, some: list[Any], residuals: list[Residual]) -> np.ndarray:
         """Each residual as often as there are entries for it."""
         return np.repeat(
-            [self._counted(residual) for residual in residuals], [len(own) for own in some], axis=0
+            [self._weigh(residual) for residual in residuals], [len(own) for own in some], axis=0
         )
 
-    def _shortest(self, found: np.ndarray, parents: list[Product]) -> list[Product]:
+    def _shorten(self, found: np.ndarray, parents: list[Product]) -> list[Product]:
         """The best of all children of these, each once; a pair may be there as a child of both."""
         most = min(2 * self._short, found.size)
         best = np.argpartition(found.ravel(), found.size - most)[-most:]
@@ -109,11 +109,11 @@ class Candidates:
         terms = (tuple(sorted((*parents[k // self.dim], int(k % self.dim)))) for k in best)
         return list(dict.fromkeys(terms))[: self._short]
 
-    def _made(self, terms: list[Product]) -> tuple[np.ndarray, np.ndarray]:
+    def _make(self, terms: list[Product]) -> tuple[np.ndarray, np.ndarray]:
         """Terms and their images (m, n), in single precision."""
         return monomial_images(*self._single, rows_of(terms, max(map(len, terms))))[:2]
 
-    def _counted(self, residual: Residual) -> np.ndarray:
+    def _weigh(self, residual: Residual) -> np.ndarray:
         """Times what each draw counts; to unit size, which no single precision loses."""
         weighted = self._p * residual
         return (weighted / np.abs(weighted).max()).astype(np.float32)

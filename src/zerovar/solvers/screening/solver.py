@@ -97,7 +97,7 @@ class SparseTerm(Term):
             out[rows] = (matrix @ (scale[:, None] * images)).T
         return out
 
-    def named(self, names):
+    def name_terms(self, names):
         """Those with the largest coefficients first."""
         found = []
         for j in range(self.num_integrands):
@@ -120,7 +120,7 @@ class PreparedScreening(Prepared):
         rows = np.concatenate([points.s.T, points.x.T * points.s.T + 1.0])[
             : max(self._sizes, default=0)
         ]
-        self._features, self._means = self._centred(rows)
+        self._features, self._means = self._centre(rows)
         self._bases = base_fits(self._features, self._sizes, ridge)
         most = n // _DRAWS_PER_PRODUCT
         self._most = most if family.terms is None else min(family.terms, most)
@@ -168,18 +168,16 @@ class PreparedScreening(Prepared):
                 j for j in going if left[j] > ROUNDING * total[j] and len(taken[j]) < self._most
             ]
             residuals = {j: fit.residual[:, j] / self._root for j in going}
-            offered = self._offered(fit, residuals, taken, seen, norms)
+            offered = self._offer(fit, residuals, taken, seen, norms)
             new = {}
             for j, (terms, count) in offered.items():
                 seen[j] = seen[j] or _members(terms)
-                new[j] = self._standing_out(terms, residuals[j], count)[
-                    : self._most - len(taken[j])
-                ]
+                new[j] = self._select(terms, residuals[j], count)[: self._most - len(taken[j])]
             going = [j for j, terms in new.items() if terms]
             if not going:
                 break
             before = fit.loss.copy()
-            fit.take({j: self._centred(self._candidates.images(new[j]))[0] for j in going})
+            fit.take({j: self._centre(self._candidates.images(new[j]))[0] for j in going})
             for j in going:
                 taken[j] += new[j]
             going = [j for j in going if fit.loss[j] < PAYS * before[j]]
@@ -197,7 +195,7 @@ class PreparedScreening(Prepared):
             )
         )
 
-    def _offered(
+    def _offer(
         self,
         fit: GroupFit,
         residuals: dict[int, np.ndarray],
@@ -245,9 +243,7 @@ class PreparedScreening(Prepared):
         """Whether a base of this size has it: linear terms are the first, squares the next."""
         return len(set(term)) == 1 and len(term) <= 2 and len(term) * self._candidates.dim <= size
 
-    def _standing_out(
-        self, offered: list[Product], residual: np.ndarray, count: int
-    ) -> list[Product]:
+    def _select(self, offered: list[Product], residual: np.ndarray, count: int) -> list[Product]:
         """Those whose correlation with the residual is more than the largest of `count` that chance
         would give."""
         if not offered:
@@ -256,7 +252,7 @@ class PreparedScreening(Prepared):
         order = np.argsort(-sizes, kind="stable")[: self._solver.at_a_time]
         return [offered[k] for k in order if sizes[k] > math.sqrt(2 * math.log(max(count, 2)))]
 
-    def _centred(
+    def _centre(
         self, images: Float64[np.ndarray, "m n"]
     ) -> tuple[Float64[np.ndarray, "m n"], Float64[np.ndarray, " m"]]:
         """Features, centred and weighted, and their means."""
@@ -287,15 +283,13 @@ class PreparedScreening(Prepared):
         term = SparseTerm(
             monomials, np.concatenate(terms).astype(int), integrands, coefficients, len(chosen)
         )
-        offsets = np.array([self._mean_of(one) for one in chosen])
+        offsets = np.array([self._mean_g(one) for one in chosen])
         return Solution(means - offsets, (term,), self._family.with_terms(monomials))
 
-    def _mean_of(self, one: _Chosen) -> float:
+    def _mean_g(self, one: _Chosen) -> float:
         """Of g over the draws."""
         products = (
-            one.products @ self._centred(self._candidates.images(one.taken))[1]
-            if one.taken
-            else 0.0
+            one.products @ self._centre(self._candidates.images(one.taken))[1] if one.taken else 0.0
         )
         return float(self._means[: len(one.theta)] @ one.theta + products)
 

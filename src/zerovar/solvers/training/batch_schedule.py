@@ -76,7 +76,7 @@ class BatchSchedule:
         """Rounds an epoch."""
         return 1 if self.windows is None else self.windows.count
 
-    def in_epochs(self, rounds: int) -> int | float:
+    def count_epochs(self, rounds: int) -> int | float:
         return rounds if self.rounds_per_epoch == 1 else rounds / self.rounds_per_epoch
 
     @property
@@ -130,7 +130,7 @@ class BatchSchedule:
             chosen, schedule, np.int64(rounds), np.int64(average_from), np.int64(patience)
         )
 
-    def drawn(
+    def draw_round(
         self, number: int, values: np.ndarray, centre: np.ndarray, unit: np.ndarray
     ) -> RoundDraws:
         """Of a round: the draws in memory with `values`, or a window, whose values become (f −
@@ -176,7 +176,7 @@ class BatchSchedule:
             step_factor = min(
                 1.0, self._step(weights, drawn.leverage, self._largest(drawn)) / self._own_step
             )
-        draws = on_device(drawn.rows, drawn.points, drawn.values, weights, self.networks, room)
+        draws = put_on_device(drawn.rows, drawn.points, drawn.values, weights, self.networks, room)
         order = BatchOrder(
             ladder, self.steps, self.batch_size, not self.options.resample, self.seed
         )
@@ -228,7 +228,7 @@ class BatchSchedule:
         return 0.5 / (largest_row / self.batch_size + (1 - 1 / self.batch_size) * largest)
 
 
-def on_device(
+def put_on_device(
     rows: Any, points: Points, values: Any, weights: Any, networks: bool, room: int
 ) -> Draws:
     """On the device, with `room` more rows of zeros; x and s only where ψ alone does not do."""

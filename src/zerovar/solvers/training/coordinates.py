@@ -81,7 +81,7 @@ class Features(eqx.Module):
         ]
         return (blocks[0] if len(blocks) == 1 else np.concatenate(blocks)).T
 
-    def lifted(self, raw: Any) -> Any:
+    def apply_lift(self, raw: Any) -> Any:
         if self.lift is None:
             return raw
         size = len(self.lift)
@@ -96,7 +96,7 @@ class Features(eqx.Module):
         return np.concatenate([matrix[:-size], self.lift @ matrix[-size:]])
 
     def __call__(self, x: Float[Array, "n d"], s: Float[Array, "n d"]) -> Float[Array, "n P"]:
-        return self.lifted(self.raw(x, s))
+        return self.apply_lift(self.raw(x, s))
 
     def families(self) -> tuple[LinearFamily, ...]:
         """Of the parts, a kernel in place of its translates."""
@@ -131,7 +131,7 @@ class TrainingCoordinates:
 
     def at(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n r"]:
         """ψ at any draws."""
-        return self.basis(self.features.lifted(self.features.raw_on_host(x, s)))
+        return self.basis(self.features.apply_lift(self.features.raw_on_host(x, s)))
 
     def leverages(self, points: Points, rng: Generator) -> Float64[np.ndarray, " n"]:
         """About ‖ψ‖² at any draws, for less than ψ costs."""
@@ -179,7 +179,7 @@ def subset_size(m: int) -> int:
     return int(max(min(m // 2, _SUBSET), _SHARE * m, min(m, 8)))
 
 
-def coordinates(
+def make_coordinates(
     family: LinearFamily | None,
     points: Points,
     penalties: Penalties,
@@ -211,12 +211,12 @@ def coordinates(
     if plan.precondition and len(total):
         # what bounds the entries of a basis while hyper-parameters move
         damping = 1 / MOST_DENSE if plan.for_tuning else 0.0
-        basis, used = _whitened(draws, probabilities, total, count, damping, rng)
+        basis, used = _whiten_draws(draws, probabilities, total, count, damping, rng)
         if isinstance(basis, Dense) and total.any():
             basis = with_penalty(basis, total, plan.turned)
     if isinstance(basis, Dense):
-        features, basis = _folded(features, basis)
-    rows = None if draws.kept is None else basis(features.lifted(draws.kept))
+        features, basis = _fold(features, basis)
+    rows = None if draws.kept is None else basis(features.apply_lift(draws.kept))
     leverage = (
         np.sum(rows**2, axis=1)
         if rows is not None
@@ -225,7 +225,7 @@ def coordinates(
     # What a second moment over all draws would say, from some that are chosen by leverage
     some, weights = _by_leverage(leverage, probabilities, rng)
     phi = draws.take(some)
-    psi = rows[some] if rows is not None else basis(features.lifted(draws.raw(some)))
+    psi = rows[some] if rows is not None else basis(features.apply_lift(draws.raw(some)))
     mean = weights @ phi / weights.sum()
     spread = np.sqrt(np.maximum(weights @ (phi - mean) ** 2 / weights.sum(), 0.0))
     stats = {
@@ -264,7 +264,7 @@ class _Draws:
         return self.features.raw_on_host(self._points.x[rows], self._points.s[rows])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        return self.features.lifted(self.raw(rows))
+        return self.features.apply_lift(self.raw(rows))
 
     def leverages(self, basis: Basis, rng: Generator, folded: bool = False) -> np.ndarray:
         """About ‖ψ‖² of all draws, through a few random combinations of ψ. A folded basis acts on
@@ -327,7 +327,7 @@ def _translates(
     return kernel.translates(x[padded], s[padded]), np.pad(inverse, ((0, extra), (0, 0)))
 
 
-def _folded(features: Features, basis: Dense) -> tuple[Features, Dense]:
+def _fold(features: Features, basis: Dense) -> tuple[Features, Dense]:
     """The lift inside the matrix, and the matrix padded."""
     matrix = features.on_raw(basis.matrix)
     extra = -matrix.shape[1] % _BUCKET
@@ -338,7 +338,7 @@ def _folded(features: Features, basis: Dense) -> tuple[Features, Dense]:
     return Features(features.parts, None, features.constant), padded
 
 
-def _whitened(
+def _whiten_draws(
     draws: _Draws, probabilities, penalty, count: int, damping: float, rng
 ) -> tuple[Basis, int]:
     """H in rounds: uniform draws, draws by leverage, and last the few that alone would dominate a

@@ -12,7 +12,7 @@ from ...progress import progress_bar
 from ..base import Result
 from .batch_order import BatchOrder
 from .checkpoints import checkpoint_file, restore_state, save_state
-from .loop import Job, Params, StepRule, TrainingState, advance, finished, initial
+from .loop import Job, Params, StepRule, TrainingState, advance, initial_state, is_finished
 
 # Seconds of work between two looks at the world: as long as one waits for Ctrl-C without wondering
 _PIECE = 0.5
@@ -41,7 +41,7 @@ def run(
     """
     job, order = jobs(0)
     an_epoch = int(job.batches.windows)  # rounds: where it is one, all are on the same draws
-    state = initial(params, job.rule, best_loss)
+    state = initial_state(params, job.rule, best_loss)
     file = None
     if options.checkpoint is not None:
         own = dataclasses.replace(options, checkpoint=None, progress=False)
@@ -82,4 +82,4 @@ def _is_over(state: TrainingState, rule: StepRule) -> bool:
     seen: dict[str, Any] = {
         name: np.asarray(getattr(state, name)) for name in ("round", "best_round", "diverged")
     }
-    return bool(finished(state._replace(**seen), rule))
+    return bool(is_finished(state._replace(**seen), rule))

@@ -19,7 +19,7 @@ from ...inputs.points import Points
 from ...objectives import Objective, Ridge
 from ..algebra.tiles import gram_matrix
 from ..base import Prepared, Problem, Solution, Values, check_ridge
-from ..exact.dual import border_of
+from ..exact.dual import make_border
 from ..stats import FitStats
 from ..terms import LinearTerm
 from .batch_order import BatchOrder
@@ -78,7 +78,7 @@ class PreparedDualTraining(Prepared):
             float(np.trace(gram_matrix(self._penalised, points.x[some], points.s[some])))
             / some.stop
         )
-        border, self._terms = border_of(problem)
+        border, self._terms = make_border(problem)
         self._centred = np.isinf(objective.intercept_variance)
         self._scale = np.full(border.shape[1], _FREE_VARIANCE * size) / np.mean(border**2, axis=0)
         if not self._centred:

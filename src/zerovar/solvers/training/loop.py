@@ -121,7 +121,7 @@ class Model(eqx.Module):
             total = jnp.sum(weights * one * two) / size
         return total, first, second
 
-    def validated(self, params: Params, draws: Draws) -> Float[Array, ""]:
+    def validation_loss(self, params: Params, draws: Draws) -> Float[Array, ""]:
         """Σ over integrands of the variance of f − g at held-out draws, always with the exact g."""
 
         def residual(tile: tuple) -> Any:
@@ -187,7 +187,7 @@ class Job(eqx.Module):
     key: Any
 
 
-def initial(params: Params, rule: StepRule, best_loss: float) -> TrainingState:
+def initial_state(params: Params, rule: StepRule, best_loss: float) -> TrainingState:
     """`best_loss` is what any held-out loss must beat for the parameters to be kept."""
     nothing = jax.tree.map(np.zeros_like, params)
     # few sizes, so that few programs are compiled
@@ -261,7 +261,7 @@ def advance(
         diverged = ~jnp.isfinite(loss) | (jnp.abs(loss) > limit)
         best, validation = (state.best, state.best_loss, state.best_round), state.validation
         if held is not None:
-            current = model.validated(params, held)
+            current = model.validation_loss(params, held)
             better = current < state.best_loss
             best = jax.tree.map(
                 lambda new, old: jnp.where(better, new, old), (params, current, state.round), best
@@ -273,7 +273,7 @@ def advance(
         )
 
     return jax.lax.while_loop(
-        lambda state: (state.round < until) & ~finished(state, rule), one, state
+        lambda state: (state.round < until) & ~is_finished(state, rule), one, state
     )
 
 
@@ -284,7 +284,7 @@ def _some(held: Draws | None, key, size: int) -> Draws:
     return held.take(chosen)._replace(weights=jnp.ones(size))
 
 
-def finished(state: TrainingState, rule: StepRule) -> Any:
+def is_finished(state: TrainingState, rule: StepRule) -> Any:
     """Whether nothing more is to be done."""
     return (
         (state.round >= rule.rounds)

@@ -20,8 +20,8 @@ from ..stats import FitStats
 from ..terms import LinearTerm, NetworkTerm, Term, linear_terms, sum_terms
 from ..windows import Windows
 from .batch_order import BatchOrder
-from .batch_schedule import LINEAR, NETWORK, TUNING, BatchSchedule, on_device
-from .coordinates import CoordinateOptions, Penalties, TrainingCoordinates, coordinates
+from .batch_schedule import LINEAR, NETWORK, TUNING, BatchSchedule, put_on_device
+from .coordinates import CoordinateOptions, Penalties, TrainingCoordinates, make_coordinates
 from .driver import TrainingEnd, run
 from .loop import Draws, Job, Model, Params, TrainingState
 
@@ -63,13 +63,13 @@ class PreparedTraining(Prepared):
             points.take(self._held) if len(self._held) else None,
         )
         self._variance = objective.pairwise
-        self._coordinates = self._at(linear)
+        self._coordinates = self._make_coordinates(linear)
         if windows is not None:
             windows.hold_out(self._held)
         self._found: Family | None = None
         self.stats = FitStats("sgd", self._coordinates.basis.size) | self._coordinates.stats
 
-    def _at(self, linear: LinearFamily | None) -> TrainingCoordinates:
+    def _make_coordinates(self, linear: LinearFamily | None) -> TrainingCoordinates:
         objective, options, tuning = self._objective, self._options, self._for_tuning
         quadratic = objective.total(L2) or objective.total(Ridge)
         penalties = Penalties(
@@ -79,7 +79,7 @@ class PreparedTraining(Prepared):
         plan = CoordinateOptions(
             options.centres, options.precondition, 0 if tuning else KEPT, tuning, turned
         )
-        return coordinates(
+        return make_coordinates(
             linear,
             self._fitting,
             penalties,
@@ -117,20 +117,26 @@ class PreparedTraining(Prepared):
         self.result = ending.result
         state = jax.tree.map(np.asarray, ending.state)
         rounds = int(state.round)
-        epochs, best = schedule.in_epochs(rounds), schedule.in_epochs(int(state.best_round) + 1)
+        epochs, best = (
+            schedule.count_epochs(rounds),
+            schedule.count_epochs(int(state.best_round) + 1),
+        )
         self.stats |= {
             "epochs": epochs,
             "steps": rounds * schedule.steps,
             "batch_size": schedule.batch_size,
         }
-        self.stats |= {"loss": state.loss[:rounds], "resumed": schedule.in_epochs(ending.resumed)}
+        self.stats |= {
+            "loss": state.loss[:rounds],
+            "resumed": schedule.count_epochs(ending.resumed),
+        }
         if self._windows is not None:
             self.stats |= {"windows": self._windows.count, "trained_draws": self._windows.draws}
         if self._holding is not None:
             self.stats |= {"validation": state.validation[:rounds], "best_epoch": best}
         if self.result.failed:
             return Solution(np.full(values.shape[1], np.nan), ())
-        intercept, terms = self._chosen(state, fixed, gauge, scaled, unit)
+        intercept, terms = self._choose(state, fixed, gauge, scaled, unit)
         return Solution(centre + intercept * unit, terms, self._found)
 
     def _run(
@@ -143,7 +149,7 @@ class PreparedTraining(Prepared):
             at_zero = all(
                 eqx.combine(*pair).starts_at_zero for pair in zip(fixed, trained, strict=True)
             )
-            held = self._held_out(scaled)
+            held = self._put_held_out(scaled)
             model, rule = (
                 self._model(fixed, gauge, unit, schedule.batch_size),
                 schedule.rule(held is not None),
@@ -152,11 +158,11 @@ class PreparedTraining(Prepared):
             @functools.lru_cache(maxsize=1)
             def on(number: int) -> tuple[Job, BatchOrder]:
                 draws, batches, order = schedule.batches(
-                    schedule.drawn(number, scaled[self._fit], centre, unit)
+                    schedule.draw_round(number, scaled[self._fit], centre, unit)
                 )
                 return Job(model, draws, held, batches, rule, jax.random.key(self._seed)), order
 
-            best_loss = self._without(scaled) if at_zero else math.inf
+            best_loss = self._loss_of_zero(scaled) if at_zero else math.inf
             still = schedule.rounds_per_epoch == 1  # all rounds are on the same draws
             task = (self._linear, self._networks, self._objective, self._seed, self._for_tuning)
             return run(
@@ -191,7 +197,7 @@ class PreparedTraining(Prepared):
             )
         found: Family = functools.reduce(operator.add, families)
         self._found = functools.reduce(operator.add, (found, *self._networks))
-        self._coordinates = self._at(found.separated()[0])
+        self._coordinates = self._make_coordinates(found.separated()[0])
         self.stats = (
             self.stats
             | self._coordinates.stats
@@ -255,24 +261,24 @@ class PreparedTraining(Prepared):
         sizes = [float(np.sqrt(np.mean(g**2))) for g in typical]
         return tuple(np.float64(1 / size if 0 < size < math.inf else 1.0) for size in sizes)
 
-    def _held_out(self, values: np.ndarray) -> Draws | None:
+    def _put_held_out(self, values: np.ndarray) -> Draws | None:
         held = self._holding
         if held is None:
             return None
         rows = None if self._coordinates.rows is None else self._coordinates.at(held.x, held.s)
         room = -len(held) % ROWS if len(held) > ROWS else 0
-        return on_device(
+        return put_on_device(
             rows, held, values[self._held], held.probabilities, bool(self._networks), room
         )
 
-    def _without(self, values: np.ndarray) -> float:
+    def _loss_of_zero(self, values: np.ndarray) -> float:
         """The held-out loss of g = 0, or infinite if there is none."""
         if self._holding is None:
             return math.inf
         p, f = self._holding.probabilities, values[self._held]
         return float(np.sum(p @ (f - p @ f) ** 2))
 
-    def _chosen(
+    def _choose(
         self, state: TrainingState, fixed, gauge, scaled, unit
     ) -> tuple[np.ndarray, tuple[Term, ...]]:
         """The best on held-out draws; without those the last parameters or their average, whichever
@@ -280,7 +286,7 @@ class PreparedTraining(Prepared):
         candidates = [state.params if self._holding is None else state.best]
         if self._holding is None and int(state.counted) > 1:
             candidates.append(jax.tree.map(lambda total: total / int(state.counted), state.total))
-        found = [self._evaluated(candidate, fixed, gauge, scaled, unit) for candidate in candidates]
+        found = [self._evaluate(candidate, fixed, gauge, scaled, unit) for candidate in candidates]
         intercepts, losses = (np.stack(part) for part in zip(*found, strict=True))
         if self._networks:  # one trunk for all integrands
             losses = losses.sum(axis=1, keepdims=True) + np.zeros_like(losses)
@@ -295,13 +301,13 @@ class PreparedTraining(Prepared):
                 for *pair, size in zip(fixed, arrays, gauge, strict=True)
             ]
             terms += (
-                self._shrunk(whole, terms, scaled * unit, self._holding)
+                self._shrink(whole, terms, scaled * unit, self._holding)
                 if self._holding is not None
                 else whole
             )
         return intercepts[pick, columns], tuple(terms)
 
-    def _shrunk(
+    def _shrink(
         self, networks: list[NetworkTerm], others: list[Term], values: np.ndarray, held: Points
     ) -> list[NetworkTerm]:
         """Networks times the factor in [0, 1] that is best on held-out draws: one that learnt
@@ -316,7 +322,7 @@ class PreparedTraining(Prepared):
         self.stats = self.stats | {"shrinkage": factor}
         return [NetworkTerm(term.network, term.scale * factor) for term in networks]
 
-    def _evaluated(
+    def _evaluate(
         self, params: Params, fixed: tuple, gauge: tuple, scaled, unit
     ) -> tuple[np.ndarray, np.ndarray]:
         """The intercept that suits parameters, and the objective of each integrand."""
