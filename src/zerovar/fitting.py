@@ -31,7 +31,8 @@ class Method(NamedTuple):
     solver: Solver | None = None
 
     def complete(self) -> tuple[Family, Objective, Solver | None]:
-        """With the default objective, or a ValueError for what is of another kind."""
+        """Return family, objective and solver with the default objective, or raise a ValueError for
+        what is of another kind."""
         family, objective, solver = self
         if not isinstance(family, Family):
             raise ValueError(
@@ -85,7 +86,7 @@ class Fitted:
         return self.at(sample.draws, sample.scores)
 
     def at(self, draws: np.ndarray, scores: np.ndarray) -> Float64[np.ndarray, "n q"]:
-        """g at draws and scores (n, d)."""
+        """Return g at draws and scores (n, d)."""
         refuse_fork()
         self._require_solved()
         draws, scores, d = (
@@ -103,9 +104,9 @@ class Fitted:
         return sum_terms(self.terms, x, s, len(self.intercept))
 
     def chosen_terms(self) -> list[tuple[str, ...]]:
-        """For each integrand the terms that the fit chose for it, in the names of the sample's
-        coordinates, such as mu·tau: those with the largest coefficients first. They are terms in
-        the standardised coordinates."""
+        """Return for each integrand the terms that the fit chose for it, in the names of the
+        sample's coordinates, such as mu·tau: those with the largest coefficients first. They are
+        terms in the standardised coordinates."""
         for term in self.terms:
             if (found := term.name_terms(self.names)) is not None:
                 return found
@@ -114,8 +115,8 @@ class Fitted:
         )
 
     def refit(self, values: Any = None, ridge: float | None = None) -> Fitted:
-        """New integrands at the fitting draws, or (after `Spectral()`) another ridge, without a new
-        factorisation."""
+        """Fit new integrands at the fitting draws, or (after `Spectral()`) another ridge, without a
+        new factorisation."""
         work = self._require_work("refit")
         array = (
             work.values
@@ -138,8 +139,8 @@ class Fitted:
         )
 
     def leave_out(self, groups: Groups | None = None) -> Float64[np.ndarray, "n q"]:
-        """f − intercept − g at each fitting draw from the fit without that draw's group (None:
-        without that draw), (n, q).
+        """Return f − intercept − g at each fitting draw from the fit without that draw's group
+        (None: without that draw), (n, q).
 
         `groups` partitions the rows of the sample; equal draws always leave together.
         """
@@ -149,7 +150,8 @@ class Fitted:
         ]
 
     def without(self, rows: RowNumbers) -> Float64[np.ndarray, "k q"]:
-        """f − intercept − g at some fitting draws from the fit without all of them, (k, q)."""
+        """Return f − intercept − g at some fitting draws from the fit without all of them, (k,
+        q)."""
         work = self._require_work("without")
         n, some = len(work.draws.group), np.asarray(rows)
         if (
@@ -167,8 +169,8 @@ class Fitted:
         return work.prepared.leave_out(work.values, [np.unique(states)], work.ridge)[states]
 
     def intercept_weights(self) -> Float64[np.ndarray, " n"]:
-        """w (n,) with intercept = Σ w f over the fitting draws; equal draws share the weight of
-        their state."""
+        """Return w (n,) with intercept = Σ w f over the fitting draws; equal draws share the weight
+        of their state."""
         work = self._require_work("intercept_weights")
         group = work.draws.group
         share = work.draws.points.probabilities / work.draws.distinct.probabilities[group]
@@ -261,7 +263,7 @@ def fit_draws(
     sample: Sample | None = None,
     throw: bool = True,
 ) -> Fitted:
-    """`fit` to checked draws, without warnings; `sample` is kept for refits where the draws are all
+    """Fit to checked draws, without warnings; `sample` is kept for refits where the draws are all
     of it."""
     family, objective, solver = method.complete()
     started = time.perf_counter()
@@ -297,7 +299,7 @@ def fit_draws(
 
 
 def interruption(fold: int, folds: int) -> KeyboardInterrupt:
-    """What Ctrl-C ends a cross-fitted training with."""
+    """Return what Ctrl-C ends a cross-fitted training with."""
     return KeyboardInterrupt(
         f"interrupted in fold {fold} of {folds}: without all of them there is no estimate. With "
         "SGD(checkpoint=folder) the same call goes on from where it was; holdout() trains once, "
@@ -306,12 +308,13 @@ def interruption(fold: int, folds: int) -> KeyboardInterrupt:
 
 
 def require_solved(family: Family, result: Result) -> None:
+    """Raise a NumericalError for a fit that failed."""
     if result.failed:
         raise NumericalError(f"{family.describe()}: {result.value}")
 
 
 def check_call(standardise: bool, seed: int = 0) -> None:
-    """What every call has, before anything is computed."""
+    """Check what every call has, before anything is computed."""
     refuse_fork()
     if not isinstance(standardise, (bool, np.bool_)):
         raise ValueError(f"standardise must be True or False; got {standardise!r}")

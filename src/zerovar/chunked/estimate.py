@@ -146,6 +146,7 @@ def estimate_chunked(
 
 
 def _check_split(split: Any) -> Contiguous:
+    """Return a split of chunked draws, or raise a ValueError for what is none."""
     if isinstance(split, Contiguous):
         return split
     if isinstance(split, Split):
@@ -160,8 +161,8 @@ def _check_split(split: Any) -> Contiguous:
 
 
 def _batches(parts: np.ndarray, chains: int) -> np.ndarray:
-    """Edges of batches of nearly one length, each within one part: about four thousand in all, or
-    single draws."""
+    """Return edges of batches of nearly one length, each within one part: about four thousand in
+    all, or single draws."""
     edges = [0]
     for first, last in itertools.pairwise(parts.tolist()):
         wanted = max(round(_BATCHES / chains * (last - first) / parts[-1]), 2)

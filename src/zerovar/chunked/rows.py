@@ -42,6 +42,7 @@ class View(NamedTuple):
     parts: Int[np.ndarray, " edges"]
 
     def standardise(self, f: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "n q"]:
+        """Return integrands as they enter fits."""
         return (f - self.centre) / self.unit
 
 
@@ -76,6 +77,7 @@ class OpenChunk(NamedTuple):
         values: Sequence[Any],
         log_weights: Any,
     ) -> OpenChunk:
+        """Return one chunk, as `Chunks.tasks` has it, checked."""
         draws, scores = (
             finite_block("draws", draws, chain, draw),
             finite_block("scores", scores, chain, draw),
@@ -106,14 +108,14 @@ class OpenChunk(NamedTuple):
         )
 
     def part(self, number: int) -> np.ndarray:
-        """The rows that lie in a part."""
+        """Return the rows that lie in a part."""
         first, last = np.searchsorted(self.places[1], self.view.parts[[number, number + 1]])
         return (
             np.arange(len(self.draws))[:, None] * self.draws.shape[1] + np.arange(first, last)
         ).ravel()
 
     def rows(self, which: np.ndarray) -> ChunkRows:
-        """Some of them, at least one."""
+        """Return some of the rows, at least one, as a fit can use them."""
         draws, scores, *values = (
             _rows(array, which) for array in (self.draws, self.scores, *self.values)
         )
@@ -123,7 +125,7 @@ class OpenChunk(NamedTuple):
         )
 
     def _integrands(self, draws: np.ndarray, values: list[np.ndarray]) -> np.ndarray:
-        """(n, q), from the arrays or from the function."""
+        """Return integrands (n, q), from the arrays or from the function."""
         function = self.view.function
         if function is None:
             return values[0] if len(values) == 1 else np.concatenate(values, axis=1)
@@ -141,15 +143,15 @@ class OpenChunk(NamedTuple):
 
 
 def _rows(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows of (chain, draw, k) by number; without a copy where they follow each other, as they do
-    in one chain."""
+    """Return rows of (chain, draw, k) by number; without a copy where they follow each other, as
+    they do in one chain."""
     flat = array.reshape(-1, array.shape[2])
     return flat[rows[0] : rows[-1] + 1] if rows[-1] - rows[0] + 1 == len(rows) else flat[rows]
 
 
 def evaluate_in_tiles(function: Callable[[Any], Any], draws: Any) -> Float64[np.ndarray, "n m"]:
-    """A function of one draw at an array or tree of arrays (n, …), its results side by side;
-    compiled once for all chunks."""
+    """Evaluate a function of one draw at an array or tree of arrays (n, …), its results side by
+    side; compiled once for all chunks."""
     leaves = jax.tree.leaves(tile_by_tile(lambda some: _at_tile(function, some), draws))
     return np.concatenate(
         [np.asarray(leaf, dtype=np.float64).reshape(len(leaf), -1) for leaf in leaves], axis=1

@@ -34,8 +34,8 @@ class PassPlan(NamedTuple):
     trained: dict[int, tuple[Term, ...]] | None = None  # by the part that it estimates
 
     def columns(self, part: int, rows: ChunkRows) -> np.ndarray:
-        """(n, ·) what there is besides the terms: g where it was trained, and the integrands, both
-        in units of these."""
+        """Return what there is besides the terms, (n, ·): g where it was trained, and the
+        integrands, both in units of these."""
         f = self.view.standardise(rows.f)
         if self.trained is None:
             return f
@@ -44,8 +44,8 @@ class PassPlan(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of some rows; those of more rows are sums of these. z = [1, features or g, (f − centre) /
-    unit]."""
+    """Sums over some rows; those of more rows are sums of these. z = [1, features or g, (f −
+    centre) / unit]."""
 
     moments: dict[int, Float64[np.ndarray, "k k"]]  # by part: Σ w z zᵀ
     numbers: np.ndarray  # (b,) of the batches that these rows touch, chain after chain
@@ -58,7 +58,7 @@ class Sums(NamedTuple):
 
 
 def sum_chunks(chunks: Chunks, plan: PassPlan) -> Sums:
-    """The pass, on whichever scheduler Dask is set to."""
+    """Sum over all chunks, on whichever scheduler Dask is set to."""
     import dask
 
     shared = dask.delayed(plan, traverse=False, pure=False)
@@ -75,7 +75,7 @@ def sum_chunks(chunks: Chunks, plan: PassPlan) -> Sums:
 
 
 def sum_chunk(plan: PassPlan, *chunk: Any) -> Sums:
-    """Of one chunk, as `Chunks.tasks` has it."""
+    """Return the sums of one chunk, as `Chunks.tasks` has it."""
     opened = OpenChunk.of(plan.view, *chunk)
     chains, draws = opened.places
     batch = (
@@ -92,7 +92,7 @@ def sum_chunk(plan: PassPlan, *chunk: Any) -> Sums:
 
 
 def _sum_rows(plan: PassPlan, part: int, rows: ChunkRows, batch: np.ndarray) -> Sums:
-    """Of rows of one part, in the order of their batches."""
+    """Return the sums of rows of one part, in the order of their batches."""
     starts = np.flatnonzero(np.diff(batch, prepend=-1))
     matrix, sums = moments(
         plan.terms, rows.x, rows.s, plan.columns(part, rows), rows.weights, starts
@@ -115,7 +115,7 @@ def _sum_rows(plan: PassPlan, part: int, rows: ChunkRows, batch: np.ndarray) -> 
 
 
 def merge_sums(parts: Sequence[Sums]) -> Sums:
-    """Those of several sets of rows, added in the order in which they come."""
+    """Add the sums of several sets of rows in the order in which they come."""
     matrices: dict[int, np.ndarray] = {}
     for part in parts:
         for key, matrix in part.moments.items():

@@ -30,7 +30,7 @@ _ROWS = 131_072
 
 
 class ChunkWindows(Windows):
-    """Of the draws in some parts; a context, whose end ends the reading ahead."""
+    """Windows of the draws in some parts; a context, whose end ends the reading ahead."""
 
     def __init__(self, chunks: Chunks, view: View, parts: Sequence[int], pilot: Pilot, seed: int):
         self._view, self._parts, self._seed = view, list(parts), seed
@@ -98,7 +98,7 @@ class ChunkWindows(Windows):
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _shard(self, number: int) -> Window:
-        """Of all windows that it is cut into."""
+        """Read the rows of all windows that a shard is cut into."""
         import dask
 
         epoch, place = divmod(number, self._shards)
@@ -119,7 +119,8 @@ class ChunkWindows(Windows):
 
 
 def read_rows(shared: tuple[View, list[int], np.ndarray], *chunk: Any) -> ChunkRows | None:
-    """Those of some parts that count and are not held out, of a chunk as `Chunks.tasks` has it."""
+    """Return the rows of some parts that count and are not held out, of a chunk as `Chunks.tasks`
+    has it."""
     view, parts, held = shared
     opened = OpenChunk.of(view, *chunk)
     rows = np.sort(np.concatenate([opened.part(part) for part in parts]))
@@ -130,7 +131,7 @@ def read_rows(shared: tuple[View, list[int], np.ndarray], *chunk: Any) -> ChunkR
 
 
 def _among(draws: np.ndarray, some: np.ndarray) -> np.ndarray:
-    """Which draws (n, d) are equal to some (m, d): a Metropolis chain repeats them."""
+    """Return which draws (n, d) are equal to some (m, d): a Metropolis chain repeats them."""
     found = np.isin(draws[:, 0], some[:, 0])  # which are few
     known = {row.tobytes() for row in some}
     found[found] = [row.tobytes() in known for row in draws[found]]

@@ -85,7 +85,7 @@ class Problem:
 
     @property
     def penalised(self) -> LinearFamily:
-        """The part that the ridge holds."""
+        """The part of the family that the ridge holds."""
         found = self.family.split()[0]
         assert found is not None, "a dual needs a penalised part"
         return found

@@ -62,6 +62,7 @@ def any_ridge_solver() -> Solver:
 
 
 def exact_cost(family: LinearFamily, m: int, d: int, ridge: bool) -> Cost:
+    """Return what an exact fit would take."""
     rate, p = _rates(), family.num_features(d)
     dual = Cost(m**3 / 3 / rate["multiply"] + m**2 / 2 / rate["pair"], 8.0 * m**2)
     if p is None:
@@ -71,6 +72,7 @@ def exact_cost(family: LinearFamily, m: int, d: int, ridge: bool) -> Cost:
 
 
 def cg_cost(family: LinearFamily, m: int, d: int, q: int) -> Cost:
+    """Return what conjugate gradients would take."""
     rate, work, kept = _rates(), family.work(d), 8.0 * m**2
     if kept < room():
         dual = Cost(_ITERATIONS * 2 * m**2 * (q + 2) / rate["stream"] + m**2 / rate["pair"], kept)
@@ -82,6 +84,7 @@ def cg_cost(family: LinearFamily, m: int, d: int, q: int) -> Cost:
 
 
 def _rates() -> dict[str, float]:
+    """Return what this machine does a second."""
     if not on_host():
         return ACCELERATOR
     cores = (

@@ -119,7 +119,7 @@ def _features(family: Family, d: int) -> int | None:
 
 
 def list_kinds(kinds: tuple[type[Penalty], ...] | list[type[Penalty]]) -> str:
-    """Names of penalties as a sentence has them: Ridge, L2 or L1."""
+    """Return names of penalties as a sentence has them: Ridge, L2 or L1."""
     names = [kind.__name__ for kind in kinds]
     if len(names) < 2:
         return names[0] if names else "no penalty"

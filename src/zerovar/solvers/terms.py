@@ -21,16 +21,16 @@ class Term(Storable, ABC):
 
     @abstractmethod
     def __call__(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
-        """Its values at standardised points with scores."""
+        """Return its values at standardised points with scores."""
 
     def name_terms(self, names: tuple[str, ...] | None) -> list[tuple[str, ...]] | None:
-        """For each integrand the terms that were chosen for it, in these names of coordinates; None
-        if none were chosen."""
+        """Return for each integrand the terms that were chosen for it, in these names of
+        coordinates; None if none were chosen."""
         return None
 
 
 def sum_terms(terms: Sequence[Term], x: Matrix, s: Matrix, q: int) -> Float64[np.ndarray, "n q"]:
-    """g for q integrands: the sum of its terms, which may be none."""
+    """Return g for q integrands: the sum of its terms, which may be none."""
     return sum((term(x, s) for term in terms), np.zeros((len(x), q)))
 
 
@@ -48,7 +48,7 @@ class LinearTerm(Term):
 def linear_terms(
     families: Sequence[LinearFamily], theta: Float64[np.ndarray, "p q"], d: int
 ) -> tuple[LinearTerm, ...]:
-    """A term a family, from the coefficients of all their features in d dimensions, side by
+    """Return a term a family, from the coefficients of all their features in d dimensions, side by
     side."""
     ends = np.cumsum([width(family, d) for family in families])
     return tuple(
@@ -60,8 +60,8 @@ Terms = tuple[LinearFamily, ...]
 
 
 def arrange(family: LinearFamily, d: int) -> tuple[Terms, Float64[np.ndarray, " p"]]:
-    """The family in parts, penalised ones first, and for each feature 1 where a ridge holds it and
-    0 where it is free."""
+    """Return the family in parts, penalised ones first, and for each feature 1 where a ridge holds
+    it and 0 where it is free."""
     penalised, free = family.split()
     parts = [(term, held) for term, held in ((penalised, 1.0), (free, 0.0)) if term is not None]
     return tuple(term for term, _ in parts), np.concatenate(
@@ -70,7 +70,8 @@ def arrange(family: LinearFamily, d: int) -> tuple[Terms, Float64[np.ndarray, " 
 
 
 def width(term: LinearFamily, d: int) -> int:
-    """How many features it has; an error, before memory is taken, if they are far too many."""
+    """Return how many features a family has; raise an error, before memory is taken, if they are
+    far too many."""
     p = term.num_features(d)
     assert p is not None, "a family without features has only a Gram"
     if p > KEPT:

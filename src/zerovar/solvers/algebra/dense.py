@@ -23,7 +23,7 @@ def gram_rounding(n: int, diagonal: float) -> float:
 
 
 def economic_qr(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Q, R of columns brought to unit length first, and whether they are independent to
+    """Return Q and R of columns brought to unit length first, and whether they are independent to
     rounding."""
     lengths = np.linalg.norm(columns, axis=0)
     orthonormal, triangle = scipy.linalg.qr(columns / lengths, mode="economic", check_finite=False)
@@ -32,8 +32,8 @@ def economic_qr(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
 
 
 def pivoted_cholesky(matrix: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
-    """R and pivots of a Cholesky factorisation with complete pivoting, stopped where the rest is
-    below the tolerance."""
+    """Return R and the pivots of a Cholesky factorisation with complete pivoting, stopped where the
+    rest is below the tolerance."""
     factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(
         np.asfortranarray(matrix), tol=tolerance, lower=0
     )
@@ -60,8 +60,8 @@ def solve_group(
 
 
 def pack_groups(groups: Groups, most: int) -> Iterator[tuple[np.ndarray, list[slice]]]:
-    """Whole groups together, up to `most` rows or one group: their row numbers, and where each
-    group is among them."""
+    """Yield whole groups together, up to `most` rows or one group: their row numbers, and where
+    each group is among them."""
     waiting: list[np.ndarray] = []
     for k, group in enumerate(groups):
         waiting.append(group)

@@ -36,36 +36,36 @@ HostVectors = Float64[np.ndarray, "n q"]
 
 
 class Factor(ABC):
-    """A⁻¹ on vectors, and blocks of it."""
+    """A factor of A, which gives A⁻¹ on vectors, and blocks of it."""
 
     rcond: float  # smallest over largest squared pivot, 0 if there is no factor
 
     @abstractmethod
     def diagonal(self) -> Vector:
-        """Of K + shift."""
+        """Return the diagonal of K + shift."""
 
     @abstractmethod
     def factorise(self, ridge: Vector) -> bool:
-        """Whether A has a Cholesky factor to rounding."""
+        """Factorise A, and return whether it has a Cholesky factor to rounding."""
 
     @abstractmethod
     def solve(self, right: HostVectors) -> HostVectors:
-        """A⁻¹ right."""
+        """Return A⁻¹ right."""
 
     @abstractmethod
     def inverse_diagonal(self) -> Vector:
-        """Of A⁻¹."""
+        """Return the diagonal of A⁻¹."""
 
     def small_work(self) -> AbstractContextManager[Any]:
-        """For what the host does besides: with all its threads, unless they would only wait for
-        each other."""
+        """Return a context for what the host does besides: with all its threads, unless they would
+        only wait for each other."""
         return contextlib.nullcontext()
 
     @abstractmethod
     def inverse_blocks(
         self, groups: Groups
     ) -> Iterator[tuple[Int[np.ndarray, " k"], Float64[np.ndarray, "k k"]]]:
-        """The block of A⁻¹ that belongs to each group of rows."""
+        """Yield each group of rows with the block of A⁻¹ that belongs to it."""
 
 
 def make_factor(family: LinearFamily, x: Matrix, s: Matrix, shift: float) -> Factor:
@@ -79,7 +79,7 @@ def make_factor(family: LinearFamily, x: Matrix, s: Matrix, shift: float) -> Fac
 
 
 class OnHost(Factor):
-    """LAPACK in place."""
+    """A factor that LAPACK makes in place."""
 
     def __init__(self, family: LinearFamily, x: Matrix, s: Matrix, shift: float):
         array = gram_matrix(family, x, s)
@@ -135,8 +135,8 @@ class OnHost(Factor):
             self._inverted = True
 
     def _inverse_columns(self, columns: Int[np.ndarray, " k"]) -> np.ndarray:
-        """These columns of the lower-triangular L⁻¹, below their first row; the rest of the array
-        is not part of it."""
+        """Return these columns of the lower-triangular L⁻¹, below their first row; the rest of the
+        array is not part of it."""
         start = int(columns.min())
         block = np.array(self._array[start:, columns], order="F")
         stop = int(columns.max()) + 1 - start
@@ -145,7 +145,7 @@ class OnHost(Factor):
 
 
 class OnDevice(Factor):
-    """Tiles of the lower triangle; rows are padded by those of the identity."""
+    """A factor of tiles of the lower triangle; rows are padded by those of the identity."""
 
     def __init__(self, family: LinearFamily, x: Matrix, s: Matrix, shift: float, tile: int):
         self._family, self._shift, self._tile, self._width = (
@@ -214,8 +214,8 @@ class OnDevice(Factor):
                 yield rows[part], block[part, part]
 
     def _inverse(self, rows: Int[np.ndarray, " k"]) -> Any:
-        """The block of A⁻¹ that belongs to some rows, padded: XᵀX with LX = their columns of the
-        identity."""
+        """Return the block of A⁻¹ that belongs to some rows, padded: XᵀX with LX = their columns of
+        the identity."""
         width = max(self._width, len(rows))  # one shape for all but groups that are larger
         places = np.pad(rows, (0, width - len(rows)), constant_values=-1)
         unit = [_unit(jnp.asarray(places - i * self._tile), self._tile) for i in range(self._count)]
@@ -225,7 +225,7 @@ class OnDevice(Factor):
         return total
 
     def _forward(self, parts: list[Any], first: int = 0) -> list[Any]:
-        """L⁻¹ of columns in tiles, those before `first` being zero."""
+        """Return L⁻¹ times columns in tiles, those before `first` being zero."""
         for i in range(first, self._count):
             for k in range(first, i):
                 parts[i] = _less_product(parts[i], self._tiles[i, k], parts[k])

@@ -24,12 +24,12 @@ ACCELERATOR = {"multiply": 3e13, "stream": 4e12, "pair": 1e10}
 
 
 def on_host() -> bool:
-    """Whether JAX has no accelerator, so that its arrays and NumPy's share memory."""
+    """Return whether JAX has no accelerator, so that its arrays and NumPy's share memory."""
     return jax.default_backend() == "cpu"
 
 
 def room() -> int:
-    """Bytes that one array may take on the default device."""
+    """Return how many bytes one array may take on the default device."""
     stats = None if on_host() else jax.local_devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return int(

@@ -46,7 +46,7 @@ def _pull_tile(family, x, s, y, t, slope):
 
 
 def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n n"]:
-    """The symmetric Gram of one set of points."""
+    """Return the symmetric Gram of one set of points."""
     n = len(x)
     # half of the tiles suffice: rather a few than one
     tile = _tile_for(n // 2, _TILES if on_host() else DEVICE_TILES)
@@ -66,8 +66,8 @@ def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarra
 
 @eqx.filter_jit
 def gram_diagonal(family: LinearFamily, x: Any, s: Any) -> Float[Array, " n"]:
-    """Of the Gram of one set of points, where that itself is not made; within JAX's own context of
-    precision."""
+    """Return the diagonal of the Gram of one set of points, where that itself is not made; within
+    JAX's own context of precision."""
     return jax.vmap(
         lambda point, score: family.gram(point[None], score[None], point[None], score[None])[0, 0]
     )(x, s)
@@ -76,7 +76,7 @@ def gram_diagonal(family: LinearFamily, x: Any, s: Any) -> Float[Array, " n"]:
 def gram_slopes(
     family: LinearFamily, x: Matrix, s: Matrix, slope: Float64[np.ndarray, "n n"]
 ) -> list[np.ndarray]:
-    """The derivative of Σ slope · Gram in each of the family's hyper-parameters; `slope` is
+    """Return the derivative of Σ slope · Gram in each of the family's hyper-parameters; `slope` is
     symmetric."""
     if not declared(family):
         return []
@@ -94,8 +94,8 @@ def gram_slopes(
 
 
 def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "p n"]:
-    """Features with one row a feature, the layout in which they are computed and in which LAPACK
-    wants them."""
+    """Return features with one row a feature, the layout in which they are computed and in which
+    LAPACK wants them."""
     n = len(x)
     tile = _feature_rows(n)
     xs, ss = pad_tiles(x, tile), pad_tiles(s, tile)
@@ -116,7 +116,7 @@ def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.nda
 def evaluate(
     family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix, s: Matrix
 ) -> Float64[np.ndarray, "n q"]:
-    """features(x, s) @ theta, tile by tile, without ever holding all features."""
+    """Return features(x, s) @ theta, tile by tile, without ever holding all features."""
     if (kernel := family.translated) is not None:
         weights = theta if kernel.lift is None else kernel.lift @ theta
         return _evaluate_translates(kernel, weights, x, s)
@@ -131,8 +131,8 @@ def evaluate(
 def _evaluate_translates(
     kernel: Any, a: Float64[np.ndarray, "m q"], x: Matrix, s: Matrix
 ) -> Float64[np.ndarray, "n q"]:
-    """Σ_j k(·, x_j) a_j. On an accelerator tiles are multiplied where they are made, for what
-    travels to be small."""
+    """Return Σ_j k(·, x_j) a_j. On an accelerator tiles are multiplied where they are made, for
+    what travels to be small."""
     there = not on_host()
     tile, columns = (
         _tile_for(size, DEVICE_TILES if there else _TILES) for size in (len(x), len(a))
@@ -161,8 +161,8 @@ def _evaluate_translates(
 def evaluate_tiles(
     values: Callable[..., jax.Array], x: Matrix, s: Matrix, floats: int
 ) -> Float64[np.ndarray, "n q"]:
-    """A compiled function of points and scores, which holds `floats` numbers a row, by tiles of one
-    shape."""
+    """Evaluate a compiled function of points and scores, which holds `floats` numbers a row, by
+    tiles of one shape."""
     tile = int(np.clip(KEPT // floats, 8, ROWS))
     with jax.enable_x64(True):
         blocks = [
@@ -173,7 +173,7 @@ def evaluate_tiles(
 
 
 def _lower_half(count: int) -> list[tuple[int, int]]:
-    """Rows and columns of the tiles that a symmetric matrix is known by."""
+    """Return rows and columns of the tiles that a symmetric matrix is known by."""
     return [(i, j) for i in range(count) for j in range(i + 1)]
 
 
@@ -188,7 +188,7 @@ def _tile_for(n: int, sizes: tuple[int, ...]) -> int:
 
 
 def pad_tiles(array: np.ndarray, tile: int) -> np.ndarray:
-    """(n, d) as (ceil(n / tile), tile, d), zeros at the end."""
+    """Return (n, d) as (ceil(n / tile), tile, d), zeros at the end."""
     count = -(-len(array) // tile)
     out = np.zeros((count * tile, array.shape[1]))
     out[: len(array)] = array

@@ -24,7 +24,7 @@ class CentreRule(ABC):
     def __call__(
         self, count: int, kernel: LinearFamily, points: Points, rng: np.random.Generator
     ) -> Int[np.ndarray, " r"]:
-        """Row numbers of at most `count` centres, increasing; fewer where more would be
+        """Return row numbers of at most `count` centres, increasing; fewer where more would be
         redundant."""
         n, some = len(points), np.arange(len(points))
         if count >= n:
@@ -39,13 +39,14 @@ class CentreRule(ABC):
     def choose(
         self, count: int, kernel: LinearFamily, points: Points, rng: np.random.Generator
     ) -> Int[np.ndarray, " r"]:
-        """Of fewer than all points, in any order."""
+        """Choose among the points, of which there are more than `count`, in any order."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Pivots(CentreRule):
-    """Over the kernel's space: each with a probability proportional to what those before leave of
-    it (randomly pivoted Cholesky, in rounds). The smallest error of approximation; the default."""
+    """Centres spread over the kernel's space: each with a probability proportional to what those
+    before leave of it (randomly pivoted Cholesky, in rounds). The smallest error of approximation;
+    the default."""
 
     def choose(self, count, kernel, points, rng):
         # as many rounds as centres in each, drawn by what is left of the diagonal; those that
@@ -79,7 +80,7 @@ class Pivots(CentreRule):
 
 @dataclasses.dataclass(frozen=True)
 class Uniform(CentreRule):
-    """Over the draws themselves: the cheapest."""
+    """Centres spread over the draws themselves: the cheapest."""
 
     def choose(self, count, kernel, points, rng):
         return rng.choice(len(points), count, replace=False, p=points.probabilities)
@@ -88,8 +89,8 @@ class Uniform(CentreRule):
 def represent_at_centres(
     family: LinearFamily, points: Points, count: int, rule: CentreRule, rng: np.random.Generator
 ) -> LinearFamily:
-    """The family with features: its kernels, together, as translates at centres, orthonormal in the
-    kernels' space."""
+    """Return the family with features: its kernels, together, as translates at centres, orthonormal
+    in the kernels' space."""
     x, s = points.x, points.s
     penalised, free = family.split()
     others, kernel = (None, None) if penalised is None else penalised.by_features(points.dim)
@@ -108,11 +109,12 @@ def represent_at_centres(
 
 @eqx.filter_jit
 def _rest(kernel: LinearFamily, x: Any, s: Any, factor: Any, chosen: Any) -> Float[Array, "n k"]:
-    """Columns of what the factor leaves of the Gram."""
+    """Return columns of what the factor leaves of the Gram."""
     return kernel.gram(x, s, x[chosen], s[chosen]) - factor @ factor[chosen].T
 
 
 @eqx.filter_jit
 def _extend(factor: Any, rest: Any, lift: Any, at: Any) -> tuple[Any, Any]:
+    """Return the factor with more columns, and what these take from the diagonal."""
     new = rest @ lift
     return jax.lax.dynamic_update_slice_in_dim(factor, new, at, axis=1), jnp.sum(new**2, axis=1)

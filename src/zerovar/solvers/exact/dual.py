@@ -106,7 +106,7 @@ class PreparedDual(Prepared):
         return a, scipy.linalg.solve_triangular(self._triangle, first + second)
 
     def _solve_with_border(self, right: Values) -> Values:
-        """A⁻¹ right; the first time, A⁻¹ of the border along with it."""
+        """Return A⁻¹ right; the first time, make A⁻¹ of the border along with it."""
         if self._border_solved is not None:
             return self._factor.solve(right)
         both = self._factor.solve(np.concatenate([self._orthonormal, right], axis=1))
@@ -117,8 +117,8 @@ class PreparedDual(Prepared):
 
 
 def make_border(problem: Problem) -> tuple[np.ndarray, Terms]:
-    """Free columns (n, b), the intercept unless it has a finite variance, then the unpenalised
-    features; and the terms of g."""
+    """Return free columns (n, b), the intercept unless it has a finite variance, then the
+    unpenalised features; and the terms of g."""
     x, s = problem.points.x, problem.points.s
     free = [term for term in problem.family.split()[1:] if term is not None]
     constant = np.ones((int(np.isinf(problem.intercept_variance)), len(x)))
@@ -127,6 +127,7 @@ def make_border(problem: Problem) -> tuple[np.ndarray, Terms]:
 
 
 def make_solution(a: Values, free: Free, terms: Terms, intercept_variance: float) -> Solution:
+    """Return the solution with these coefficients of translates and of free columns."""
     if np.isinf(intercept_variance):
         intercept, free = free[0], free[1:]
     else:

@@ -14,7 +14,7 @@ _MAX_SWEEPS = 10_000  # after which slow convergence is reported
 
 
 class PreparedLasso(Prepared):
-    """Σ p r² + strength · Σ sd_j |θ_j| + ridge · Σ θ_j²."""
+    """Features brought to unit variance, for Σ p r² + strength · Σ sd_j |θ_j| + ridge · Σ θ_j²."""
 
     def __init__(self, problem: Problem):
         self._data = CentredFeatures(problem)

@@ -27,7 +27,7 @@ from ..terms import Terms, width
 
 
 class Moments(NamedTuple):
-    """Of some rows: Σ w z zᵀ, and Σ w z over each segment of them."""
+    """Moments of some rows: Σ w z zᵀ, and Σ w z over each segment of them."""
 
     matrix: Float64[np.ndarray, "k k"]
     sums: Float64[np.ndarray, "b k"]
@@ -36,8 +36,8 @@ class Moments(NamedTuple):
 def moments(
     terms: Terms, x: Matrix, s: Matrix, f: HostVectors, weights: Vector | None, starts: RowNumbers
 ) -> Moments:
-    """The moments of n rows: standardised points x, scores s, targets f less f₀, and what each
-    counts (None: one each).
+    """Return the moments of n rows: standardised points x, scores s, targets f less f₀, and what
+    each counts (None: one each).
 
     `starts` are the rows at which segments begin, the first of them 0; sums over these are kept
     apart.
@@ -70,7 +70,8 @@ def moments(
 def solve_moments(
     matrix: Float64[np.ndarray, "k k"], penalty: Float64[np.ndarray, " p"]
 ) -> MomentsFit:
-    """Least squares with a free intercept and Σ penalty θ², per unit of weight, from Σ w z zᵀ."""
+    """Solve least squares with a free intercept and Σ penalty θ², per unit of weight, from Σ w z
+    zᵀ."""
     p = len(penalty)
     means = matrix[0, 1:] / matrix[0, 0]
     centred = matrix[1:, 1:] / matrix[0, 0] - np.outer(means, means)
@@ -90,8 +91,8 @@ def solve_moments(
 
 
 class Whitening(NamedTuple):
-    """T with TᵀHT = 1, (p, rank); the smallest squared pivot of H at unit diagonal; and whether
-    eigenvectors were needed."""
+    """A matrix T with TᵀHT = 1, (p, rank); the smallest squared pivot of H at unit diagonal; and
+    whether eigenvectors were needed."""
 
     matrix: Float64[np.ndarray, "p r"]
     rcond: float
@@ -99,8 +100,8 @@ class Whitening(NamedTuple):
 
 
 def whitening(gram: Float64[np.ndarray, "p p"]) -> Whitening:
-    """By Cholesky at unit diagonal, or by the eigenvectors that rounding has left, so that H⁻¹ =
-    TTᵀ on what it determines."""
+    """Return the whitening of H by Cholesky at unit diagonal, or by the eigenvectors that rounding
+    has left, so that H⁻¹ = TTᵀ on what it determines."""
     diagonal = gram.diagonal()
     scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
     unit = gram * np.outer(scale, scale)
@@ -119,15 +120,15 @@ def whitening(gram: Float64[np.ndarray, "p p"]) -> Whitening:
 # not Equinox's, whose dispatch would cost a tenth of a tile's time
 @functools.partial(jax.jit, static_argnums=0)
 def _columns(structure: Any, leaves: Any, x: Any, s: Any, f: Any, root: Any) -> jax.Array:
-    """z of the rows of a tile, times √w, (k, rows): the layout in which features are computed and
-    BLAS wants them."""
+    """Return z of the rows of a tile, times √w, (k, rows): the layout in which features are
+    computed and BLAS wants them."""
     terms = jax.tree.unflatten(structure, leaves)
     z = jnp.concatenate([jnp.ones((1, len(x))), *(term.features(x, s).T for term in terms), f.T])
     return z if root is None else z * root
 
 
 def _full(array: np.ndarray | None, first: int) -> np.ndarray | None:
-    """The rows of a tile, with zeros at the end of the last."""
+    """Return the rows of a tile, with zeros at the end of the last."""
     rows = None if array is None else array[first : first + ROWS]
     if rows is None or len(rows) == ROWS:
         return rows

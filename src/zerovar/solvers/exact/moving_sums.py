@@ -58,7 +58,8 @@ class PreparedMovingSums(Prepared):
         return self._data.solution(theta / self._scale[:, None], mean)
 
     def _sum_windows(self, rows: Float64[np.ndarray, "m k"]) -> Float64[np.ndarray, "t k"]:
-        """Moving sums, at the scale at which their sum of squares is the asymptotic variance."""
+        """Return moving sums at the scale at which their sum of squares is the asymptotic
+        variance."""
         series = (self._weights[:, None] * rows)[self._chain.group]
         return moving_sums(series, self._chain.segment, self.window) / math.sqrt(
             len(series) * self.window
@@ -68,7 +69,7 @@ class PreparedMovingSums(Prepared):
 def moving_sums(
     rows: Float64[np.ndarray, "n k"], segment: Int[np.ndarray, " n"], window: int
 ) -> Float64[np.ndarray, "t k"]:
-    """Sums of `window` consecutive rows within each segment, those that overhang its ends
+    """Return sums of `window` consecutive rows within each segment, those that overhang its ends
     included."""
     out = []
     for piece in np.split(rows, np.flatnonzero(np.diff(segment)) + 1):

@@ -49,25 +49,27 @@ class CentredFeatures:
         )
 
     def values(self, values: Values) -> tuple[Values, np.ndarray]:
-        """√p (f − mean), and the mean (q,), which is zero where the intercept is not free."""
+        """Return √p (f − mean), and the mean (q,), which is zero where the intercept is not
+        free."""
         mean = self.root**2 @ values if self.free_intercept else np.zeros(values.shape[1])
         return self.root[:, None] * (values - mean), mean
 
     def gram(self) -> Float64[np.ndarray, "p p"]:
-        """ΦᵀΦ, in the lower triangle."""
+        """Return ΦᵀΦ, in the lower triangle."""
         # raw.T is Fortran-ordered: no copy
         gram = scipy.linalg.blas.dsyrk(self._scale**2, self.raw.T, trans=1, lower=1)
         return scipy.linalg.blas.dsyr(-1.0, self._means, a=gram, lower=1, overwrite_a=1)
 
     def project(self, f: Values) -> Float64[np.ndarray, "p q"]:
-        """Φᵀf for centred f."""
+        """Return Φᵀf for centred f."""
         return self._scale * (self.raw @ f)
 
     def evaluate(self, theta: Float64[np.ndarray, "p q"]) -> Values:
+        """Return Φθ."""
         return self._scale * (self.raw.T @ theta) - self.root[:, None] * (self._means @ theta)
 
     def centred(self, scale: Float64[np.ndarray, " p"]) -> Float64[np.ndarray, "p m"]:
-        """Φ itself, each feature times its scale."""
+        """Return Φ itself, each feature times its scale."""
         out = (self._scale * scale)[:, None] * self.raw
         if self.free_intercept:
             out -= np.outer(scale * self._means, self.root)
@@ -79,6 +81,7 @@ class CentredFeatures:
         return -self._means if self.free_intercept else self._constant * np.eye(len(self.raw))[0]
 
     def solution(self, theta: Float64[np.ndarray, "p q"], mean: np.ndarray) -> Solution:
+        """Return the solution with these coefficients."""
         if self.free_intercept:
             intercept = mean - self._means @ theta
         else:
@@ -156,8 +159,8 @@ class PreparedPrimal(Prepared):
         )
 
     def _whiten(self) -> np.ndarray:
-        """L⁻¹SΦ (rank, m), S the scaling: inner products of its columns are the hat matrix, but for
-        the intercept's."""
+        """Return L⁻¹SΦ (rank, m), S the scaling: inner products of its columns are the hat matrix,
+        but for the intercept's."""
         if self._whitened is None:
             # Fortran order, solved in place from the right
             scaled = self._data.centred(self._scale).T
@@ -167,8 +170,8 @@ class PreparedPrimal(Prepared):
         return self._whitened
 
     def _factorise_by_qr(self) -> None:
-        """Φ S P = Q R; the rank is where R's diagonal drops to rounding, the solution the one of
-        least scaled norm."""
+        """Factorise Φ S P = Q R; the rank is where R's diagonal drops to rounding, the solution the
+        one of least scaled norm."""
         columns = self._data.centred(self._scale).T
         if self._data.penalty.any():
             columns = np.concatenate([columns, np.diag(np.sqrt(self._data.penalty) * self._scale)])
@@ -194,7 +197,7 @@ class PreparedPrimal(Prepared):
 def leave_groups_out(
     v: Float64[np.ndarray, "r m"], residuals: Values, plain: Values, groups: Sequence[Any] | None
 ) -> Values:
-    """(I − vᵀv)⁻¹ residuals of each group, None is one each; `plain` where the rest does not
+    """Return (I − vᵀv)⁻¹ residuals of each group, None is one each; `plain` where the rest does not
     determine the fit."""
     if groups is None:
         return residuals / np.maximum(1.0 - np.einsum("ij,ij->j", v, v), EPS)[:, None]
@@ -207,7 +210,7 @@ def leave_groups_out(
 def _leave_group_out(
     v: Float64[np.ndarray, "r k"], residuals: np.ndarray, plain: np.ndarray
 ) -> np.ndarray:
-    """(I − vᵀv)⁻¹ residuals, through the smaller of the two sizes."""
+    """Return (I − vᵀv)⁻¹ residuals, through the smaller of the two sizes."""
     rank, size = v.shape
     if size <= rank:
         return solve_group(np.eye(size) - v.T @ v, residuals, plain, SINGULAR)

@@ -127,4 +127,5 @@ class Nystrom(Exact):
 
 def primal_is_smaller(p: int, m: int, ridge: bool) -> bool:
     # Without a ridge the dual of p < m features is singular, so the primal is the only way
+    """Return whether p × p is less work than m × m, or the only way."""
     return p < m and (not ridge or m * p**2 + p**3 / 3 < m**3 / 3)

@@ -101,8 +101,8 @@ class PreparedStream(Prepared):
 
 
 def _batches(n: int, groups: Groups | None) -> Iterator[tuple[RowNumbers, list[slice]]]:
-    """RowNumbers in batches of about `ROWS` that hold whole groups, and where each group is in its
-    batch."""
+    """Yield row numbers in batches of about `ROWS` that hold whole groups, and where each group is
+    in its batch."""
     if groups is not None:
         return pack_groups(groups, ROWS)
     return ((np.arange(start, min(start + ROWS, n)), []) for start in range(0, n, ROWS))

@@ -47,15 +47,15 @@ class Bordered(System):
 
 
 def _rank_and_block(n: int) -> tuple[int, int]:
-    """Of the preconditioner; a block is of neighbours. To an accelerator both are cheap, iterations
-    are not."""
+    """Return the rank and the size of blocks of neighbours of the preconditioner. To an accelerator
+    both are cheap, iterations are not."""
     draws, most, block = (20, 1000, 1024) if on_host() else (10, 2000, 2048)
     count = -(-n // min(block, max(512, 1 << (n // 10).bit_length())))
     return int(np.clip(n // draws, 100, most)), -(-n // (16 * count)) * 16
 
 
 def _tile(n: int, block: int) -> int:
-    """Rows of the Gram that are made at once: a divisor or a multiple of a block."""
+    """Return how many rows of the Gram are made at once: a divisor or a multiple of a block."""
     rows = tile_rows()
     if block > rows:
         return block >> (-(-block // rows) - 1).bit_length()
@@ -72,7 +72,8 @@ def _make_start(system: Bordered, first: Any, signs: Any) -> Start:
 
 @eqx.filter_jit
 def _right_sides(system: Bordered, start: Start, right: Any) -> tuple[Any, Any]:
-    """Off the free columns, and with those of the adjoint and of the random signs."""
+    """Return right-hand sides off the free columns, and the same with those of the adjoint and of
+    the random signs."""
     inside = drop_rounding(system.off(right), right)
     return inside, jnp.concatenate([inside, start.functional, start.probe], axis=1)
 
@@ -160,7 +161,8 @@ class PreparedIterativeDual(Prepared):
         return self._weights
 
     def _orders(self, block: int, rng: np.random.Generator) -> np.ndarray:
-        """(parts, size): neighbours along the axes, and along others; the padding at the end."""
+        """Return orders of the draws (parts, size): neighbours along the axes, and along others;
+        the padding at the end."""
         n, d = self._problem.points.x.shape
         turns = [np.eye(d), *(np.linalg.qr(rng.normal(size=(d, d)))[0] for _ in range(_ORDERS - 1))]
         padding = np.arange(n, self._size)

@@ -47,7 +47,7 @@ class NeighbourOrder(eqx.Module):
 
 
 class Preconditioner(eqx.Module):
-    """v ↦ M⁻¹v."""
+    """The map v ↦ M⁻¹v."""
 
     centres: Int[Array, " r"]
     triangle: Float[Array, "r r"]  # L⁻¹
@@ -68,14 +68,14 @@ class Preconditioner(eqx.Module):
         return near.at[self.centres].add(self.triangle.T @ (inside - self.across @ near))
 
     def diagonal(self) -> Float[Array, " n"]:
-        """Of M⁻¹, but zero at the centres, where it is not at hand."""
+        """Return the diagonal of M⁻¹, but zero at the centres, where it is not at hand."""
         found = jnp.mean(jnp.stack([order.diagonal() for order in self.orders]), axis=0)
         return (found.astype(self.low.dtype) / self.ridge).at[self.centres].set(0.0)
 
 
 def neighbours(x: Float[np.ndarray, "n d"], size: int) -> Int[np.ndarray, " n"]:
-    """The rows in an order in which runs of `size` are neighbours: halved again and again where
-    they spread the most."""
+    """Return the rows in an order in which runs of `size` are neighbours: halved again and again
+    where they spread the most."""
     order = np.arange(len(x))
 
     def halve(first: int, last: int) -> None:
@@ -101,7 +101,8 @@ def preconditioner(
     block: int,
     ridge: Float[Array, ""],
 ) -> tuple[Preconditioner, float]:
-    """For G + ridge, and the share of the trace of G that its centres do not explain."""
+    """Return the preconditioner for G + ridge, and the share of the trace of G that its centres do
+    not explain."""
     rows, mean = _rows(product, centres, ridge)
     inside, beyond = (_inside_on_host, _on_host) if on_host() else (_inside_on_device, _on_device)
     triangle, across = (
@@ -134,7 +135,7 @@ def preconditioner(
 def _rows(
     product: GramProduct, centres: Int[Array, " r"], ridge: Float[Array, ""]
 ) -> tuple[Any, Any]:
-    """A_Cᵀ, and the mean of the diagonal of G."""
+    """Return A_Cᵀ, and the mean of the diagonal of G."""
     return product.rows(centres).at[jnp.arange(len(centres)), centres].add(ridge), jnp.mean(
         product.diagonal()
     )
@@ -142,7 +143,7 @@ def _rows(
 
 @eqx.filter_jit
 def _transpose(across: Float[Array, "r n"], mean: Any, ridge: Any) -> tuple[Any, Any]:
-    """H, and the share of the trace of G that it does not explain."""
+    """Return H, and the share of the trace of G that it does not explain."""
     rank, n = across.shape
     return across.T, 1 - jnp.sum(across**2) / (n * mean + rank * ridge)
 
@@ -151,6 +152,7 @@ def _transpose(across: Float[Array, "r n"], mean: Any, ridge: Any) -> tuple[Any,
 def _near(
     product: GramProduct, rows: Int[Array, "k b"], diagonal: Float[Array, " n"]
 ) -> Float[Array, "k b b"]:
+    """Return the blocks of G of neighbours, with a diagonal added."""
     places = jnp.arange(rows.shape[1])
     return product.near(rows).at[:, places, places].add(diagonal[rows])
 
@@ -159,7 +161,7 @@ def _near(
 def _inside_on_device(
     rows: Float[Array, "r n"], centres: Int[Array, " r"], jitter: Any
 ) -> tuple[Any, Any]:
-    """L⁻¹ and Hᵀ."""
+    """Return L⁻¹ and Hᵀ."""
     unit = jnp.eye(len(centres))
     root = jnp.linalg.cholesky(rows[:, centres] + jitter * unit)
     return jax.scipy.linalg.solve_triangular(
@@ -170,7 +172,7 @@ def _inside_on_device(
 def _inside_on_host(
     rows: Float[Array, "r n"], centres: Int[Array, " r"], jitter: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same by LAPACK."""
+    """Return L⁻¹ and Hᵀ, by LAPACK."""
     square = np.asfortranarray(np.asarray(rows)[:, np.asarray(centres)])
     square[np.diag_indices(len(square))] += float(jitter)
     root = scipy.linalg.lapack.dpotrf(square, lower=1, clean=1, overwrite_a=1)[0]
@@ -187,8 +189,8 @@ def _on_device(
     unit: Any,
     single: bool,
 ) -> Any:
-    """The inverses of the blocks of E, one after the other; of their diagonals alone where rounding
-    has left one that is not positive."""
+    """Return the inverses of the blocks of E, one after the other; of their diagonals alone where
+    rounding has left one that is not positive."""
 
     def one(part):
         block, rows = part
@@ -215,7 +217,8 @@ def _on_host(
     unit: Any,
     single: bool,
 ) -> Any:
-    """The same by LAPACK, which knows of symmetric and triangular matrices: a third of the time."""
+    """Return the inverses of the blocks of E by LAPACK, which knows of symmetric and triangular
+    matrices: a third of the time."""
     whole, explained, places = (
         np.asarray(near),
         np.asarray(low),

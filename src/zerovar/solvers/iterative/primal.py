@@ -33,7 +33,7 @@ from .products import DevicePoints, cut_tiles, map_devices, mesh_of_draws, pad_p
 
 
 class Normal(System):
-    """ΦᵀΦ + D, and its diagonal as the preconditioner."""
+    """The operator ΦᵀΦ + D, and its diagonal as the preconditioner."""
 
     family: LinearFamily
     points: DevicePoints
@@ -52,14 +52,15 @@ class Normal(System):
 
     @eqx.filter_jit
     def transpose(self, right: Float[Array, "n q"]) -> Float[Array, "p q"]:
-        """Σ √p φ r."""
+        """Return Σ √p φ r."""
         theta = jnp.zeros((len(self.means), right.shape[1]))
         return self._sum_rows(theta, lambda g, points, r: points.root * r, self.points, right)
 
     def _sum_rows(
         self, theta: Float[Array, "p q"], values: Callable[..., Any], *rows: Any
     ) -> Float[Array, "p q"]:
-        """Σ φ · values, which are a function of φ·θ and of points, and maybe of more rows."""
+        """Return Σ φ · values, which are a function of φ·θ and of points, and maybe of more
+        rows."""
 
         def share(rows: Any, theta: Any) -> Any:
             def add(total, part):
@@ -160,8 +161,8 @@ def _mean_squares(family: LinearFamily, x: Any, s: Any, p: Any) -> Float[Array, 
 
 
 def primal_is_cheaper(family: LinearFamily, m: int, d: int, ridge: float, kept: bool) -> bool:
-    """By the multiplications of a product; without a ridge, where there are fewer terms than draws,
-    it is the only way.
+    """Return whether the primal takes fewer multiplications a product; without a ridge, where there
+    are fewer terms than draws, it is the only way.
 
     An entry of the Gram that is not `kept` is made anew for each product, at some hundred
     multiplications.

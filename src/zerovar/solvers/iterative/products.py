@@ -94,7 +94,7 @@ class MadeAnew(eqx.Module):
         return some.root * found.reshape(len(self.points.x), -1).T * self.points.root.T
 
     def near(self, rows: Int[Array, "k b"]) -> Float[Array, "k b b"]:
-        """Blocks of G, of each row of row numbers with itself."""
+        """Return blocks of G, of each row of row numbers with itself."""
 
         def one(some):
             x, s = self.points.x[some], self.points.s[some]
@@ -112,15 +112,15 @@ GramProduct = Stored | MadeAnew
 
 
 def mesh_of_draws() -> Mesh:
-    """All devices of the default kind that this process has, along the draw axis."""
+    """Return all devices of the default kind that this process has, along the draw axis."""
     return Mesh(np.array(jax.local_devices()), ("draws",))
 
 
 def map_devices(
     function: Callable[..., Any], mesh: Mesh, draws: Any, *others: Any, summed: bool = False
 ) -> Any:
-    """A function of rows to rows, or to a sum over them, each device on its share; `others` are
-    whole on each."""
+    """Apply a function of rows to rows, or to a sum over them, each device on its share; `others`
+    are whole on each."""
     if mesh.size == 1:
         return function(draws, *others)
     split, whole = PartitionSpec("draws"), PartitionSpec()
@@ -132,7 +132,8 @@ def map_devices(
 
 
 def tile_rows() -> int:
-    """Few enough on a processor that a tile's intermediate arrays stay in its cache."""
+    """Return how many rows a tile has: few enough on a processor that its intermediate arrays stay
+    in cache."""
     return 512 if on_host() else 4096
 
 
@@ -146,19 +147,19 @@ def slab_rows(n: int, tile: int) -> int:
 
 
 def pad_points(x: np.ndarray, s: np.ndarray, root: np.ndarray, size: int) -> DevicePoints:
-    """On the devices, in rows of which `size` is a multiple of the tile."""
+    """Put points on the devices, in rows of which `size` is a multiple of the tile."""
     return DevicePoints(*(pad_rows(array, size) for array in (x, s, root[:, None])))
 
 
 def pad_rows(array: Float[np.ndarray, "n k"], size: int) -> Float[Array, "size k"]:
-    """On the devices, with zeros at the end."""
+    """Put rows on the devices, with zeros at the end."""
     return jax.device_put(np.pad(array, ((0, size - len(array)), (0, 0))))
 
 
 def product(
     family: LinearFamily, points: DevicePoints, tile: int, mesh: Mesh, keep: bool
 ) -> GramProduct:
-    """G, kept if asked for."""
+    """Return G, kept if asked for."""
     assert not len(points.x) % (tile * mesh.size), "rows are in whole tiles on every device"
     made_anew = MadeAnew(family, points, tile, mesh)
     if not keep:
@@ -171,7 +172,7 @@ def product(
 
 @eqx.filter_jit
 def _symmetric(family: LinearFamily, points: DevicePoints, tile: int) -> Float[Array, "n n"]:
-    """K: half of the tiles, each written twice, in one loop over one array.
+    """Return K: half of the tiles, each written twice, in one loop over one array.
 
     Weights are left to the vectors: a factor here keeps the compiler from making tiles on all
     cores, five times slower.
@@ -193,7 +194,7 @@ def _symmetric(family: LinearFamily, points: DevicePoints, tile: int) -> Float[A
 
 @eqx.filter_jit
 def _make_rows(product: MadeAnew) -> Float[Array, "n n"]:
-    """Every device makes its own rows."""
+    """Return K, of which every device makes its own rows."""
     points, family = product.points, product.family
 
     def of_share(share: DevicePoints) -> Any:
@@ -211,5 +212,5 @@ def _weigh(blocks: Float[Array, "k b b"], root: Float[Array, "k b 1"]) -> Float[
 
 
 def cut_tiles(rows: Any, tile: int) -> Any:
-    """(n, d) as (n / tile, tile, d)."""
+    """Return (n, d) as (n / tile, tile, d)."""
     return jax.tree.map(lambda leaf: leaf.reshape(-1, tile, leaf.shape[1]), rows)

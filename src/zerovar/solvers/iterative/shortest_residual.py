@@ -35,7 +35,7 @@ class ShortestResidual:
         self._gram = np.zeros((right.shape[1], 0, 0))  # of the images
 
     def add(self, directions: Batch, images: Batch) -> None:
-        """Directions, of these columns and maybe more, and what the operator makes of them."""
+        """Take directions, of these columns and maybe more, and what the operator makes of them."""
         q, steps = self.residual.shape[1], len(images)
         new = _scale_columns(directions, images, q)
         if self._past and room() < 2 * new[0].nbytes:
@@ -68,7 +68,8 @@ class ShortestResidual:
 def _scale_columns(
     directions: Float[Array, "steps n k"], images: Float[Array, "steps n k"], q: int
 ) -> tuple[Any, Any]:
-    """The first q columns, to images of length 1; a column that is solved has none."""
+    """Return the first q columns, brought to images of length 1; a column that is solved has
+    none."""
     directions, images = directions[:, :, :q], images[:, :, :q]
     length = jnp.linalg.norm(images, axis=1, keepdims=True)
     scale = jnp.where(length > 0, 1 / jnp.where(length > 0, length, 1.0), 0.0)

@@ -20,7 +20,7 @@ _ROUGHER = 1.5
 
 
 class Start(NamedTuple):
-    """What does not depend on the integrands."""
+    """What a stopping rule starts from that does not depend on the integrands."""
 
     contrast: Float[Array, " n"]  # u
     functional: Float[Array, "n 1"]  # ℓ
@@ -32,7 +32,8 @@ class Start(NamedTuple):
 
 @eqx.filter_jit
 def strata(diagonal: Float[Array, " n"]) -> Int[Array, " n"]:
-    """Draws from the smallest entry to the largest, 1 and on; 0 where it is zero."""
+    """Return numbers of draws from the smallest entry to the largest, 1 and on; 0 where it is
+    zero."""
     places = jnp.argsort(jnp.argsort(diagonal))
     zeros = jnp.sum(diagonal == 0)
     return jnp.maximum(
@@ -41,14 +42,14 @@ def strata(diagonal: Float[Array, " n"]) -> Int[Array, " n"]:
 
 
 def _how_many(n: int) -> int:
-    """How many, of draws by how well their neighbours explain them: so large that the mean in one
-    says something."""
+    """Return how many strata there are, of draws by how well their neighbours explain them: so
+    large that the mean in one says something."""
     return int(np.clip(n // 100, 1, 32))
 
 
 @eqx.filter_jit
 def intercepts(start: Start, right: Any, state: Iterate) -> Any:
-    """(q,), with what residuals still say about them."""
+    """Return intercepts (q,), with what residuals still say about them."""
     q = right.shape[1]
     through = (
         start.functional[:, 0] @ state.solution[:, :q]
@@ -100,16 +101,16 @@ def _choose_shorter(state: Iterate, solution: Any, residual: Any) -> tuple[Vecto
 
 
 class StoppingRule:
-    """Of one fit: its g with the shortest residual, and how far from the exact fit answers and g
-    are."""
+    """The rule of one fit: its g with the shortest residual, and how far from the exact fit answers
+    and g are."""
 
     def __init__(self, start: Start, right: Vectors, inside: Vectors, tolerance: float, n: int):
         self._start, self._right, self._tolerance, self._n = start, right, tolerance, n
         self.shortest, self._answers = ShortestResidual(inside), list[np.ndarray]()
 
     def distance(self, state: Iterate, energies: Float[np.ndarray, "i k"]) -> float:
-        """The largest of two errors against what is tolerated: of an intercept, in standard errors,
-        and of g at the draws, in deviations of the residuals that are left out."""
+        """Return the largest of two errors against what is tolerated: of an intercept, in standard
+        errors, and of g at the draws, in deviations of the residuals that are left out."""
         q = self._right.shape[1]
         self._answers.append(np.asarray(intercepts(self._start, self._right, state)))
         left = energy_to_come(energies)
@@ -122,14 +123,14 @@ class StoppingRule:
         return max(of_intercept, largest_ratio(misfit, _ROUGHER * self._tolerance * spread))
 
     def choose_shorter(self, state: Iterate) -> tuple[Vectors, Vectors]:
-        """Solution and residual of g, in the last digits of the iterate where rounding has left
-        that the shorter one."""
+        """Return solution and residual of g, those of the iterate where rounding, in the last
+        digits, has left that the shorter one."""
         return _choose_shorter(state, self.shortest.solution, self.shortest.residual)
 
     def _alignment(self, energies: Float[np.ndarray, "i k"]) -> float:
-        """The cosine between the errors of a solution and of the adjoint, whose product is that of
-        the intercept: for errors in thousands of dimensions far below 1. As the last half of the
-        looks saw it, in what answers changed against what they could."""
+        """Return the cosine between the errors of a solution and of the adjoint, whose product is
+        that of the intercept: for errors in thousands of dimensions far below 1. It is what the
+        last half of the looks saw, in what answers changed against what they could."""
         changes = np.abs(np.diff(self._answers, axis=0))
         if len(changes) < 2:
             return 1.0

@@ -38,8 +38,8 @@ class BaseFit:
 
 
 def base_fits(features: FeatureRows, sizes: list[int], ridge: float | None) -> list[BaseFit]:
-    """For each size and each of some ridges, or for the one that is given; features are centred and
-    weighted."""
+    """Factorise for each size and each of some ridges, or for the one that is given; features are
+    centred and weighted."""
     found = [BaseFit(0, 0.0 if ridge is None else ridge, np.zeros((0, 0)), 1.0)]
     if not sizes:
         return found
@@ -95,8 +95,8 @@ class GroupFit:
         self._choose(list(new))
 
     def _choose(self, some: list[int]) -> Float64[np.ndarray, "b k"]:
-        """The best base for some of the integrands, and their coefficients; the losses of all
-        bases."""
+        """Choose the best base for some of the integrands, and their coefficients; return the
+        losses of all bases."""
         losses = np.full((len(self._bases), len(some)), np.inf)
         own = {
             j: (
@@ -146,7 +146,7 @@ class GroupFit:
 def _products(
     base: BaseFit, half: np.ndarray, crossed: np.ndarray, gram: np.ndarray, right: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Coefficients of products, by the Schur complement of the base, and what fit and ridge
+    """Return coefficients of products, by the Schur complement of the base, and what fit and ridge
     together explain of fᵀf."""
     if not len(gram):
         return np.zeros(0), half @ half

@@ -41,14 +41,14 @@ class Candidates:
         return len(self._x)
 
     def images(self, terms: list[Product]) -> Float64[np.ndarray, "m n"]:
-        """Of terms, scaled as in a `Polynomial`."""
+        """Return the images of terms, scaled as in a `Polynomial`."""
         _, images, scale = monomial_images(*self._double, rows_of(terms, max(map(len, terms))))
         return scale[:, None] * images
 
     def significance(self, terms: list[Product], residual: Residual) -> np.ndarray:
-        """How far the sum of residual times image is from zero, for each term, in units of its own
-        standard error: by sums over short stretches of the chain, it knows of tails, of unequal
-        scatter, and of draws that follow each other."""
+        """Return how far the sum of residual times image is from zero, for each term, in units of
+        its own standard error: by sums over short stretches of the chain, it knows of tails, of
+        unequal scatter, and of draws that follow each other."""
         _, images = self._make(terms)
         images -= (images @ self._p.astype(np.float32))[:, None]
         images *= self._weigh(residual)
@@ -57,8 +57,8 @@ class Candidates:
         return np.abs(parts.sum(axis=1)) / np.sqrt(np.maximum(np.sum(parts**2, axis=1), _EPS))
 
     def pairs(self, residual: Residual) -> list[Product]:
-        """Those products of two coordinates, squares among them, that correlate most with the
-        residual; O(n d²)."""
+        """Return those products of two coordinates, squares among them, that correlate most with
+        the residual; O(n d²)."""
         found = (self._x * self._weigh(residual)) @ self._s.T
         found += found.T
         np.abs(found, out=found)
@@ -66,7 +66,7 @@ class Candidates:
         return self._shorten(found, [(j,) for j in range(self.dim)])
 
     def pairs_with(self, some: list[list[int]], residuals: list[Residual]) -> list[list[Product]]:
-        """The same for pairs with one of some coordinates, for several residuals at once."""
+        """Return the same for pairs with one of some coordinates, for several residuals at once."""
         every, r = np.concatenate(some), self._repeat(some, residuals)
         found = (self._x[every] * r) @ self._s.T + (self._s[every] * r) @ self._x.T
         return self._split_lists(
@@ -76,8 +76,8 @@ class Candidates:
     def children(
         self, parents: list[list[Product]], residuals: list[Residual], norms: Norms
     ) -> list[list[Product]]:
-        """Those children of some terms that correlate most with a residual, for several residuals
-        at once; `norms` are those of calls before, to which the new ones are added."""
+        """Return those children of some terms that correlate most with a residual, for several
+        residuals at once; `norms` are those of calls before, to which the new ones are added."""
         every = [parent for own in parents for parent in own]
         (u, v), r = self._make(every), self._repeat(parents, residuals)
         if new := {parent: k for k, parent in enumerate(every) if parent not in norms}:
@@ -96,13 +96,14 @@ class Candidates:
         ]
 
     def _repeat(self, some: list[Any], residuals: list[Residual]) -> np.ndarray:
-        """Each residual as often as there are entries for it."""
+        """Return each residual as often as there are entries for it."""
         return np.repeat(
             [self._weigh(residual) for residual in residuals], [len(own) for own in some], axis=0
         )
 
     def _shorten(self, found: np.ndarray, parents: list[Product]) -> list[Product]:
-        """The best of all children of these, each once; a pair may be there as a child of both."""
+        """Return the best of all children of these, each once; a pair may be there as a child of
+        both."""
         most = min(2 * self._short, found.size)
         best = np.argpartition(found.ravel(), found.size - most)[-most:]
         best = best[np.argsort(-found.ravel()[best], kind="stable")]
@@ -110,16 +111,17 @@ class Candidates:
         return list(dict.fromkeys(terms))[: self._short]
 
     def _make(self, terms: list[Product]) -> tuple[np.ndarray, np.ndarray]:
-        """Terms and their images (m, n), in single precision."""
+        """Return terms and their images (m, n), in single precision."""
         return monomial_images(*self._single, rows_of(terms, max(map(len, terms))))[:2]
 
     def _weigh(self, residual: Residual) -> np.ndarray:
-        """Times what each draw counts; to unit size, which no single precision loses."""
+        """Return a residual times what each draw counts; at unit size, which no single precision
+        loses."""
         weighted = self._p * residual
         return (weighted / np.abs(weighted).max()).astype(np.float32)
 
     def _norms_of(self, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """(m, d): root mean squares of all children x_k v + s_k u."""
+        """Return root mean squares (m, d) of all children x_k v + s_k u."""
         p = self._p.astype(np.float32)
         x2, s2, xs = self._squares
         squares = (p * v**2) @ x2.T + (p * u**2) @ s2.T + 2 * (p * u * v) @ xs.T

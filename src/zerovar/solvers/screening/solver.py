@@ -98,7 +98,7 @@ class SparseTerm(Term):
         return out
 
     def name_terms(self, names):
-        """Those with the largest coefficients first."""
+        """Return names of terms, those with the largest coefficients first."""
         found = []
         for j in range(self.num_integrands):
             own = np.flatnonzero(self.integrands == j)
@@ -144,8 +144,8 @@ class PreparedScreening(Prepared):
         return self._solution([chosen[j] for j in range(f.shape[1])], means)
 
     def _groups(self, q: int) -> list[np.ndarray]:
-        """Integrands that are fitted together. The first of them are as many as all pairs are
-        affordable for, in about a second of a core, and far apart, so that they stand for the
+        """Return integrands that are fitted together. The first of them are as many as all pairs
+        are affordable for, in about a second of a core, and far apart, so that they stand for the
         others."""
         n, d = len(self._root), self._candidates.dim
         explorers = int(np.clip(CORE["multiply"] / (n * d**2), 2, _TOGETHER))
@@ -154,9 +154,9 @@ class PreparedScreening(Prepared):
         return [first, *np.array_split(rest, -(-len(rest) // _TOGETHER))] if len(rest) else [first]
 
     def _group(self, f: Values, hubs: list[int] | None) -> list[_Chosen]:
-        """Rounds of screening and refitting. Without `hubs` the first looks at all pairs, with them
-        at those with one of these, or with a coordinate that matters most to the integrand's own
-        base."""
+        """Take rounds of screening and refitting. Without `hubs` the first looks at all pairs, with
+        them at those with one of these, or with a coordinate that matters most to the integrand's
+        own base."""
         fit, q = GroupFit(self._bases, self._features, f), f.shape[1]
         taken: list[list[Product]] = [[] for _ in range(q)]
         norms: Norms = {}
@@ -184,7 +184,7 @@ class PreparedScreening(Prepared):
         return [_Chosen(fit.base[j], fit.theta[j], taken[j], fit.products[j]) for j in range(q)]
 
     def _strongest(self, theta: np.ndarray, hubs: list[int]) -> list[int]:
-        """These coordinates, and those whose terms in the base vary most."""
+        """Return these coordinates, and those whose terms in the base vary most."""
         varying = np.abs(theta) * np.sqrt(
             np.einsum("ij,ij->i", self._features[: len(theta)], self._features[: len(theta)])
         )
@@ -203,8 +203,8 @@ class PreparedScreening(Prepared):
         seen: list[list[int]],
         norms: Norms,
     ) -> dict[int, tuple[list[Product], int]]:
-        """For each of these integrands terms on the short lists, and of how many they are the best;
-        `seen` are coordinates to look at pairs with, all if there are none."""
+        """Return for each of these integrands terms on the short lists, and of how many they are
+        the best; `seen` are coordinates to look at pairs with, all if there are none."""
         d, degree, most = self._candidates.dim, self._family.degree, self._solver.at_a_time
         found: dict[int, list[Product]] = {
             j: [] if fit.base[j].size else [(k,) for k in range(d)] for j in residuals
@@ -240,12 +240,13 @@ class PreparedScreening(Prepared):
         return {j: (terms, counts[j]) for j, terms in found.items()}
 
     def _in_base(self, term: Product, size: int) -> bool:
-        """Whether a base of this size has it: linear terms are the first, squares the next."""
+        """Return whether a base of this size has a term: linear terms are the first, squares the
+        next."""
         return len(set(term)) == 1 and len(term) <= 2 and len(term) * self._candidates.dim <= size
 
     def _select(self, offered: list[Product], residual: np.ndarray, count: int) -> list[Product]:
-        """Those whose correlation with the residual is more than the largest of `count` that chance
-        would give."""
+        """Return those whose correlation with the residual is more than the largest of `count` that
+        chance would give."""
         if not offered:
             return []
         sizes = self._candidates.significance(offered, residual)
@@ -255,7 +256,7 @@ class PreparedScreening(Prepared):
     def _centre(
         self, images: Float64[np.ndarray, "m n"]
     ) -> tuple[Float64[np.ndarray, "m n"], Float64[np.ndarray, " m"]]:
-        """Features, centred and weighted, and their means."""
+        """Return features, centred and weighted, and their means."""
         images *= self._unit
         means = images @ self._root**2
         return (images - means[:, None]) * self._root, means
@@ -287,7 +288,7 @@ class PreparedScreening(Prepared):
         return Solution(means - offsets, (term,), self._family.with_terms(monomials))
 
     def _mean_g(self, one: _Chosen) -> float:
-        """Of g over the draws."""
+        """Return the mean of g over the draws."""
         products = (
             one.products @ self._centre(self._candidates.images(one.taken))[1] if one.taken else 0.0
         )
@@ -313,5 +314,5 @@ def _parents(taken: list[Product], degree: int, most: int) -> list[Product]:
 
 
 def _members(terms: list[Product]) -> list[int]:
-    """The coordinates of terms, in the order in which they come up."""
+    """Return the coordinates of terms, in the order in which they come up."""
     return list(dict.fromkeys(k for term in terms for k in term))

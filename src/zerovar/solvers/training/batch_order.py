@@ -37,17 +37,18 @@ class BatchOrder:
 
     @property
     def together(self) -> int:
-        """Rounds of a table."""
+        """Rounds that a table has room for."""
         return max(1, _TABLE // (self.most * self.size))
 
     def table(self, first: int, count: int) -> Int32[np.ndarray, "together most size"]:
-        """Row numbers of `count` rounds from `first` on; zeros in the rest."""
+        """Return row numbers of `count` rounds from `first` on; zeros in the rest."""
         out = np.zeros((self.together, self.most, self.size), dtype=np.int32)
         for k in range(count):
             out[k, : self.steps] = self.round(first + k)
         return out
 
     def round(self, number: int) -> Int32[np.ndarray, "steps size"]:
+        """Return the row numbers of one round."""
         rng, count = np.random.default_rng([self.seed, 5, number]), self.steps * self.size
         uniform = rng.random(count)
         if self.stratified:

@@ -73,10 +73,11 @@ class BatchSchedule:
 
     @property
     def rounds_per_epoch(self) -> int:
-        """Rounds an epoch."""
+        """Rounds that make an epoch."""
         return 1 if self.windows is None else self.windows.count
 
     def count_epochs(self, rounds: int) -> int | float:
+        """Return rounds in epochs."""
         return rounds if self.rounds_per_epoch == 1 else rounds / self.rounds_per_epoch
 
     @property
@@ -90,7 +91,7 @@ class BatchSchedule:
 
     @property
     def steps(self) -> int:
-        """Of a round."""
+        """Steps of a round."""
         draws = (
             len(self.points) if self.windows is None else self.windows.draws / self.windows.count
         )
@@ -103,7 +104,7 @@ class BatchSchedule:
         return max(1, min(self.recipe.epochs, -(-self.recipe.visits // self.windows.draws)))
 
     def rule(self, validated: bool) -> StepRule:
-        """`validated`: whether held-out draws end the training."""
+        """Return how to step; `validated`: whether held-out draws end the training."""
         options, epochs = self.options, self.epochs
         rounds = epochs * self.rounds_per_epoch
         average = self.recipe.average if options.average is None else options.average
@@ -133,8 +134,8 @@ class BatchSchedule:
     def draw_round(
         self, number: int, values: np.ndarray, centre: np.ndarray, unit: np.ndarray
     ) -> RoundDraws:
-        """Of a round: the draws in memory with `values`, or a window, whose values become (f −
-        centre) / unit."""
+        """Return the draws of a round: those in memory with `values`, or a window, whose values
+        become (f − centre) / unit."""
         at = self.at
         if self.windows is None:
             return RoundDraws(at.rows, at.leverage, self.points, values)
@@ -151,8 +152,8 @@ class BatchSchedule:
         return RoundDraws(rows, np.sum(rows**2, axis=1), points, values)
 
     def batches(self, drawn: RoundDraws) -> tuple[Draws, Batches, BatchOrder]:
-        """All windows get the same number of steps; one that has less of the draws counts for less
-        in each."""
+        """Return draws, batches and their order. All windows get the same number of steps; one that
+        has less of the draws counts for less in each."""
         p = drawn.points.probabilities
         chance = self._chances(drawn.leverage, p)
         share = self.rounds_per_epoch * p.sum()  # against that of an average window
@@ -187,8 +188,8 @@ class BatchSchedule:
         )
 
     def _chances(self, leverage: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-        """The probability of each draw to be in a batch: by leverage where the family is linear and
-        preconditioned."""
+        """Return the probability of each draw to be in a batch: by leverage where the family is
+        linear and preconditioned."""
         p = probabilities / probabilities.sum()
         return (
             p
@@ -204,7 +205,7 @@ class BatchSchedule:
         return self._step(weights, self.at.leverage, self.at.largest)
 
     def _largest(self, drawn: RoundDraws) -> float:
-        """Eigenvalue of a window's second moment."""
+        """Return the largest eigenvalue of a window's second moment."""
 
         def psi(some: np.ndarray) -> np.ndarray:
             return (
@@ -219,7 +220,7 @@ class BatchSchedule:
         )
 
     def _step(self, weights: np.ndarray, leverage: np.ndarray, largest: float) -> float:
-        """The largest constant step that is safe: for weighted rows with w‖ψ‖² ≤ L the error
+        """Return the largest constant step that is safe: for weighted rows with w‖ψ‖² ≤ L the error
         contracts up to 2 / (L/b + λ)."""
         largest_row = float(np.max(weights * leverage)) if len(leverage) else 1.0
         if self.at.rows is None:
@@ -231,7 +232,8 @@ class BatchSchedule:
 def put_on_device(
     rows: Any, points: Points, values: Any, weights: Any, networks: bool, room: int
 ) -> Draws:
-    """On the device, with `room` more rows of zeros; x and s only where ψ alone does not do."""
+    """Put draws on the device, with `room` more rows of zeros; x and s only where ψ alone does not
+    do."""
     needed = networks or rows is None
     draws = Draws(rows, points.x if needed else None, points.s if needed else None, values, weights)
     return jax.tree.map(
@@ -241,8 +243,8 @@ def put_on_device(
 
 @functools.lru_cache(maxsize=32)
 def optimiser(adam: bool = False, clip: float | None = None, own: Any = None) -> Any:
-    """Adam or plain descent for a schedule to scale, or the user's own; cached, as another object
-    is another program."""
+    """Return Adam or plain descent for a schedule to scale, or the user's own; cached, as another
+    object is another program."""
     import optax  # imported when used: it takes a tenth of the time that importing zerovar takes
 
     ours = optax.chain(optax.scale_by_adam(), optax.scale(-1.0)) if adam else optax.scale(-1.0)

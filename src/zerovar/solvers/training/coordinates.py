@@ -70,11 +70,12 @@ class Features(eqx.Module):
     constant: bool = eqx.field(static=True)
 
     def raw(self, x: Float[Array, "n d"], s: Float[Array, "n d"]) -> Float[Array, "n k"]:
-        """Before the lift."""
+        """Return features before the lift."""
         ones = [jnp.ones((len(x), int(self.constant)), dtype=x.dtype)]
         return jnp.concatenate([*ones, *(part.features(x, s) for part in self.parts)], axis=1)
 
     def raw_on_host(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n k"]:
+        """Return features before the lift, made on the host."""
         blocks = [
             np.ones((int(self.constant), len(x))),
             *(feature_matrix(part, x, s) for part in self.parts),
@@ -82,6 +83,7 @@ class Features(eqx.Module):
         return (blocks[0] if len(blocks) == 1 else np.concatenate(blocks)).T
 
     def apply_lift(self, raw: Any) -> Any:
+        """Return φ from features before the lift."""
         if self.lift is None:
             return raw
         size = len(self.lift)
@@ -89,7 +91,7 @@ class Features(eqx.Module):
         return numpy.concatenate([raw[:, :-size], raw[:, -size:] @ self.lift], axis=1)
 
     def on_raw(self, matrix: np.ndarray) -> np.ndarray:
-        """The matrix that does to raw features what `matrix` does to φ."""
+        """Return the matrix that does to raw features what `matrix` does to φ."""
         if self.lift is None:
             return matrix
         size = self.lift.shape[1]
@@ -99,12 +101,13 @@ class Features(eqx.Module):
         return self.apply_lift(self.raw(x, s))
 
     def families(self) -> tuple[LinearFamily, ...]:
-        """Of the parts, a kernel in place of its translates."""
+        """Return families of the parts, a kernel in place of its translates."""
         return tuple(
             part if part.translated is None else part.translated.family for part in self.parts
         )
 
     def with_hyper(self, logarithms: list[Any]) -> Features:
+        """Return the same with other hyper-parameters."""
         families = with_hyper_parameters(self.families(), logarithms)
         pairs = (
             (family, part.translated) for family, part in zip(families, self.parts, strict=True)
@@ -130,11 +133,11 @@ class TrainingCoordinates:
     stats: dict[str, Any]
 
     def at(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n r"]:
-        """ψ at any draws."""
+        """Return ψ at any draws."""
         return self.basis(self.features.apply_lift(self.features.raw_on_host(x, s)))
 
     def leverages(self, points: Points, rng: Generator) -> Float64[np.ndarray, " n"]:
-        """About ‖ψ‖² at any draws, for less than ψ costs."""
+        """Return about ‖ψ‖² at any draws, for less than ψ costs."""
         return _Draws(self.features, points, 0).leverages(
             self.basis, rng, isinstance(self.basis, Dense)
         )
@@ -142,7 +145,7 @@ class TrainingCoordinates:
     def largest_at(
         self, psi: Callable[[np.ndarray], np.ndarray], leverage: Any, probabilities: Any, rng: Any
     ) -> float:
-        """`largest` of other draws, ψ given as a function of row numbers, with leverages and
+        """Return `largest` of other draws, ψ given as a function of row numbers, with leverages and
         probabilities (n,)."""
         some, weights = _by_leverage(leverage, probabilities, rng)
         return largest_eigenvalue(psi(some), weights, self.basis, self.features.constant)
@@ -176,6 +179,7 @@ class CoordinateOptions:
 
 
 def subset_size(m: int) -> int:
+    """Return how many of m draws a preconditioner may use."""
     return int(max(min(m // 2, _SUBSET), _SHARE * m, min(m, 8)))
 
 
@@ -241,8 +245,8 @@ def make_coordinates(
 def _by_leverage(
     leverage: np.ndarray, probabilities: np.ndarray, rng: Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Some draws, chosen by leverage, and the weights with which a sum over them is about the mean
-    over all."""
+    """Choose some draws by leverage; return them, and the weights with which a sum over them is
+    about the mean over all."""
     chance = inclusion(by_leverage(leverage, probabilities), min(len(leverage), SAMPLE))
     some = systematic(chance, rng)
     return some, probabilities[some] / chance[some]
@@ -267,8 +271,8 @@ class _Draws:
         return self.features.apply_lift(self.raw(rows))
 
     def leverages(self, basis: Basis, rng: Generator, folded: bool = False) -> np.ndarray:
-        """About ‖ψ‖² of all draws, through a few random combinations of ψ. A folded basis acts on
-        raw features."""
+        """Return about ‖ψ‖² of all draws, through a few random combinations of ψ. A folded basis
+        acts on raw features."""
         few = basis.size <= _BUCKET
         sketch = (
             np.eye(basis.size) if few else rng.normal(size=(basis.size, _BUCKET)) / np.sqrt(_BUCKET)
@@ -285,7 +289,7 @@ class _Draws:
 def _by_kind(
     family: LinearFamily | None, d: int, penalties: Penalties
 ) -> tuple[list, list, LinearFamily | None]:
-    """Parts with features, unpenalised and penalised, and the sum of all kernels."""
+    """Return parts with features, unpenalised and penalised, and the sum of all kernels."""
     if family is None:
         return [], [], None
     penalised, free = family.split()
@@ -304,8 +308,8 @@ def _translates(
     rng: Generator,
     plain: bool,
 ) -> tuple[LinearFamily, np.ndarray]:
-    """Translates at well-spread centres, and the matrix that makes them orthonormal in the kernel's
-    space.
+    """Return translates at well-spread centres, and the matrix that makes them orthonormal in the
+    kernel's space.
 
     Plain ones, whose coefficients count, stay as they are, at random centres.
     """
@@ -328,7 +332,7 @@ def _translates(
 
 
 def _fold(features: Features, basis: Dense) -> tuple[Features, Dense]:
-    """The lift inside the matrix, and the matrix padded."""
+    """Return features without a lift, which goes inside the matrix, and the matrix padded."""
     matrix = features.on_raw(basis.matrix)
     extra = -matrix.shape[1] % _BUCKET
     padded = Dense(
@@ -341,8 +345,8 @@ def _fold(features: Features, basis: Dense) -> tuple[Features, Dense]:
 def _whiten_draws(
     draws: _Draws, probabilities, penalty, count: int, damping: float, rng
 ) -> tuple[Basis, int]:
-    """H in rounds: uniform draws, draws by leverage, and last the few that alone would dominate a
-    direction."""
+    """Whiten in rounds: H of uniform draws, of draws by leverage, and last with the few that alone
+    would dominate a direction."""
     # how often each draw is in `chosen`, on average
     chosen, expected = np.zeros(0, dtype=int), np.zeros(len(probabilities))
     preference, outliers = probabilities, count // 8

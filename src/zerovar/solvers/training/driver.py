@@ -78,7 +78,8 @@ def run(
 
 
 def _is_over(state: TrainingState, rule: StepRule) -> bool:
-    """On the host, where looking at three numbers needs nothing compiled."""
+    """Return whether training is over, on the host, where looking at three numbers needs nothing
+    compiled."""
     seen: dict[str, Any] = {
         name: np.asarray(getattr(state, name)) for name in ("round", "best_round", "diverged")
     }

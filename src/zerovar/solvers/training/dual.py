@@ -46,8 +46,8 @@ class DualModel(eqx.Module):
     networks: tuple = ()
 
     def loss(self, params: Params, draws: Draws, other: None, key: Any) -> Any:
-        """Half the decrease of the dual objective that the block's correction brings, as a linear
-        function of it."""
+        """Return half the decrease of the dual objective that the block's correction brings, as a
+        linear function of it."""
         block, a = draws.rows, params.linear
         rows = (
             self.family.gram(draws.x, draws.s, self.x, self.s) + self.border[block] @ self.border.T

@@ -44,7 +44,7 @@ class Draws(NamedTuple):
 
 
 class Batches(eqx.Module):
-    """How many there are, and how far they go."""
+    """How many batches there are, and how far they go."""
 
     steps: Any  # batches a round
     windows: Any  # rounds an epoch
@@ -65,8 +65,8 @@ class Model(eqx.Module):
     variance: bool = eqx.field(static=True)
 
     def outputs(self, params: Params, draws: Draws, key: Any = None) -> tuple[Any, Any]:
-        """Two unbiased estimates of g (+ intercept) at the draws, the same one twice where g is
-        exact."""
+        """Return two unbiased estimates of g (+ intercept) at the draws, the same one twice where g
+        is exact."""
         first = second = self._rows(params, draws) @ params.linear
         for network, arrays, size in zip(self.networks, params.networks, self.gauge, strict=True):
             whole = eqx.combine(network, arrays)
@@ -78,9 +78,9 @@ class Model(eqx.Module):
         return first, second
 
     def loss(self, params: Params, draws: Draws, other: Draws | None, key: Any) -> Float[Array, ""]:
-        """What is descended. Parameters follow the objective on a batch; hyper-parameters, where
-        they are trained, follow the misfit on a batch of other draws, which the parameters have not
-        seen: on their own draws they would over-fit."""
+        """Return what is descended. Parameters follow the objective on a batch; hyper-parameters,
+        where they are trained, follow the misfit on a batch of other draws, which the parameters
+        have not seen: on their own draws they would over-fit."""
         if other is None:
             return self.objective(params, draws, key)
         fixed = jax.lax.stop_gradient(params)
@@ -88,7 +88,8 @@ class Model(eqx.Module):
         return first + self.misfit(fixed._replace(hyper=params.hyper), other, None)[0]
 
     def objective(self, params: Params, draws: Draws, key: Any) -> Float[Array, ""]:
-        """On one batch, summed over integrands: unbiased, at a cost linear in the batch."""
+        """Return the objective on one batch, summed over integrands: unbiased, at a cost linear in
+        the batch."""
         total, first, second = self.misfit(params, draws, key)
         weights, size = draws.weights[:, None], len(draws.weights)
         total = total + jnp.sum(self.basis.quadratic(params.linear))
@@ -108,7 +109,8 @@ class Model(eqx.Module):
         return total
 
     def misfit(self, params: Params, draws: Draws, key: Any) -> tuple[Float[Array, ""], Any, Any]:
-        """The objective without penalties, and the two estimates of g that it was made from."""
+        """Return the objective without penalties, and the two estimates of g that it was made
+        from."""
         first, second = self.outputs(params, draws, key)
         one, two = draws.values - first, draws.values - second
         weights, size = draws.weights[:, None], len(draws.weights)
@@ -122,7 +124,8 @@ class Model(eqx.Module):
         return total, first, second
 
     def validation_loss(self, params: Params, draws: Draws) -> Float[Array, ""]:
-        """Σ over integrands of the variance of f − g at held-out draws, always with the exact g."""
+        """Return Σ over integrands of the variance of f − g at held-out draws, always with the
+        exact g."""
 
         def residual(tile: tuple) -> Any:
             return tile[3] - self.outputs(params, Draws(*tile))[0]
@@ -151,7 +154,7 @@ class Params(NamedTuple):
 
 
 class TrainingState(NamedTuple):
-    """All of it, at the end of a round."""
+    """All that training changes, at the end of a round."""
 
     params: Params
     optimiser: Any
@@ -188,7 +191,8 @@ class Job(eqx.Module):
 
 
 def initial_state(params: Params, rule: StepRule, best_loss: float) -> TrainingState:
-    """`best_loss` is what any held-out loss must beat for the parameters to be kept."""
+    """Return the state before the first round; `best_loss` is what any held-out loss must beat for
+    the parameters to be kept."""
     nothing = jax.tree.map(np.zeros_like, params)
     # few sizes, so that few programs are compiled
     room = max(64, 1 << (int(rule.rounds) - 1).bit_length())
@@ -278,14 +282,14 @@ def advance(
 
 
 def _some(held: Draws | None, key, size: int) -> Draws:
-    """A batch of held-out draws."""
+    """Return a batch of held-out draws."""
     assert held is not None, "hyper-parameters are trained on held-out draws"
     chosen = jax.random.choice(key, len(held.weights), (size,), p=held.weights)
     return held.take(chosen)._replace(weights=jnp.ones(size))
 
 
 def is_finished(state: TrainingState, rule: StepRule) -> Any:
-    """Whether nothing more is to be done."""
+    """Return whether nothing more is to be done."""
     return (
         (state.round >= rule.rounds)
         | state.diverged

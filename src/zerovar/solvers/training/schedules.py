@@ -17,11 +17,11 @@ class Schedule(eqx.Module):
 
     @abstractmethod
     def __call__(self, step: Any, steps: Any, an_epoch: Any) -> Any:
-        """The learning rate at `step` = 0, 1, …"""
+        """Return the learning rate at `step` = 0, 1, …"""
 
 
 def _number(name: str, default: Any = dataclasses.MISSING, below_one: bool = False) -> Any:
-    """A field of a schedule that is an array of no dimensions."""
+    """Return a field of a schedule that is an array of no dimensions."""
 
     def check(value: Any) -> np.ndarray:
         if below_one and not 0 <= value < 1:

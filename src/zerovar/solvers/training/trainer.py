@@ -70,6 +70,7 @@ class PreparedTraining(Prepared):
         self.stats = FitStats("sgd", self._coordinates.basis.size) | self._coordinates.stats
 
     def _make_coordinates(self, linear: LinearFamily | None) -> TrainingCoordinates:
+        """Return coordinates to train a linear family in."""
         objective, options, tuning = self._objective, self._options, self._for_tuning
         quadratic = objective.total(L2) or objective.total(Ridge)
         penalties = Penalties(
@@ -142,7 +143,7 @@ class PreparedTraining(Prepared):
     def _run(
         self, schedule, scaled, centre, unit, trained: tuple, fixed: tuple, gauge: tuple, hyper: Any
     ) -> TrainingEnd:
-        """The loop."""
+        """Run the loop."""
         with jax.enable_x64(True):
             start = np.zeros((self._coordinates.basis.size, scaled.shape[1]))
             params = jax.tree.map(jax.device_put, Params(start, trained, hyper))
@@ -245,8 +246,8 @@ class PreparedTraining(Prepared):
         )
 
     def _sparse(self, unit: np.ndarray) -> np.ndarray:
-        """Strengths (P, q) of |θ|, which is measured in units of f where squares are in units of
-        its square."""
+        """Return strengths (P, q) of |θ|, which is measured in units of f where squares are in
+        units of its square."""
         out = self._objective.total(L1) * self._coordinates.spread[:, None] / unit
         out[: int(self._coordinates.features.constant)] = 0.0
         return out
@@ -254,8 +255,8 @@ class PreparedTraining(Prepared):
     def _gauges(
         self, built: tuple[NonlinearFamily, ...], rng: np.random.Generator
     ) -> tuple[np.float64, ...]:
-        """What brings g of a network with typical parameters to unit size, so that one learning
-        rate suits all scores."""
+        """Return what brings g of a network with typical parameters to unit size, so that one
+        learning rate suits all scores."""
         some = self._fitting.take(np.arange(min(len(self._fitting), SAMPLE)))
         typical = [NetworkTerm(network.stirred(rng), 1.0)(some.x, some.s) for network in built]
         sizes = [float(np.sqrt(np.mean(g**2))) for g in typical]
@@ -272,7 +273,7 @@ class PreparedTraining(Prepared):
         )
 
     def _loss_of_zero(self, values: np.ndarray) -> float:
-        """The held-out loss of g = 0, or infinite if there is none."""
+        """Return the held-out loss of g = 0, or infinity if no draws are held out."""
         if self._holding is None:
             return math.inf
         p, f = self._holding.probabilities, values[self._held]
@@ -281,8 +282,8 @@ class PreparedTraining(Prepared):
     def _choose(
         self, state: TrainingState, fixed, gauge, scaled, unit
     ) -> tuple[np.ndarray, tuple[Term, ...]]:
-        """The best on held-out draws; without those the last parameters or their average, whichever
-        has the lower objective."""
+        """Return the best parameters on held-out draws; without those the last ones or their
+        average, whichever has the lower objective."""
         candidates = [state.params if self._holding is None else state.best]
         if self._holding is None and int(state.counted) > 1:
             candidates.append(jax.tree.map(lambda total: total / int(state.counted), state.total))
@@ -310,8 +311,8 @@ class PreparedTraining(Prepared):
     def _shrink(
         self, networks: list[NetworkTerm], others: list[Term], values: np.ndarray, held: Points
     ) -> list[NetworkTerm]:
-        """Networks times the factor in [0, 1] that is best on held-out draws: one that learnt
-        nothing does no harm."""
+        """Return networks times the factor in [0, 1] that is best on held-out draws: one that
+        learnt nothing does no harm."""
         p, at = held.probabilities, (held.x, held.s, values.shape[1])
         rest, g = values[self._held] - sum_terms(others, *at), sum_terms(networks, *at)
         rest, g = rest - p @ rest, g - p @ g
@@ -325,7 +326,7 @@ class PreparedTraining(Prepared):
     def _evaluate(
         self, params: Params, fixed: tuple, gauge: tuple, scaled, unit
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The intercept that suits parameters, and the objective of each integrand."""
+        """Return the intercept that suits parameters, and the objective of each integrand."""
         at, p = self._coordinates, self._fitting.probabilities
         g = self._linear_values(params.linear)
         for network, arrays, size in zip(fixed, params.networks, gauge, strict=True):
@@ -343,7 +344,7 @@ class PreparedTraining(Prepared):
         return intercept, loss
 
     def _linear_values(self, w: np.ndarray) -> np.ndarray:
-        """g of the linear part, without the constant, at the fitting draws."""
+        """Return g of the linear part, without the constant, at the fitting draws."""
         at = self._coordinates
         if at.rows is None:
             return sum_terms(self._linear_terms(w), self._fitting.x, self._fitting.s, w.shape[1])
@@ -356,14 +357,14 @@ class PreparedTraining(Prepared):
 
 
 def units(values: Values, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each integrand, the latter one where it is constant."""
+    """Return mean and standard deviation of each integrand, the latter one where it is constant."""
     centre = p @ values
     spread = np.sqrt(p @ (values - centre) ** 2)
     return centre, np.where(spread > 0, spread, 1.0)
 
 
 def _hold_out(m: int, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rows held out and rows that fit, both in order."""
+    """Return rows held out and rows that fit, both in order."""
     count = round(share * m)
     if share and not 2 <= count <= m - 8:
         raise ValueError(

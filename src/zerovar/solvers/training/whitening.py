@@ -18,8 +18,8 @@ DRAWS_PER_FEATURE = 3
 
 
 class Dense(eqx.Module):
-    """φ (n, P) ↦ φ B (n, r); the coefficients of φ are B w with w (r, q), and the quadratic penalty
-    is (q,).
+    """The map φ (n, P) ↦ φ B (n, r); the coefficients of φ are B w with w (r, q), and the quadratic
+    penalty is (q,).
 
     Its methods, like those of `LowRank`, take NumPy arrays on the host and JAX arrays in the loop.
     """
@@ -29,7 +29,7 @@ class Dense(eqx.Module):
 
     @property
     def size(self) -> int:
-        """Of w, r."""
+        """The size r of w."""
         return self.matrix.shape[1]
 
     def __call__(self, phi: Any) -> Any:
@@ -45,7 +45,8 @@ class Dense(eqx.Module):
 
 
 class LowRank(eqx.Module):
-    """φ ↦ (φ D)(1 + U diag(gain − 1) Uᵀ): each feature by itself, and the leading directions."""
+    """The map φ ↦ (φ D)(1 + U diag(gain − 1) Uᵀ): each feature by itself, and the leading
+    directions."""
 
     scale: Any  # (P,)
     directions: Any  # (P, k)
@@ -54,7 +55,7 @@ class LowRank(eqx.Module):
 
     @property
     def size(self) -> int:
-        """Of w, P."""
+        """The size P of w."""
         return len(self.scale)
 
     def __call__(self, phi: Any) -> Any:
@@ -74,13 +75,15 @@ Basis = Dense | LowRank
 
 
 def plain_basis(penalty: np.ndarray) -> Basis:
-    """Features as they are."""
+    """Return the basis that leaves features as they are."""
     return LowRank(np.ones(len(penalty)), np.zeros((len(penalty), 0)), np.zeros(0), penalty)
 
 
 def whiten(
     phi: np.ndarray, weights: np.ndarray, penalty: np.ndarray, constant: bool, damping: float
 ) -> Basis:
+    """Return a basis in which the weighted second moment of features plus the penalty is about the
+    identity."""
     rows = phi if constant else phi - weights @ phi / weights.sum()
     rows = rows * np.sqrt(weights)[:, None]
     count, size = rows.shape
@@ -120,6 +123,7 @@ def _low_rank(rows: np.ndarray, scale: np.ndarray, penalty: np.ndarray) -> LowRa
 
 
 def with_penalty(basis: Dense, penalty: np.ndarray, turned: bool) -> Dense:
+    """Return the basis with its penalty, `turned` to make that diagonal."""
     inner = basis.matrix.T @ (penalty[:, None] * basis.matrix)
     if not turned:
         return Dense(basis.matrix, inner)
@@ -128,7 +132,7 @@ def with_penalty(basis: Dense, penalty: np.ndarray, turned: bool) -> Dense:
 
 
 def largest_eigenvalue(psi: np.ndarray, weights: np.ndarray, basis: Basis, constant: bool) -> float:
-    """Largest eigenvalue of Σ p ψψᵀ + penalty by a few power iterations, from above."""
+    """Return the largest eigenvalue of Σ p ψψᵀ + penalty by a few power iterations, from above."""
     psi = psi if constant else psi - weights @ psi / weights.sum()
     if not psi.shape[1]:
         return 1.0
@@ -142,14 +146,14 @@ def largest_eigenvalue(psi: np.ndarray, weights: np.ndarray, basis: Basis, const
 
 
 def by_leverage(leverage: np.ndarray, probabilities: np.ndarray, share: float = 0.5) -> np.ndarray:
-    """Probabilities in proportion to leverage, mixed with the draws' own."""
+    """Return probabilities in proportion to leverage, mixed with the draws' own."""
     by_leverage = probabilities * leverage
     total = by_leverage.sum()
     return share * by_leverage / total + (1 - share) * probabilities if total > 0 else probabilities
 
 
 def inclusion(preference: np.ndarray, count: int) -> np.ndarray:
-    """Probabilities of inclusion in proportion to preference, none above one, that sum to
+    """Return probabilities of inclusion in proportion to preference, none above one, that sum to
     `count`."""
     out = np.minimum(1.0, count * preference / preference.sum())
     for _ in range(20):
@@ -162,7 +166,7 @@ def inclusion(preference: np.ndarray, count: int) -> np.ndarray:
 
 
 def systematic(probability: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Rows drawn without repetition with these probabilities of inclusion."""
+    """Draw rows without repetition with these probabilities of inclusion."""
     order = rng.permutation(len(probability))
     ladder = np.cumsum(probability[order]) + rng.uniform()
     steps = np.floor(ladder)
