@@ -25,7 +25,7 @@ from zerovar.chunked import estimate as chunked_estimate
 from zerovar.chunked import windows as chunk_windows
 from zerovar.hyper import declared
 from zerovar.solvers import Result
-from zerovar.solvers.training import batch_schedule, coordinates, trainer
+from zerovar.solvers.training import batch_schedule, coordinates
 from zerovar.statistics.series import INDEPENDENT
 from zerovar.tuning import descent
 from zerovar.tuning.criteria import SteinGp
@@ -493,6 +493,7 @@ WORDS = {
     "half": 0.5,
     "three": 3,
     "four": 4,
+    "eight": 8,
     "ten": 10,
     "twenty": 20,
     "four thousand": 4000,
@@ -514,7 +515,7 @@ REPEATED = [
             coordinates._SHARE,
         ],
     ),
-    ("docs/guide.md", "# of the draws is held out", [trainer._NETWORK_HELD]),
+    ("docs/guide.md", "# of the draws is held out", [batch_schedule.NETWORK.validation]),
     (
         "docs/choosing.md",
         "at least # effective draws a term, or # of a slow chain (one with an autocorrelation time "
