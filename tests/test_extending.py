@@ -313,9 +313,9 @@ def test_estimates_by_the_solver_are_those_of_exact(scratch):
 
 def test_the_solver_says_what_it_does_not_solve(scratch):
     solver = scratch.NormalEquations()
-    with pytest.raises(ValueError, match="needs a family with features"):
+    with pytest.raises(ValueError, match="takes linear families with features"):
         zv.fit(zv.Kernel(), SAMPLE, VALUES, solver=solver)
-    with pytest.raises(ValueError, match="with a Ridge or no penalty"):
+    with pytest.raises(ValueError, match="a Ridge penalty or none; got L1"):
         zv.fit(zv.Polynomial(2), SAMPLE, VALUES, zv.LeastSquares(zv.L1(0.1)), solver)
     # in d = 1 neighbours are the sites themselves: features repeat
     one = zv.Sample(X[:, :1], -X[:, :1])
