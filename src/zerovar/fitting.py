@@ -126,6 +126,11 @@ class Fitted:
         if ridge is not None:
             if not ridge >= 0:
                 raise ValueError(f"ridge must be a number ≥ 0; got {ridge!r}")
+            if not work.prepared.any_ridge:
+                raise ValueError(
+                    "another ridge on the same factorisation needs solver=Spectral(); this fit was "
+                    "factorised for one ridge"
+                )
             ridge = self.objective.scale(work.draws.distinct.probabilities) * ridge
         ridge = work.ridge if ridge is None else ridge
         solution = work.prepared.solve(array, ridge)

@@ -112,8 +112,9 @@ class MomentsFit(NamedTuple):
 
 class Prepared(ABC):
     """What is computed once for a family and sample, and then serves any integrands; `result` and
-    `stats` are of the last solve."""
+    `stats` are of the last solve. any_ridge: whether it serves any `ridge`; else that is None."""
 
+    any_ridge: ClassVar[bool] = False
     result: Result = Result.OK
     stats: FitStats
 
@@ -154,15 +155,6 @@ def check_sizes(family: LinearFamily, m: int, d: int, penalised: bool = True) ->
             f"but there are only {m} "
             "distinct draws to fit. Use more draws, a lower degree, or a finite weight with a "
             "Ridge penalty"
-        )
-
-
-def check_ridge(ridge: float | None) -> None:
-    """Refuse another ridge than the one that was factorised for."""
-    if ridge is not None:
-        raise ValueError(
-            "another ridge on the same factorisation needs solver=Spectral(); this fit was "
-            "factorised for one ridge"
         )
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float64
 from ..algebra.dense import EPS, Groups, economic_qr, gram_rounding, solve_group
 from ..algebra.factors import make_factor
 from ..algebra.tiles import feature_matrix
-from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
+from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
 from ..terms import LinearTerm, Terms
 
@@ -61,13 +61,11 @@ class PreparedDual(Prepared):
             self.result = self.result if full else Result.COLLINEAR
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        check_ridge(ridge)
         with self._factor.small_work():
             a, free = self._dual_coefficients(values)
         return make_solution(a, free, self.terms, self.intercept_variance)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
-        check_ridge(ridge)
         if np.isfinite(self.intercept_variance):
             return (
                 self.intercept_variance
@@ -83,7 +81,6 @@ class PreparedDual(Prepared):
     def leave_out(
         self, values: Values, groups: Groups | None, ridge: float | None = None
     ) -> Values:
-        check_ridge(ridge)
         a, _ = self._dual_coefficients(values)
         half = np.zeros((len(a), 0))
         if self._border_solved is not None:

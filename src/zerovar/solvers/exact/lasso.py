@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..algebra.dense import ROUNDING
-from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
+from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
 from .primal import CentredFeatures
 
@@ -28,7 +28,6 @@ class PreparedLasso(Prepared):
         self.stats = FitStats("lasso", len(phi)) | {"ridge": problem.ridge}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        check_ridge(ridge)
         f, mean = self._data.values(values)
         scale = float(np.linalg.norm(f, axis=0).max()) or 1.0
         with jax.enable_x64(True):

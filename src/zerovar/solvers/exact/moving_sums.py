@@ -17,7 +17,7 @@ from jaxtyping import Float64, Int
 
 from ...objectives import Objective
 from ..algebra.dense import SINGULAR
-from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
+from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
 from .primal import CentredFeatures
 
@@ -47,7 +47,6 @@ class PreparedMovingSums(Prepared):
         }
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        check_ridge(ridge)
         f, mean = self._data.values(values)
         right = np.concatenate([self._sum_windows(f), np.zeros((self._p, f.shape[1]))])
         theta, _, rank, _ = scipy.linalg.lstsq(

@@ -15,7 +15,7 @@ from jaxtyping import Float64
 
 from ..algebra.dense import EPS, ROUNDING, SINGULAR, Groups, solve_group
 from ..algebra.tiles import feature_matrix
-from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
+from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
 from ..terms import arrange, linear_terms
 
@@ -114,7 +114,6 @@ class PreparedPrimal(Prepared):
             self._factorise_by_qr()
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        check_ridge(ridge)
         f, mean = self._data.values(values)
         if self._complete is not None:
             right, lower, order = self._complete
@@ -127,7 +126,6 @@ class PreparedPrimal(Prepared):
         return self._data.solution(theta, mean)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
-        check_ridge(ridge)
         root = self._data.root
         # c = Σ p f − means·θ, or constant·θ₀; θ = (ΦᵀΦ + D)⁻¹Φᵀ√p f, so w is the fit of what θ is
         # contracted with
@@ -144,7 +142,6 @@ class PreparedPrimal(Prepared):
     def leave_out(
         self, values: Values, groups: Groups | None, ridge: float | None = None
     ) -> Values:
-        check_ridge(ridge)
         f, _ = self._data.values(values)
         v = self._whiten()
         residuals = f - v.T @ (v @ f)

@@ -1,5 +1,7 @@
 """The dual by one eigendecomposition, which serves every ridge and every integrand."""
 
+from typing import ClassVar
+
 import numpy as np
 import scipy
 from jaxtyping import Float64
@@ -17,6 +19,8 @@ class PreparedSpectral(Prepared):
     In probability-weighted coordinates the free columns are projected out first; on their
     complement Q = V diag(1/(e + λ)) Vᵀ for every λ.
     """
+
+    any_ridge: ClassVar[bool] = True
 
     def __init__(self, problem: Problem):
         self.border, self.terms = make_border(problem)

@@ -14,7 +14,7 @@ from ...inputs.points import RowNumbers
 from ..algebra.dense import Groups, pack_groups
 from ..algebra.memory import ROWS
 from ..algebra.tiles import feature_matrix
-from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
+from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
 from ..terms import arrange, linear_terms
 from .moments import moments, whitening
@@ -43,18 +43,15 @@ class PreparedStream(Prepared):
         self.stats |= {"rank": rank, "ridge": problem.ridge, "rcond": rcond}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        check_ridge(ridge)
         theta, intercept = self._fit(values)
         return Solution(intercept, linear_terms(self._terms, theta, self._points.dim))
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
-        check_ridge(ridge)
         return self._p * (1 - self._at_draws(self._normal(self._means)))
 
     def leave_out(
         self, values: Values, groups: Groups | None, ridge: float | None = None
     ) -> Values:
-        check_ridge(ridge)
         theta, intercept = self._fit(values)
         root, plain = np.sqrt(self._p), values - self._p @ values
         out = np.zeros_like(values)

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Float64
 
 from ..algebra.dense import economic_qr, gram_rounding
 from ..algebra.memory import on_host
-from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
+from ..base import Prepared, Problem, Result, Solution, Values
 from ..exact.dual import make_border
 from ..stats import FitStats
 from ..terms import LinearTerm
@@ -128,7 +128,6 @@ class PreparedIterativeDual(Prepared):
         self.stats |= {"ridge": ridge, "rank": rank, "unexplained": left, "kept": keep}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        check_ridge(ridge)
         (n, q), root = values.shape, np.sqrt(self._problem.points.probabilities)[:, None]
         with jax.enable_x64(True):
             right = pad_rows(root * values, self._size)
@@ -156,7 +155,6 @@ class PreparedIterativeDual(Prepared):
         )
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
-        check_ridge(ridge)
         assert self._weights is not None, "known once something was solved"
         return self._weights
 

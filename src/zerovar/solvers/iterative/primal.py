@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from ...families import LinearFamily, joined
 from ..algebra.memory import KEPT, SAMPLE
-from ..base import Prepared, Problem, Result, Solution, Values, check_ridge
+from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
 from ..terms import arrange, linear_terms
 from .conjugate import (
@@ -114,7 +114,6 @@ class PreparedIterativePrimal(Prepared):
         }
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        check_ridge(ridge)
         mean = self._root[:, 0] ** 2 @ values
         with jax.enable_x64(True):
             centred = np.asarray(drop_rounding(self._root * (values - mean), self._root * values))

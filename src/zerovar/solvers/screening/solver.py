@@ -19,7 +19,7 @@ from ...objectives import Objective, Ridge
 from ..algebra.dense import ROUNDING
 from ..algebra.memory import CORE, ROWS
 from ..algebra.threads import map_on_threads, use_one_thread
-from ..base import Prepared, Solution, Solver, Values, check_integers, check_ridge
+from ..base import Prepared, Solution, Solver, Values, check_integers
 from ..exact.moments import solve_moments
 from ..scope import FROM_MOMENTS, Families, Scope
 from ..stats import FitStats
@@ -128,7 +128,6 @@ class PreparedScreening(Prepared):
         self.stats = FitStats("screened", 0)
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        check_ridge(ridge)
         means = self._root**2 @ values
         f = self._root[:, None] * (values - means)
         chosen: dict[int, _Chosen] = {}

@@ -18,7 +18,7 @@ from ...families import LinearFamily
 from ...inputs.points import Points
 from ...objectives import Objective, Ridge
 from ..algebra.tiles import gram_matrix
-from ..base import Prepared, Problem, Solution, Values, check_ridge
+from ..base import Prepared, Problem, Solution, Values
 from ..exact.dual import make_border
 from ..stats import FitStats
 from ..terms import LinearTerm
@@ -88,7 +88,6 @@ class PreparedDualTraining(Prepared):
         self.stats = FitStats("dual sgd", len(points)) | {"free_terms": border.shape[1]}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        check_ridge(ridge)
         m = len(self._points)
         centre, unit = units(values, self._points.probabilities)
         centre = centre if self._centred else np.zeros_like(centre)

@@ -15,7 +15,7 @@ from ...hyper import hyper_parameters
 from ...inputs.points import Points
 from ...objectives import L1, L2, Magnitude, Objective, Ridge
 from ..algebra.memory import KEPT, ROWS, SAMPLE
-from ..base import Prepared, Result, Solution, Values, check_ridge
+from ..base import Prepared, Result, Solution, Values
 from ..stats import FitStats
 from ..terms import LinearTerm, NetworkTerm, Term, linear_terms, sum_terms
 from ..windows import Windows
@@ -90,7 +90,6 @@ class PreparedTraining(Prepared):
         )
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        check_ridge(ridge)
         centre, unit = units(values, self._points.probabilities)
         if np.isfinite(self._objective.intercept_variance):
             centre = np.zeros_like(centre)  # it is the intercept itself that is penalised
