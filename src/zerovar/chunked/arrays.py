@@ -80,6 +80,17 @@ class Pilot(NamedTuple):
     draw: Int[np.ndarray, " n"]
 
 
+class ChunkTask(NamedTuple):
+    """One chunk: its first chain and draw, and the delayed blocks of its arrays."""
+
+    chain: int
+    draw: int
+    draws: Blocks
+    scores: Blocks
+    values: list[Blocks]
+    log_weights: Blocks | None
+
+
 def is_chunked(thing: Any) -> bool:
     """Return whether this is a chunked array, or a dict with one: by Dask's protocol, without
     importing Dask."""
@@ -224,9 +235,8 @@ class Chunks:
                 places.append((int(chain), start))
         return places, length
 
-    def tasks(self) -> list[tuple[int, int, Any, Any, list[Any], Any]]:
-        """Return for each chunk its first chain and draw, and the delayed blocks of draws, scores,
-        values and log weights.
+    def tasks(self) -> list[ChunkTask]:
+        """Return all chunks.
 
         Graphs are not optimised one by one: so arrays that are cut from the same file keep sharing
         what is read of it.
@@ -244,7 +254,9 @@ class Chunks:
         )
         places = itertools.product(range(x.shape[0]), range(x.shape[1]))
         return [
-            (chains[i], draws[j], x[i, j], s[i, j], [v[i, j] for v in values], weights[i, j])
+            ChunkTask(
+                chains[i], draws[j], x[i, j], s[i, j], [v[i, j] for v in values], weights[i, j]
+            )
             for i, j in places
         ]
 

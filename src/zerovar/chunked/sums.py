@@ -14,7 +14,7 @@ from jaxtyping import Float64
 from ..solvers.algebra.memory import ROWS
 from ..solvers.algebra.threads import use_one_thread
 from ..solvers.exact.moments import moments
-from ..solvers.terms import Term, Terms, sum_terms
+from ..solvers.terms import LinearParts, Term, sum_terms
 from ..statistics.series import some_columns
 from .arrays import Chunks, plain_errors
 from .rows import ChunkRows, OpenChunk, View
@@ -30,7 +30,7 @@ class PassPlan(NamedTuple):
 
     view: View
     batches: np.ndarray  # edges of the batches, along the draws of a chain; each lies in one part
-    terms: Terms = ()
+    families: LinearParts = ()  # whose features are yet to be fitted
     trained: dict[int, tuple[Term, ...]] | None = None  # by the part that it estimates
 
     def columns(self, part: int, rows: ChunkRows) -> np.ndarray:
@@ -95,7 +95,7 @@ def _sum_rows(plan: PassPlan, part: int, rows: ChunkRows, batch: np.ndarray) -> 
     """Return the sums of rows of one part, in the order of their batches."""
     starts = np.flatnonzero(np.diff(batch, prepend=-1))
     matrix, sums = moments(
-        plan.terms, rows.x, rows.s, plan.columns(part, rows), rows.weights, starts
+        plan.families, rows.x, rows.s, plan.columns(part, rows), rows.weights, starts
     )
     x = some_columns(rows.x)
     weighted = x if rows.weights is None else x * rows.weights[:, None]

@@ -56,16 +56,16 @@ def linear_terms(
     )
 
 
-Terms = tuple[LinearFamily, ...]
+LinearParts = tuple[LinearFamily, ...]
 
 
-def arrange(family: LinearFamily, d: int) -> tuple[Terms, Float64[np.ndarray, " p"]]:
+def arrange(family: LinearFamily, d: int) -> tuple[LinearParts, Float64[np.ndarray, " p"]]:
     """Return the family in parts, penalised ones first, and for each feature 1 where a ridge holds
     it and 0 where it is free."""
     penalised, free = family.split()
-    parts = [(term, held) for term, held in ((penalised, 1.0), (free, 0.0)) if term is not None]
-    return tuple(term for term, _ in parts), np.concatenate(
-        [np.full(width(term, d), held) for term, held in parts]
+    parts = [(part, flag) for part, flag in ((penalised, 1.0), (free, 0.0)) if part is not None]
+    return tuple(part for part, _ in parts), np.concatenate(
+        [np.full(width(part, d), flag) for part, flag in parts]
     )
 
 

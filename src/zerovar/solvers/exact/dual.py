@@ -15,7 +15,7 @@ from ..algebra.factors import make_factor
 from ..algebra.tiles import feature_matrix
 from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
-from ..terms import LinearTerm, Terms
+from ..terms import LinearParts, LinearTerm
 
 Free = Float64[np.ndarray, "b q"]
 
@@ -32,7 +32,7 @@ class PreparedDual(Prepared):
     def __init__(self, problem: Problem):
         self.probabilities = problem.points.probabilities
         n = len(self.probabilities)
-        self.border, self.terms = make_border(problem)
+        self.border, self._parts = make_border(problem)
         self.intercept_variance = problem.intercept_variance
         shift = self.intercept_variance if np.isfinite(self.intercept_variance) else 0.0
         self._factor = make_factor(problem.penalised, problem.points.x, problem.points.s, shift)
@@ -63,7 +63,7 @@ class PreparedDual(Prepared):
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         with self._factor.small_work():
             a, free = self._dual_coefficients(values)
-        return make_solution(a, free, self.terms, self.intercept_variance)
+        return make_solution(a, free, self._parts, self.intercept_variance)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
         if np.isfinite(self.intercept_variance):
@@ -113,7 +113,7 @@ class PreparedDual(Prepared):
         return rest
 
 
-def make_border(problem: Problem) -> tuple[np.ndarray, Terms]:
+def make_border(problem: Problem) -> tuple[np.ndarray, LinearParts]:
     """Return free columns (n, b), the intercept unless it has a finite variance, then the
     unpenalised features; and the terms of g."""
     x, s = problem.points.x, problem.points.s
@@ -123,12 +123,12 @@ def make_border(problem: Problem) -> tuple[np.ndarray, Terms]:
     return border, (problem.penalised.translates(x, s), *free)
 
 
-def make_solution(a: Values, free: Free, terms: Terms, intercept_variance: float) -> Solution:
+def make_solution(a: Values, free: Free, parts: LinearParts, intercept_variance: float) -> Solution:
     """Return the solution with these coefficients of translates and of free columns."""
     if np.isinf(intercept_variance):
         intercept, free = free[0], free[1:]
     else:
         intercept = intercept_variance * a.sum(axis=0)
     return Solution(
-        intercept, tuple(LinearTerm(*pair) for pair in zip(terms, (a, free), strict=False))
+        intercept, tuple(LinearTerm(*pair) for pair in zip(parts, (a, free), strict=False))
     )

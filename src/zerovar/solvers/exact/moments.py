@@ -23,7 +23,7 @@ from ..algebra.factors import HostVectors
 from ..algebra.memory import ROWS
 from ..base import MomentsFit, Result
 from ..stats import FitStats
-from ..terms import Terms, width
+from ..terms import LinearParts, width
 
 
 class Moments(NamedTuple):
@@ -34,7 +34,12 @@ class Moments(NamedTuple):
 
 
 def moments(
-    terms: Terms, x: Matrix, s: Matrix, f: HostVectors, weights: Vector | None, starts: RowNumbers
+    parts: LinearParts,
+    x: Matrix,
+    s: Matrix,
+    f: HostVectors,
+    weights: Vector | None,
+    starts: RowNumbers,
 ) -> Moments:
     """Return the moments of n rows: standardised points x, scores s, targets f less f₀, and what
     each counts (None: one each).
@@ -43,11 +48,11 @@ def moments(
     apart.
     """
     n, d = x.shape
-    k = 1 + sum(width(term, d) for term in terms) + f.shape[1]
+    k = 1 + sum(width(part, d) for part in parts) + f.shape[1]
     matrix, product, sums = np.zeros((k, k)), np.empty((k, k)), np.zeros((len(starts), k))
     root = None if weights is None else np.sqrt(weights)
     ones = np.ones(ROWS)
-    leaves, structure = jax.tree.flatten(terms)
+    leaves, structure = jax.tree.flatten(parts)
     with jax.enable_x64(True):
         for first in range(0, n, ROWS):
             rows = min(ROWS, n - first)
@@ -122,8 +127,8 @@ def whitening(gram: Float64[np.ndarray, "p p"]) -> Whitening:
 def _columns(structure: Any, leaves: Any, x: Any, s: Any, f: Any, root: Any) -> jax.Array:
     """Return z of the rows of a tile, times √w, (k, rows): the layout in which features are
     computed and BLAS wants them."""
-    terms = jax.tree.unflatten(structure, leaves)
-    z = jnp.concatenate([jnp.ones((1, len(x))), *(term.features(x, s).T for term in terms), f.T])
+    parts = jax.tree.unflatten(structure, leaves)
+    z = jnp.concatenate([jnp.ones((1, len(x))), *(part.features(x, s).T for part in parts), f.T])
     return z if root is None else z * root
 
 

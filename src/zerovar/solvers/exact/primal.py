@@ -30,10 +30,10 @@ class CentredFeatures:
     """
 
     def __init__(self, problem: Problem):
-        self.terms, held = arrange(problem.family, problem.points.dim)
-        blocks = [feature_matrix(term, problem.points.x, problem.points.s) for term in self.terms]
+        self._parts, penalised = arrange(problem.family, problem.points.dim)
+        blocks = [feature_matrix(term, problem.points.x, problem.points.s) for term in self._parts]
         self.raw = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-        self.penalty, self._dim = problem.ridge * held, problem.points.dim
+        self.penalty, self._dim = problem.ridge * penalised, problem.points.dim
         self.free_intercept = np.isinf(problem.intercept_variance)
         if not self.free_intercept:  # the constant is one more penalised feature
             self._constant = np.sqrt(problem.intercept_variance)
@@ -86,7 +86,7 @@ class CentredFeatures:
             intercept = mean - self._means @ theta
         else:
             intercept, theta = self._constant * theta[0], theta[1:]
-        return Solution(intercept, linear_terms(self.terms, theta, self._dim))
+        return Solution(intercept, linear_terms(self._parts, theta, self._dim))
 
 
 class PreparedPrimal(Prepared):

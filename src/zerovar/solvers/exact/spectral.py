@@ -23,7 +23,7 @@ class PreparedSpectral(Prepared):
     any_ridge: ClassVar[bool] = True
 
     def __init__(self, problem: Problem):
-        self.border, self.terms = make_border(problem)
+        self.border, self._parts = make_border(problem)
         self.intercept_variance, self._root = (
             problem.intercept_variance,
             np.sqrt(problem.points.probabilities)[:, None],
@@ -61,7 +61,7 @@ class PreparedSpectral(Prepared):
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         weighted, free = self._coefficients(values, ridge)
-        return make_solution(self._root * weighted, free, self.terms, self.intercept_variance)
+        return make_solution(self._root * weighted, free, self._parts, self.intercept_variance)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
         inverse = 1 / (self._eigenvalues + self._ridge(ridge))

@@ -27,11 +27,11 @@ class PreparedStream(Prepared):
 
     def __init__(self, problem: Problem):
         self._points, self._p = problem.points, problem.points.probabilities
-        self._terms, held = arrange(problem.family, self._points.dim)
-        self._penalty = problem.ridge * held
+        self._parts, penalised = arrange(problem.family, self._points.dim)
+        self._penalty = problem.ridge * penalised
         nothing, first = np.zeros((len(self._p), 0)), np.zeros(1, dtype=int)
         matrix = moments(
-            self._terms, self._points.x, self._points.s, nothing, self._p, first
+            self._parts, self._points.x, self._points.s, nothing, self._p, first
         ).matrix
         self._means = matrix[0, 1:]
         gram = matrix[1:, 1:] - np.outer(self._means, self._means)
@@ -44,7 +44,7 @@ class PreparedStream(Prepared):
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         theta, intercept = self._fit(values)
-        return Solution(intercept, linear_terms(self._terms, theta, self._points.dim))
+        return Solution(intercept, linear_terms(self._parts, theta, self._points.dim))
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
         return self._p * (1 - self._at_draws(self._normal(self._means)))
@@ -92,7 +92,7 @@ class PreparedStream(Prepared):
     def _centred(self, rows: RowNumbers) -> Float64[np.ndarray, "p k"]:
         x, s = self._points.x[rows], self._points.s[rows]
         return (
-            np.concatenate([feature_matrix(term, x, s) for term in self._terms])
+            np.concatenate([feature_matrix(term, x, s) for term in self._parts])
             - self._means[:, None]
         )
 

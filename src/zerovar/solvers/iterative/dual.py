@@ -96,7 +96,7 @@ class PreparedIterativeDual(Prepared):
         whole = max(block, tile) * mesh.size
         self._size = -(-n // whole) * whole
         root = np.sqrt(problem.points.probabilities)
-        border, self._terms = make_border(problem)
+        border, self._parts = make_border(problem)
         orthonormal, self._triangle, independent = economic_qr(root[:, None] * border)
         self.stats = FitStats("dual by conjugate gradients", n) | {
             "free_terms": self._triangle.shape[0]
@@ -143,7 +143,7 @@ class PreparedIterativeDual(Prepared):
                 np.asarray(self._start.contrast) - np.asarray(ending.state.solution)[:, q]
             )[:n] * root[:, 0]
             coefficients = [root * np.asarray(solution)[:n]]
-            if len(self._terms) > 1:
+            if len(self._parts) > 1:
                 taken = scipy.linalg.solve_triangular(
                     self._triangle, np.asarray(_free_part(self._system, right, solution))
                 )
@@ -151,7 +151,7 @@ class PreparedIterativeDual(Prepared):
         self.result, self.stats = summarise_end(ending, self._options, self._prepared, self.stats)
         return Solution(
             intercept,
-            tuple(LinearTerm(*pair) for pair in zip(self._terms, coefficients, strict=True)),
+            tuple(LinearTerm(*pair) for pair in zip(self._parts, coefficients, strict=True)),
         )
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:

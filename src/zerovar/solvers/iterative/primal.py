@@ -80,8 +80,8 @@ class PreparedIterativePrimal(Prepared):
     def __init__(self, options: Any, problem: Problem):
         self._options, self._problem = options, problem
         n, d = problem.points.x.shape
-        self._terms, held = arrange(problem.family, d)
-        family = joined(self._terms)
+        self._parts, penalised = arrange(problem.family, d)
+        family = joined(self._parts)
         assert family is not None
         mesh = mesh_of_draws()
         # a tile's largest array: of features, or of a quadratic's products; the compiler folds the
@@ -91,7 +91,7 @@ class PreparedIterativePrimal(Prepared):
         )
         tile = min(tile, 1 << (n - 1).bit_length())
         self._size = -(-n // (tile * mesh.size)) * tile * mesh.size
-        penalty = problem.ridge * held
+        penalty = problem.ridge * penalised
         self._root = np.sqrt(problem.points.probabilities)[:, None]
         some = np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(int))
         with jax.enable_x64(True):
@@ -147,7 +147,7 @@ class PreparedIterativePrimal(Prepared):
             through = np.asarray(self._system.means) @ solution[:, :-1] + solution[:, -1] @ residual
         self.result, self.stats = summarise_end(ending, self._options, Result.OK, self.stats)
         return Solution(
-            mean - through, linear_terms(self._terms, solution[:, :-1], self._problem.points.dim)
+            mean - through, linear_terms(self._parts, solution[:, :-1], self._problem.points.dim)
         )
 
 

@@ -49,11 +49,11 @@ class ShortestResidual:
         )
         # directions that differ by less than rounding from others are held back
         count, rounding = len(self._gram[0]), EPS * np.sqrt(len(self.residual))
-        held = self._gram + rounding * count * np.eye(count)
+        steadied = self._gram + rounding * count * np.eye(count)
         lengths = np.concatenate(
             [
                 scipy.linalg.cho_solve(scipy.linalg.cho_factor(one), share)
-                for one, share in zip(held, shares, strict=True)
+                for one, share in zip(steadied, shares, strict=True)
             ],
             axis=1,
         )

@@ -128,8 +128,8 @@ class GroupFit:
                 zip(tried, solved, strict=True)
             ):
                 total, left = own[j][2], len(self._f) - base.used - len(products)
-                held = base.ridge * (theta[:, column] @ theta[:, column] + products @ products)
-                loss = max(total - explained - held, ROUNDING * total) / left**2
+                penalty = base.ridge * (theta[:, column] @ theta[:, column] + products @ products)
+                loss = max(total - explained - penalty, ROUNDING * total) / left**2
                 if loss < losses[:, k].min() and left > (1 - _MOST) * len(self._f):
                     self.base[j], self.theta[j], self.products[j] = base, theta[:, column], products
                 losses[number, k] = loss

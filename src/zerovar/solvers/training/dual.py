@@ -78,7 +78,7 @@ class PreparedDualTraining(Prepared):
             float(np.trace(gram_matrix(self._penalised, points.x[some], points.s[some])))
             / some.stop
         )
-        border, self._terms = make_border(problem)
+        border, self._parts = make_border(problem)
         self._centred = np.isinf(objective.intercept_variance)
         self._scale = np.full(border.shape[1], _FREE_VARIANCE * size) / np.mean(border**2, axis=0)
         if not self._centred:
@@ -117,7 +117,7 @@ class PreparedDualTraining(Prepared):
                 Params(jax.device_put(np.zeros(values.shape))),
                 np.inf,
                 self._options,
-                (self._terms, self._border, self._ridge, self._seed),
+                (self._parts, self._border, self._ridge, self._seed),
             )
             a = np.asarray(ending.state.params.linear)
         self.result, done = ending.result, int(ending.state.round)
@@ -128,6 +128,6 @@ class PreparedDualTraining(Prepared):
         free = np.sqrt(self._scale)[:, None] * (self._border.T @ a)
         terms = (
             LinearTerm(term, theta * unit)
-            for term, theta in zip(self._terms, (a, free[1:]), strict=False)
+            for term, theta in zip(self._parts, (a, free[1:]), strict=False)
         )
         return Solution(centre + free[0] * unit, tuple(terms))

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,6 +24,24 @@ from .batch_schedule import LINEAR, NETWORK, TUNING, BatchSchedule, put_on_devic
 from .coordinates import CoordinateOptions, Penalties, TrainingCoordinates, make_coordinates
 from .driver import TrainingEnd, run
 from .loop import Draws, Job, Model, Params, TrainingState
+
+
+class BuiltNetworks(NamedTuple):
+    """Networks of a given size without their arrays, the arrays, which are trained, and what the g
+    of each is multiplied with."""
+
+    fixed: tuple[NonlinearFamily, ...] = ()
+    arrays: tuple[Any, ...] = ()
+    gauge: tuple[np.float64, ...] = ()
+
+    def whole(self, arrays: tuple[Any, ...]) -> list[NonlinearFamily]:
+        """Return the networks with these arrays."""
+        return [eqx.combine(*pair) for pair in zip(self.fixed, arrays, strict=True)]
+
+    def terms(self, arrays: tuple[Any, ...], unit: Any) -> list[NetworkTerm]:
+        """Return the terms of the networks with these arrays, for integrands in this unit."""
+        pairs = zip(self.whole(arrays), self.gauge, strict=True)
+        return [NetworkTerm(network, size * unit) for network, size in pairs]
 
 
 class PreparedTraining(Prepared):
@@ -96,24 +114,14 @@ class PreparedTraining(Prepared):
         scaled = (values - centre) / unit
         if self._options.hyper:
             self._tune(scaled, unit)
-        rng = np.random.default_rng([self._seed, 2])
-        with jax.enable_x64(True):
-            built = tuple(
-                network.built(self._points.dim, values.shape[1], rng) for network in self._networks
-            )
-        gauge = self._gauges(built, rng)
-        trained, fixed = (
-            zip(*(eqx.partition(n, eqx.is_inexact_array) for n in built), strict=True)
-            if built
-            else ((), ())
-        )
+        networks = self._build(values.shape[1])
         if self._windows is not None and self._coordinates.rows is not None:
             # a window has features four times: made, turned, padded, and on the device
             self._windows.cut(KEPT // (4 * max(self._coordinates.basis.size, 1)))
         schedule = self._schedule()
         if self._windows is not None:
             self._windows.rounds = schedule.epochs * schedule.rounds_per_epoch
-        ending = self._run(schedule, scaled, centre, unit, trained, fixed, gauge, ())
+        ending = self._run(schedule, scaled, centre, unit, networks)
         self.result = ending.result
         state = jax.tree.map(np.asarray, ending.state)
         rounds = int(state.round)
@@ -136,24 +144,26 @@ class PreparedTraining(Prepared):
             self.stats |= {"validation": state.validation[:rounds], "best_epoch": best}
         if self.result.failed:
             return Solution(np.full(values.shape[1], np.nan), ())
-        intercept, terms = self._choose(state, fixed, gauge, scaled, unit)
+        intercept, terms = self._choose(state, networks, scaled, unit)
         return Solution(centre + intercept * unit, terms, self._found)
 
     def _run(
-        self, schedule, scaled, centre, unit, trained: tuple, fixed: tuple, gauge: tuple, hyper: Any
+        self,
+        schedule: BatchSchedule,
+        scaled: np.ndarray,
+        centre: np.ndarray,
+        unit: np.ndarray,
+        networks: BuiltNetworks,
+        hyper: Any = (),
     ) -> TrainingEnd:
         """Run the loop."""
         with jax.enable_x64(True):
             start = np.zeros((self._coordinates.basis.size, scaled.shape[1]))
-            params = jax.tree.map(jax.device_put, Params(start, trained, hyper))
-            at_zero = all(
-                eqx.combine(*pair).starts_at_zero for pair in zip(fixed, trained, strict=True)
-            )
+            params = jax.tree.map(jax.device_put, Params(start, networks.arrays, hyper))
+            at_zero = all(network.starts_at_zero for network in networks.whole(networks.arrays))
             held = self._put_held_out(scaled)
-            model, rule = (
-                self._model(fixed, gauge, unit, schedule.batch_size),
-                schedule.rule(held is not None),
-            )
+            model = self._model(networks, unit, schedule.batch_size)
+            rule = schedule.rule(held is not None)
 
             @functools.lru_cache(maxsize=1)
             def on(number: int) -> tuple[Job, BatchOrder]:
@@ -185,7 +195,9 @@ class PreparedTraining(Prepared):
         )
         features = work._coordinates.features
         hyper = hyper_parameters(features.families())
-        ending = work._run(work._schedule(), scaled, np.zeros_like(unit), unit, (), (), (), hyper)
+        ending = work._run(
+            work._schedule(), scaled, np.zeros_like(unit), unit, BuiltNetworks(), hyper
+        )
         if ending.result is Result.INTERRUPTED:
             raise KeyboardInterrupt(
                 "interrupted while hyper-parameters were trained, before there were coefficients "
@@ -222,7 +234,7 @@ class PreparedTraining(Prepared):
             sparse,
         )
 
-    def _model(self, fixed: tuple, gauge: tuple, unit: np.ndarray, batch: int) -> Model:
+    def _model(self, networks: BuiltNetworks, unit: np.ndarray, batch: int) -> Model:
         objective, at = self._objective, self._coordinates
         features = at.features if at.rows is None else None
         sparse = self._sparse(unit) if objective.total(L1) else None
@@ -235,8 +247,8 @@ class PreparedTraining(Prepared):
         return Model(
             features,
             at.basis,
-            fixed,
-            gauge,
+            networks.fixed,
+            networks.gauge,
             sparse,
             magnitude,
             decay,
@@ -251,15 +263,20 @@ class PreparedTraining(Prepared):
         out[: int(self._coordinates.features.constant)] = 0.0
         return out
 
-    def _gauges(
-        self, built: tuple[NonlinearFamily, ...], rng: np.random.Generator
-    ) -> tuple[np.float64, ...]:
-        """Return what brings g of a network with typical parameters to unit size, so that one
-        learning rate suits all scores."""
+    def _build(self, q: int) -> BuiltNetworks:
+        """Build the networks for q integrands; gauges bring g of typical parameters to unit size,
+        so that one learning rate suits all scores."""
+        if not self._networks:
+            return BuiltNetworks()
+        rng = np.random.default_rng([self._seed, 2])
+        with jax.enable_x64(True):
+            built = [network.built(self._points.dim, q, rng) for network in self._networks]
         some = self._fitting.take(np.arange(min(len(self._fitting), SAMPLE)))
         typical = [NetworkTerm(network.stirred(rng), 1.0)(some.x, some.s) for network in built]
         sizes = [float(np.sqrt(np.mean(g**2))) for g in typical]
-        return tuple(np.float64(1 / size if 0 < size < math.inf else 1.0) for size in sizes)
+        gauge = tuple(np.float64(1 / size if 0 < size < math.inf else 1.0) for size in sizes)
+        arrays, fixed = zip(*(eqx.partition(n, eqx.is_inexact_array) for n in built), strict=True)
+        return BuiltNetworks(fixed, arrays, gauge)
 
     def _put_held_out(self, values: np.ndarray) -> Draws | None:
         held = self._holding
@@ -279,14 +296,14 @@ class PreparedTraining(Prepared):
         return float(np.sum(p @ (f - p @ f) ** 2))
 
     def _choose(
-        self, state: TrainingState, fixed, gauge, scaled, unit
+        self, state: TrainingState, networks: BuiltNetworks, scaled: np.ndarray, unit: np.ndarray
     ) -> tuple[np.ndarray, tuple[Term, ...]]:
         """Return the best parameters on held-out draws; without those the last ones or their
         average, whichever has the lower objective."""
         candidates = [state.params if self._holding is None else state.best]
         if self._holding is None and int(state.counted) > 1:
             candidates.append(jax.tree.map(lambda total: total / int(state.counted), state.total))
-        found = [self._evaluate(candidate, fixed, gauge, scaled, unit) for candidate in candidates]
+        found = [self._evaluate(candidate, networks, scaled, unit) for candidate in candidates]
         intercepts, losses = (np.stack(part) for part in zip(*found, strict=True))
         if self._networks:  # one trunk for all integrands
             losses = losses.sum(axis=1, keepdims=True) + np.zeros_like(losses)
@@ -294,12 +311,8 @@ class PreparedTraining(Prepared):
         columns = np.arange(len(unit))
         linear = np.stack([entry.linear for entry in candidates])[pick, :, columns].T
         terms: list[Term] = [*self._linear_terms(linear * unit)]
-        if fixed:
-            arrays = candidates[pick[0]].networks
-            whole = [
-                NetworkTerm(eqx.combine(*pair), size * unit)
-                for *pair, size in zip(fixed, arrays, gauge, strict=True)
-            ]
+        if self._networks:
+            whole = networks.terms(candidates[pick[0]].networks, unit)
             terms += (
                 self._shrink(whole, terms, scaled * unit, self._holding)
                 if self._holding is not None
@@ -323,15 +336,13 @@ class PreparedTraining(Prepared):
         return [NetworkTerm(term.network, term.scale * factor) for term in networks]
 
     def _evaluate(
-        self, params: Params, fixed: tuple, gauge: tuple, scaled, unit
+        self, params: Params, networks: BuiltNetworks, scaled: np.ndarray, unit: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the intercept that suits parameters, and the objective of each integrand."""
         at, p = self._coordinates, self._fitting.probabilities
         g = self._linear_values(params.linear)
-        for network, arrays, size in zip(fixed, params.networks, gauge, strict=True):
-            g = g + NetworkTerm(eqx.combine(network, arrays), size)(
-                self._fitting.x, self._fitting.s
-            )
+        for term in networks.terms(params.networks, 1.0):
+            g = g + term(self._fitting.x, self._fitting.s)
         residual = scaled[self._fit] - g
         free = np.isinf(self._objective.intercept_variance)
         intercept = p @ residual if free else at.basis.coefficients(params.linear)[0]
