@@ -35,7 +35,7 @@ class SGD(Solver):
         `patience` epochs without a better one (default: a fifth of `epochs`). Default 0.1 with a
         network, else 0.
     centres: number of kernel translates; default as many well-spread ones as the draws of the
-        preconditioner determine (83 for 500 draws, 166 for 5000, 1000 from 30 000 on), without
+        preconditioner determine (83 for 500 draws, 166 for 5000, 1024 from 31 000 on), without
         redundant ones.
     precondition: `False` trains plain features, as the paper does. hyper: train scales of kernels
     and weights of parts too, jointly with the coefficients in the same loop, on draws that the
