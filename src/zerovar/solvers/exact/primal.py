@@ -2,7 +2,7 @@
 
 Features are centred (the intercept is free) and weighted by √p_i, Φ; then (ΦᵀΦ + D)θ = Φᵀf with D
 the ridge, zero on free terms. By Cholesky after scaling to unit diagonal, with one step of
-refinement; where the pivots show that squaring the condition number costs
+refinement unless well-conditioned; where the pivots show that squaring the condition number costs
 too much, by QR with column pivoting on [Φ; √D] instead, which reveals the rank.
 """
 
@@ -121,8 +121,11 @@ class PreparedPrimal(Prepared):
             theta[order] = right @ scipy.linalg.solve_triangular(lower, self._whiten() @ f, trans=1)
             return self._data.solution(self._scale[:, None] * theta, mean)
         theta = self._normal(self._data.project(f))
-        residual = f - self._data.evaluate(theta)
-        theta += self._normal(self._data.project(residual) - self._data.penalty[:, None] * theta)
+        if ROUNDING * self._rcond < EPS:
+            residual = f - self._data.evaluate(theta)
+            theta += self._normal(
+                self._data.project(residual) - self._data.penalty[:, None] * theta
+            )
         return self._data.solution(theta, mean)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:

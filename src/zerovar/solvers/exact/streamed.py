@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from ...inputs.points import RowNumbers
-from ..algebra.dense import Groups, pack_groups
+from ..algebra.dense import EPS, ROUNDING, Groups, pack_groups
 from ..algebra.memory import ROWS
 from ..algebra.tiles import feature_matrix
 from ..base import Prepared, Problem, Result, Solution, Values
@@ -36,11 +36,11 @@ class PreparedStream(Prepared):
         self._means = matrix[0, 1:]
         gram = matrix[1:, 1:] - np.outer(self._means, self._means)
         gram[np.diag_indices(len(gram))] += self._penalty
-        self._whitening, rcond, _ = whitening(gram)
+        self._whitening, self._rcond, _ = whitening(gram)
         rank = self._whitening.shape[1]
         self.result = Result.OK if rank == len(gram) else Result.RANK_DEFICIENT
         self.stats = FitStats("primal, streamed", len(gram), counts_terms=True)
-        self.stats |= {"rank": rank, "ridge": problem.ridge, "rcond": rcond}
+        self.stats |= {"rank": rank, "ridge": problem.ridge, "rcond": self._rcond}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         theta, intercept = self._fit(values)
@@ -70,8 +70,9 @@ class PreparedStream(Prepared):
     def _fit(self, values: Values) -> tuple[Float64[np.ndarray, "p q"], Float64[np.ndarray, " q"]]:
         mean = self._p @ values
         theta = self._normal(self._project(values - mean))
-        residuals = values - mean - self._at_draws(theta)
-        theta = theta + self._normal(self._project(residuals) - self._penalty[:, None] * theta)
+        if ROUNDING * self._rcond < EPS:
+            residuals = values - mean - self._at_draws(theta)
+            theta = theta + self._normal(self._project(residuals) - self._penalty[:, None] * theta)
         return theta, mean - self._means @ theta
 
     def _normal(self, right: np.ndarray) -> np.ndarray:
