@@ -91,14 +91,20 @@ def run_automatic(quick: bool, data: Path | None, policy: Policy) -> dict[str, A
     return results
 
 
-def run_calibration(quick: bool, data: Path | None, out: Path) -> dict[str, Any]:
-    """Standard errors against known means; what the candidates answer is kept, and a run that is
-    stopped goes on."""
+def run_calibration(quick: bool, options: argparse.Namespace) -> dict[str, Any]:
+    """Standard errors against known means, with and without rules; what the candidates answer is
+    kept, and a run that is stopped goes on."""
+    folder, given = options.out / "calibration", {"only": options.only, "without": options.without}
     if quick:
-        return {"calibration": calibration.run(out / "calibration", 60, 1, only=("t3",))}
+        rules = options.without or ["single_scores"]
+        return {"calibration": calibration.run(folder, 60, 1, only=("t3", "few"), without=rules)}
+    asked = options.draws is not None
+    sizes = ((options.draws, options.replicates or 30),) if asked else ((400, 100), (2000, 40))
     return {
-        f"{n} draws": calibration.run(out / "calibration", n, count, n // 500 or 1, data)
-        for n, count in ((400, 100), (2000, 40))
+        f"{n} draws": calibration.run(
+            folder, n, count, options.chains or n // 500 or 1, options.data, **given
+        )
+        for n, count in sizes
     }
 
 
@@ -487,6 +493,7 @@ def main() -> None:
         metavar="NAME=VALUE",
         help="a number of the automatic choice, such as pilot=2000",
     )
+    calibration.add_options(parser.add_argument_group("calibration"))
     options = parser.parse_args()
     try:
         policy = varied(options.vary)
@@ -503,7 +510,7 @@ def main() -> None:
         "adapters": run_adapters,
         "scale": run_scale,
     }
-    runs |= {"calibration": lambda quick: run_calibration(quick, options.data, options.out)}
+    runs |= {"calibration": lambda quick: run_calibration(quick, options)}
     runs |= {"integrate": lambda quick: run_integrate(quick, options.data, options.processes)}
     runs |= {"checks": lambda quick: run_checks(quick, options.data, options.seed)}
     runs |= {"dimensions": run_dimensions}

@@ -392,7 +392,7 @@ def _ratio(some: Judged) -> float:
     return reported / realised
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse._ActionsContainer) -> None:
     """The options that `python -m benchmarks calibration` has too."""
     parser.add_argument("--draws", type=int, help="of each replicate of the constructed targets")
     parser.add_argument("--replicates", type=int)
