@@ -426,7 +426,7 @@ def run_stream(quick: bool) -> dict[str, Any]:
 
 def varied(changes: list[str]) -> Policy:
     """The numbers of the choice with these, NAME=VALUE, in place of their own."""
-    known = {name: value for name, value, *_ in Policy().explained()}
+    known = {name: value for name, value, *_ in Policy().explain()}
     found = {}
     for name, _, value in (change.partition("=") for change in changes):
         if name not in known or not isinstance(known[name], (int, float)):

@@ -67,22 +67,22 @@ def normal(
 
 
 def gaussian(chains: int, draws: int, d: int, rho: float = 0.0, correlated: float = 0.0) -> Maker:
-    def made(rng: np.random.Generator) -> Made:
+    def make(rng: np.random.Generator) -> Made:
         z = normal(rng, chains, draws, d, rho)
         factor = np.linalg.cholesky(np.eye(d) + correlated)
         return z @ factor.T, -z @ np.linalg.inv(factor)
 
-    return made
+    return make
 
 
 def log_gamma(shape: float, chains: int = 4, draws: int = 1000, d: int = 3) -> Maker:
     """Logarithms of Gamma(shape): a left tail as heavy as e^(shape x)."""
 
-    def made(rng: np.random.Generator) -> Made:
+    def make(rng: np.random.Generator) -> Made:
         g = rng.gamma(shape, size=(chains, draws, d))
         return np.log(g), shape - g
 
-    return made
+    return make
 
 
 def student(rng: np.random.Generator) -> Made:
@@ -112,39 +112,39 @@ def metropolis(rng: np.random.Generator) -> Made:
     return x, -x
 
 
-def resampled(rng: np.random.Generator) -> Made:
+def resampled_draws(rng: np.random.Generator) -> Made:
     """1000 draws, drawn again with replacement."""
     x = rng.normal(size=(1000, 3))[rng.integers(1000, size=4000)].reshape(4, 1000, 3)
     return x, -x
 
 
-def wider(draws: int, d: int = 3) -> Maker:
+def wider_normal(draws: int, d: int = 3) -> Maker:
     """N(0, 1.5²) weighted to N(0, 1): more than half of the draws count."""
 
-    def made(rng: np.random.Generator) -> Made:
+    def make(rng: np.random.Generator) -> Made:
         x = rng.normal(size=(draws, d))
         x[:, 0] *= 1.5
         return x, -x, -0.5 * x[:, 0] ** 2 + 0.5 * (x[:, 0] / 1.5) ** 2
 
-    return made
+    return make
 
 
-def shifted(draws: int, shift: float) -> Maker:
+def shifted_normal(draws: int, shift: float) -> Maker:
     """N(shift, 1) weighted to N(0, 1): e^(−shift²) of the draws count, half of them at 0.83."""
 
-    def made(rng: np.random.Generator) -> Made:
+    def make(rng: np.random.Generator) -> Made:
         x = rng.normal(size=(draws, 2))
         x[:, 0] += shift
         return x, -x, -shift * x[:, 0]
 
-    return made
+    return make
 
 
 def hierarchy(groups: int) -> Maker:
     """θ_j ~ N(μ, τ²), τ half normal, in centred coordinates (μ, log τ, θ): scores of the effects
     have no mean."""
 
-    def made(rng: np.random.Generator) -> Made:
+    def make(rng: np.random.Generator) -> Made:
         mu, tau = rng.normal(size=(4, 1000, 1)), np.abs(rng.normal(size=(4, 1000, 1)))
         noise = rng.normal(size=(4, 1000, groups))
         pull = noise / tau
@@ -154,7 +154,7 @@ def hierarchy(groups: int) -> Maker:
             [of_mu, of_tau, -pull], axis=2
         )
 
-    return made
+    return make
 
 
 RIGHT: dict[str, Maker] = {
@@ -171,108 +171,114 @@ RIGHT: dict[str, Maker] = {
     "Student t₅": student,
     "banana": banana,
     "repeated states (Metropolis)": metropolis,
-    "resampled": resampled,
-    "bounded weights, 400 draws": wider(400),
-    "bounded weights, 4000 draws": wider(4000),
-    "log-normal weights, 400 draws": shifted(400, 0.83),
-    "log-normal weights, 4000 draws": shifted(4000, 0.83),
+    "resampled": resampled_draws,
+    "bounded weights, 400 draws": wider_normal(400),
+    "bounded weights, 4000 draws": wider_normal(4000),
+    "log-normal weights, 400 draws": shifted_normal(400, 0.83),
+    "log-normal weights, 4000 draws": shifted_normal(4000, 0.83),
     "centred hierarchy, 8 groups": hierarchy(8),
     "centred hierarchy, 40 groups": hierarchy(40),
 }
 
 
-def swapped(rng: np.random.Generator) -> Made:
+def swapped_axes(rng: np.random.Generator) -> Made:
     x = normal(rng, 4, 1000, 5, 0.8).swapaxes(0, 1)
     return x, -x
 
 
-def interleaved(rng: np.random.Generator) -> Made:
+def interleaved_walkers(rng: np.random.Generator) -> Made:
     x = normal(rng, 20, 200, 5, 0.8).swapaxes(0, 1).reshape(-1, 5)
     return x, -x
 
 
-def twice(rng: np.random.Generator) -> Made:
+def repeated_chain(rng: np.random.Generator) -> Made:
     x = normal(rng, 4, 1000, 5, 0.8)[[0, 1, 2, 1]]
     return x, -x
 
 
-def one_bad(factor: float, draws: int = 1000) -> Maker:
-    def made(rng: np.random.Generator) -> Made:
+def one_bad_chain(factor: float, draws: int = 1000) -> Maker:
+    def make(rng: np.random.Generator) -> Made:
         x, s = gaussian(4, draws, 5)(rng)
         s[rng.integers(4)] *= factor
         return x, s
 
-    return made
+    return make
 
 
-def burnt_in(start: float, rho: float) -> Maker:
-    def made(rng: np.random.Generator) -> Made:
+def burn_in(start: float, rho: float) -> Maker:
+    def make(rng: np.random.Generator) -> Made:
         x = normal(rng, 4, 1000, 5, rho) + start * rho ** np.arange(1000)[:, None]
         return x, -x
 
-    return made
+    return make
 
 
-def outlying(count: int, size: float) -> Maker:
-    def made(rng: np.random.Generator) -> Made:
+def outlying_scores(count: int, size: float) -> Maker:
+    def make(rng: np.random.Generator) -> Made:
         x, s = gaussian(4, 1000, 5)(rng)
         s.reshape(-1, 5)[rng.choice(4000, count, replace=False), rng.integers(5)] = size
         return x, s
 
-    return made
+    return make
 
 
-def without_jacobian(rng: np.random.Generator) -> Made:
+def missing_jacobian(rng: np.random.Generator) -> Made:
     x, s = log_gamma(4.0, d=5)(rng)
     return x, s - 1
 
 
-def constrained(rng: np.random.Generator) -> Made:
+def constrained_derivatives(rng: np.random.Generator) -> Made:
     """Derivatives with respect to τ at draws of log τ, in one coordinate."""
     x, s = log_gamma(4.0, d=5)(rng)
     s[..., 2] = (s[..., 2] - 1) / np.exp(x[..., 2])
     return x, s
 
 
-def scaled(factor: float, d: int) -> Maker:
-    def made(rng: np.random.Generator) -> Made:
+def one_scaled_coordinate(factor: float, d: int) -> Maker:
+    def make(rng: np.random.Generator) -> Made:
         x, s = gaussian(4, 1000, d, correlated=4.0)(rng)
         s[..., rng.integers(d)] *= factor
         return x, s
 
-    return made
+    return make
 
 
-def changed(how: Callable[[np.ndarray], np.ndarray]) -> Maker:
-    def made(rng: np.random.Generator) -> Made:
+def changed_scores(how: Callable[[np.ndarray], np.ndarray]) -> Maker:
+    def make(rng: np.random.Generator) -> Made:
         x, s = gaussian(4, 1000, 5, correlated=4.0)(rng)
         return x, how(s)
 
-    return made
+    return make
 
 
 # the mistake, and words of which one must be said
 WRONG: dict[str, tuple[Maker, tuple[str, ...]]] = {
-    "axes swapped, AR(0.8)": (swapped, ("axes look swapped",)),
-    "20 walkers interleaved, AR(0.8)": (interleaved, ("interleaved",)),
-    "the same chain twice": (twice, ("are the same draws",)),
-    "one chain in four flipped": (one_bad(-1), ("Only chain",)),
-    "one chain in four doubled": (one_bad(2), ("Only chain",)),
+    "axes swapped, AR(0.8)": (swapped_axes, ("axes look swapped",)),
+    "20 walkers interleaved, AR(0.8)": (interleaved_walkers, ("interleaved",)),
+    "the same chain twice": (repeated_chain, ("are the same draws",)),
+    "one chain in four flipped": (one_bad_chain(-1), ("Only chain",)),
+    "one chain in four doubled": (one_bad_chain(2), ("Only chain",)),
     **{
-        f"burn-in from {start:g} deviations, AR({rho:g})": (burnt_in(start, rho), ("burn-in",))
+        f"burn-in from {start:g} deviations, AR({rho:g})": (burn_in(start, rho), ("burn-in",))
         for start in (10, 30)
         for rho in (0.5, 0.9)
     },
-    "five scores of 10⁶": (outlying(5, 1e6), ("far beyond all others",)),
-    "one score of 10¹²": (outlying(1, 1e12), ("far beyond all others",)),
-    "Jacobian missing everywhere": (without_jacobian, ("every coordinate the scores are off",)),
-    "derivatives of a constrained parameter": (constrained, ("constrained",)),
-    "1.2 times too large in one coordinate of 10": (scaled(1.2, 10), ("times too large",)),
-    "1.2 times too large in one coordinate of 100": (scaled(1.2, 100), ("times too large",)),
-    "all flipped": (changed(np.negative), ("sign is flipped",)),
-    "all 1.2 times too large": (changed(lambda s: 1.2 * s), ("times too large",)),
-    "rows shifted by one": (changed(lambda s: np.roll(s, 1, axis=1)), ("misaligned",)),
-    "weights of N(2, 1) to N(0, 1)": (shifted(4000, 2.0), ("Pareto k",)),
+    "five scores of 10⁶": (outlying_scores(5, 1e6), ("far beyond all others",)),
+    "one score of 10¹²": (outlying_scores(1, 1e12), ("far beyond all others",)),
+    "Jacobian missing everywhere": (missing_jacobian, ("every coordinate the scores are off",)),
+    "derivatives of a constrained parameter": (constrained_derivatives, ("constrained",)),
+    "1.2 times too large in one coordinate of 10": (
+        one_scaled_coordinate(1.2, 10),
+        ("times too large",),
+    ),
+    "1.2 times too large in one coordinate of 100": (
+        one_scaled_coordinate(1.2, 100),
+        ("times too large",),
+    ),
+    "all flipped": (changed_scores(np.negative), ("sign is flipped",)),
+    "all 1.2 times too large": (changed_scores(lambda s: 1.2 * s), ("times too large",)),
+    "rows shifted by one": (changed_scores(lambda s: np.roll(s, 1, axis=1)), ("misaligned",)),
+    "weights of N(2, 1) to N(0, 1)": (shifted_normal(4000, 2.0), ("Pareto k",)),
 }
 
 
@@ -293,7 +299,7 @@ def alarms(
     rows = []
     for case, (maker, count) in makers.items():
         if only in case:
-            wrong = [verdict for verdict in checked(maker, count, seed) if not verdict.ok]
+            wrong = [verdict for verdict in check_samples(maker, count, seed) if not verdict.ok]
             rows.append(
                 Alarms(
                     case,
@@ -310,24 +316,26 @@ def four_of(file: Path) -> Maker:
     with np.load(file) as arrays:
         x, s = arrays["x"], arrays["score"]
 
-    def made(rng: np.random.Generator) -> Made:
+    def make(rng: np.random.Generator) -> Made:
         some = rng.choice(len(x), min(4, len(x)), replace=False)
         return x[some], s[some]
 
-    return made
+    return make
 
 
 def mistakes(replicates: int, only: str = "", seed: int = 0) -> list[Found]:
     rows = []
     for case, (maker, words) in WRONG.items():
         if only in case:
-            wrong = [verdict for verdict in checked(maker, replicates, seed) if not verdict.ok]
+            wrong = [
+                verdict for verdict in check_samples(maker, replicates, seed) if not verdict.ok
+            ]
             named = sum(any(word in verdict.diagnosis for word in words) for verdict in wrong)
             rows.append(Found(case, replicates, len(wrong), named))
     return rows
 
 
-def checked(maker: Maker, count: int, seed: int) -> list[zv.Check]:
+def check_samples(maker: Maker, count: int, seed: int) -> list[zv.Check]:
     rng = np.random.default_rng(seed)
     return [zv.check(zv.Sample(*maker(rng))) for _ in range(count)]
 
@@ -365,7 +373,7 @@ EVENT_CASES: dict[str, Maker] = {
     "400 independent draws": gaussian(1, 400, 2),
     "4 × 250, AR(0.8)": gaussian(4, 250, 2, 0.8),
     "2000 independent draws": gaussian(1, 2000, 2),
-    "400 draws, half of them by weight": shifted(400, 0.83),
+    "400 draws, half of them by weight": shifted_normal(400, 0.83),
 }
 
 

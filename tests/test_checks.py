@@ -8,7 +8,7 @@ import pytest
 from problems import ar1, gaussian, quadratic
 
 import zerovar as zv
-from benchmarks.checks import EVENT_CASES, RIGHT, WRONG, checked, cost, events
+from benchmarks.checks import EVENT_CASES, RIGHT, WRONG, check_samples, cost, events
 from zerovar.statistics.series import (
     INDEPENDENT,
     autocorrelation_time,
@@ -31,7 +31,7 @@ def test_false_alarms_are_rare():
     """At most 1 % on right scores: with 15 samples of each of six kinds, at most 4 of 90 (p < 0.002
     if the rate is 1 %)."""
     alarms = {
-        name: sum(not verdict.ok for verdict in checked(RIGHT[name], 15, seed=11))
+        name: sum(not verdict.ok for verdict in check_samples(RIGHT[name], 15, seed=11))
         for name in HARDEST
     }
     assert sum(alarms.values()) <= 4, alarms
@@ -58,7 +58,7 @@ def test_a_chain_that_sticks_can_be_checked():
 @pytest.mark.parametrize("mistake", [name for name in WRONG if "of 100" not in name])
 def test_mistakes_are_found_and_named(mistake):
     maker, words = WRONG[mistake]
-    verdicts = checked(maker, 6, seed=7)
+    verdicts = check_samples(maker, 6, seed=7)
     assert sum(not v.ok for v in verdicts) >= 5, "found"
     said = [v.diagnosis for v in verdicts]
     assert sum(any(word in text for word in words) for text in said) >= 5, said

@@ -356,7 +356,7 @@ def test_stopped_while_a_file_is_written(tmp_path):
 import os, signal, sys, pathlib
 from zerovar import cli
 from zerovar.io import atomic
-signal.signal(signal.SIGTERM, cli._stopped)
+signal.signal(signal.SIGTERM, cli._stop)
 with atomic.atomic(pathlib.Path(sys.argv[1])) as temporary:
     temporary.write_text("half")
     os.kill(os.getpid(), signal.SIGTERM)

@@ -180,7 +180,8 @@ def test_what_is_no_change_of_coordinates_is_refused(make, words):
 
 
 def test_adapters_carry_other_coordinates():
-    """A function of a draw in its own structure, a dict; and Coordinates of the flat one."""
+    """Functions of a draw in its own structure, a dict, to a dict or an array; and Coordinates of
+    the flat one."""
     draws = {
         "b": np.random.default_rng(0).normal(size=(40, 2)),
         "a": np.random.default_rng(1).normal(size=40),
@@ -192,13 +193,17 @@ def test_adapters_carry_other_coordinates():
     def moved(draw):
         return {"a": draw["a"], "b": draw["b"] - draw["a"]}
 
-    flat = zv.Coupling([((1, 2), lambda x: (-x[0], 1.0))])
-    posterior = zv.from_log_density(density, draws, coordinates={"moved": moved, "flat": flat})
+    def joined(draw):
+        return jnp.append(draw["a"], draw["b"] - draw["a"])
+
+    maps = {"moved": moved, "joined": joined}
+    maps["flat"] = zv.Coupling([((1, 2), lambda x: (-x[0], 1.0))])
+    posterior = zv.from_log_density(density, draws, coordinates=maps)
     expected = zv.from_log_density(
         lambda y: -0.5 * y["a"] ** 2 - jnp.sum(jnp.cosh(y["b"])),
         {**draws, "b": draws["b"] - draws["a"][:, None]},
     )
-    for found in (posterior.coordinates[name](posterior) for name in ("moved", "flat")):
+    for found in (posterior.coordinates[name](posterior) for name in maps):
         np.testing.assert_allclose(found.draws, expected.draws, atol=1e-12)
         np.testing.assert_allclose(found.scores, expected.scores, atol=1e-9)
         np.testing.assert_array_equal(found.values["b[0]"], posterior.values["b[0]"])

@@ -11,7 +11,7 @@ import pytest
 from problems import ar1, gaussian, metropolis, quadratic
 
 import zerovar as zv
-from zerovar.inference import answers
+from zerovar.inference import rules
 
 X, S = gaussian(400, 3)
 CHAINS = X.reshape(4, 100, 3), S.reshape(4, 100, 3)
@@ -246,7 +246,7 @@ def test_interpolating_kernels_rest_on_a_few_draws_out_of_fold(monkeypatch):
     scatter alone its error is too small by half."""
     family = zv.Kernel(zv.kernels.Gaussian(1.5))
     assert np.all(spread(0.0, 200, zv.cross_fit(5), family) < 1.5)
-    monkeypatch.setattr(answers, "beyond_the_draws", lambda residuals, *_: 0 * residuals.top)
+    monkeypatch.setattr(rules, "beyond_the_draws", lambda residuals, *_: 0 * residuals.top)
     assert np.any(spread(0.0, 200, zv.cross_fit(5), family) > 1.5)
 
 

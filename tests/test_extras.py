@@ -12,7 +12,7 @@ from pages import ROOT, text_of
 
 import zerovar as zv
 from zerovar import cli, summaries
-from zerovar.errors import missing
+from zerovar.errors import missing_package
 
 
 @pytest.mark.parametrize(("fmt", "package"), [("wide", "pandas"), ("xarray", "xarray")])
@@ -32,11 +32,11 @@ def test_messages_name_extras_that_exist():
     with open(ROOT / "pyproject.toml", "rb") as file:
         extras = tomllib.load(file)["project"]["optional-dependencies"]
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
-    named = set(re.findall(r"missing\(\S+, \"(\w+)\"\)", sources))
+    named = set(re.findall(r"missing_package\(\S+, \"(\w+)\"\)", sources))
     assert named
     assert named <= set(extras)
     assert (
-        str(missing("numpyro", "numpyro"))
+        str(missing_package("numpyro", "numpyro"))
         == "this needs numpyro: pip install '.[numpyro]' in a clone of zerovar"
     )
     tried = set(re.findall(r'^    "([\w,]+)": ', text_of("scripts/extras.py"), flags=re.M))

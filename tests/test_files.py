@@ -311,14 +311,20 @@ def test_compiled_programs_are_kept_and_bad_ones_made_anew(tmp_path):
     assert run() == folder
 
 
+@pytest.fixture
+def no_folder_is_set():
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.mark.usefixtures("no_folder_is_set")
 def test_programs_of_others_are_not_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        jax.config, "update", lambda *_: pytest.fail("the setting of JAX was changed")
-    )
-    monkeypatch.setattr(programs, "_given", lambda: None)
     monkeypatch.setattr(programs, "_processor", lambda: "any")
     folder = tmp_path / f"jax-{jax.__version__}-{jaxlib.__version__}-{jax.default_backend()}-any"
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(PermissionError, match="chmod 700"):
         zv.keep_compiled(tmp_path)
+    assert jax.config.jax_compilation_cache_dir is None

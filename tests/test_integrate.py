@@ -11,8 +11,9 @@ from scipy.stats import multivariate_t
 
 import zerovar as zv
 from zerovar import cli
-from zerovar.diagnostics import Cautions
-from zerovar.inference.answers import plain_answer
+from zerovar.choice import Policy
+from zerovar.inference.answer import plain_answer
+from zerovar.inference.cautions import Cautions
 from zerovar.inference.task import Task
 from zerovar.inputs.sample import Sample
 from zerovar.integration.evidence import log_evidence
@@ -24,9 +25,9 @@ from zerovar.integration.importance import (
     importance_sample,
 )
 from zerovar.integration.means import _refusal
-from zerovar.integration.modes import found_modes
+from zerovar.integration.modes import find_modes
 from zerovar.integration.proposals import TMixture
-from zerovar.integration.second_answer import held
+from zerovar.integration.second_opinion import hold, second_opinion
 from zerovar.integration.target import Target
 
 QUADRATIC = zv.Polynomial(2)
@@ -62,7 +63,7 @@ def test_a_mixture_has_the_density_of_its_points_and_is_normalised():
         left = points[np.abs(points[:, 0] - 4) > 2]  # nearly all of the first component
         error = np.sqrt(3 / len(left))  # three times the variance: t₃
         np.testing.assert_allclose(np.median(left, axis=0), [0.0, 1.0], atol=4 * error * 2)
-    ratio = np.exp(mixture.log_density(points) - mixture.defended().log_density(points))
+    ratio = np.exp(mixture.log_density(points) - mixture.guard().log_density(points))
     assert ratio.max() < 1 / 0.8 + 1e-9  # what is added for the tails takes no more than its share
 
 
@@ -172,14 +173,9 @@ def test_refused_with_a_reason(log_density, d, said):
 
 
 @pytest.mark.parametrize(
-    ("shares", "refused"),
-    [
-        ((0.2, 0.5, 0.62, 0.56), False),
-        ((0.9, 0.48, 0.59, 0.51), True),
-        ((0.9, 0.4, 0.7, 0.48), True),
-    ],
+    ("shares", "refused"), [((0.2, 0.5, 0.6, 0.6, 0.6), False), ((0.9, 0.4, 0.7, 0.5, 0.4), True)]
 )
-def test_proposals_are_judged_by_the_median_and_the_best_of_the_last_rounds(shares, refused):
+def test_proposals_are_judged_by_the_last_rounds(shares, refused):
     n = 500
     rounds = tuple(
         Round(np.where(np.arange(n) < share * n, 0.0, -np.inf), np.empty((n, 0)))
@@ -270,7 +266,7 @@ def test_weights_that_are_wrong_are_seen_in_the_evidence():
 
 
 def test_modes_of_flat_and_skewed_densities_have_usable_widths():
-    quartic = found_modes(
+    quartic = find_modes(
         target_of(lambda x: -jnp.sum(x**4), 3),
         np.ones((1, 3)),
         np.random.default_rng(0),
@@ -389,7 +385,7 @@ def test_exponential_tails_are_named_and_errors_cover():
     off = []
     for seed in range(3):
         with pytest.warns(zv.SampleWarning, match="exponential tail along x0, x1"):
-            answer = zv.integrate(gumbel, 2, gradients=600, family=zv.Polynomial(3), seed=seed)
+            answer = zv.integrate(gumbel, 2, gradients=1200, family=zv.Polynomial(3), seed=seed)
         off.append((answer.value + np.euler_gamma) / answer.std_error)
         assert np.all(answer.std_error < 0.3 * answer.plain_std_error)
     # 6 numbers: one in a thousand is above, if errors are right
@@ -402,39 +398,36 @@ def test_a_wrong_answer_gives_way_to_the_second_one():
     sample = Sample(draws := rng.normal(size=(1000, 2)), -draws, np.zeros(1000))
     task = Task.of(sample, np.exp(draws[:, :1]))
     right = plain_answer(task)
-    cautions = Cautions()
-    np.testing.assert_array_equal(held(task, right, ("f",), cautions).value, right.value)
+    cautions, second = Cautions(), second_opinion(task, Policy())
+    kept = hold(right, second, task, ("f",), cautions)
+    np.testing.assert_array_equal(kept.value, right.value)
     assert not cautions.texts
     wrong = dataclasses.replace(right, value=right.value + 0.5)
     with pytest.warns(zv.SampleWarning, match="That mean is reported"):
-        found = held(task, wrong, ("f",), cautions)
-    error = found.std_error(task.scale)[0]
-    assert np.abs(found.value - np.exp(0.5)) < 4 * error < 0.2
+        found = hold(wrong, second, task, ("f",), cautions)
+    np.testing.assert_array_equal(found.value, second.answer.value)
+    assert np.abs(found.value - np.exp(0.5)) < 4 * found.scatter < 0.2
 
 
-def test_long_tails_get_components_of_their_own_and_short_ones_none():
-    rng = np.random.default_rng(0)
-    one = TMixture(np.ones(1), np.zeros((1, 2)), np.eye(2)[None], np.array([30.0]))
-    draws = rng.normal(size=(3000, 2))
-    assert one.with_tails(draws, np.zeros(3000), np.eye(2), np.eye(2)) is one
-    draws[:, 0] = 1.2 * np.log(rng.exponential(size=3000)) + 0.7
-    more = one.with_tails(draws, np.zeros(3000), np.eye(2), np.eye(2))
-    assert more.shares.sum() == pytest.approx(1)
-    assert len(more.shares) == 2
-    assert more.means[1, 0] < -3.2
-    assert abs(more.means[1, 1]) < 1
-    draws[:200, 0] += 300.0  # where the density is nothing
-    nothing = np.where(np.arange(3000) < 200, -np.inf, 0.0)
-    # the next one inwards has all that a tail may have
-    nothing[200 + draws[200:, 0].argmax()] = np.log(1000.0)
-    again = one.with_tails(draws, nothing, np.eye(2), np.eye(2))
-    assert np.isfinite(again.roots).all()
-    assert again.means[:, 0].max() < 1
+def test_tails_along_any_coordinate_have_bounded_weights():
+    """One coordinate is log of an exponential variable, turned so that it is along no axis."""
+    turn = np.array([[0.8, 0.6], [-0.6, 0.8]])
+
+    def log_density(x):
+        u, v = turn @ x
+        return u - jnp.exp(u) - 0.5 * v**2
+
+    target = target_of(log_density, 2)
+    modes = find_modes(target, np.zeros((1, 2)), np.random.default_rng(0), silent, True)
+    start = first_proposal(modes)
+    points = importance_sample(target, *start, np.random.default_rng(0), True, silent)
+    assert points.pareto_k < 0.5
+    assert points.effective > 0.7 * len(points.x)
 
 
 def test_what_is_done_is_told_and_an_interruption_leaves_nothing_behind(monkeypatch):
     target, said = target_of(normal([1.0, 3.0]), 2, 500), []
-    modes = found_modes(target, np.ones((1, 2)), np.random.default_rng(0), said.append, True)
+    modes = find_modes(target, np.ones((1, 2)), np.random.default_rng(0), said.append, True)
     importance_sample(target, *first_proposal(modes), np.random.default_rng(0), True, said.append)
     assert said[0].startswith("modes: start 1 of")
     assert said[-1] == "points: round 12 of 12"

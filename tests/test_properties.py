@@ -162,3 +162,26 @@ def test_a_nan_would_be_noticed():
         said(lambda: np.float64(0) / np.float64(0))
     with pytest.raises(IndexError):
         said(lambda: [][0])
+
+
+def test_parts_of_a_sample_have_its_numbers():
+    """Chains, thinned draws and some coordinates, with weights that sum to one and no copies of
+    what stays."""
+    rng = np.random.default_rng(0)
+    x, log_weights = rng.normal(size=(3, 20, 4)), rng.normal(size=(3, 20))
+    sample = zv.Sample(x, -x, log_weights, names=list("abcd"))
+    some = sample.chains(np.array([True, False, True]))
+    whole = zv.Sample(x[[0, 2]], -x[[0, 2]], log_weights[[0, 2]])
+    np.testing.assert_array_equal(some.draws, whole.draws)
+    np.testing.assert_allclose(some.weights, whole.weights, rtol=1e-14)
+    assert (some.num_chains, some.names) == (2, sample.names)
+    thin, rows = sample.thin(30)
+    np.testing.assert_array_equal(thin.scores, sample.scores[rows])
+    np.testing.assert_allclose(
+        thin.weights, sample.weights[rows] / sample.weights[rows].sum(), rtol=1e-14
+    )
+    assert sample.thin(1000)[0] is sample
+    along = sample.along(np.array([False, True, False, True]))
+    assert (along.names, along.dim) == (("b", "d"), 2)
+    assert along.weights is sample.weights
+    assert sample.replace(scores=sample.scores / 2).draws is sample.draws

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import digamma, polygamma
 
 import zerovar as zv
-from zerovar.errors import said_once
+from zerovar.errors import merge_warnings
 from zerovar.estimation import Session
 from zerovar.tuning import Descent
 
@@ -188,7 +188,7 @@ def test_one_text_is_said_once():
     given = [
         zv.SampleWarning("Too few for {names}.", [name]) for name in ("x", "variance of x", "x")
     ]
-    told = said_once(
+    told = merge_warnings(
         [*given, zv.SampleWarning("Other."), zv.ScoreWarning("Too few for {names}.", ["y"])]
     )
     assert [str(one) for one in told] == [

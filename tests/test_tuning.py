@@ -157,7 +157,7 @@ def test_few_draws_serve_many():
     family, objective = zv.tune(zv.Kernel(Gaussian(1.5)), zv.Sample(x, s), values, draws=100)
     fitted = zv.fit(family, zv.Sample(x, s), values, objective)
     assert np.all(fitted.leave_out().std(axis=0) < 1e-2)
-    thinned, rows = zv.Sample(x.reshape(4, 250, 2), s.reshape(4, 250, 2)).thinned(100)
+    thinned, rows = zv.Sample(x.reshape(4, 250, 2), s.reshape(4, 250, 2)).thin(100)
     assert thinned.num_chains == 4
     assert np.array_equal(thinned.draws, x[rows])
     assert np.all(np.diff(rows.reshape(4, 25), axis=1) >= 10)

@@ -1,68 +1,54 @@
 """Control variates by Stein's method: draws and scores in, means with far smaller standard errors
 out."""
 
-import gc
-
-# All that is imported stays, with JAX a hundred thousand objects, and looking for garbage among
-# them would be a seventh of the time: so none is looked for, and the collector gets them as old
-# ones (frozen and unfrozen, unless the user has some frozen).
-_collecting = gc.isenabled()
-gc.disable()
-try:
-    from . import kernels
-    from .adapters import (
-        from_arviz,
-        from_blackjax,
-        from_bridgestan,
-        from_cmdstan,
-        from_log_density,
-        from_numpyro,
-        from_pymc,
-    )
-    from .choice import Automatic, Selection
-    from .diagnostics import Check, check
-    from .environment import __version__ as __version__
-    from .errors import (
-        NumericalError,
-        NumericalWarning,
-        SampleWarning,
-        ScoreWarning,
-        ZerovarWarning,
-    )
-    from .estimation import estimate
-    from .families import (
-        MLP,
-        Anisotropic,
-        BasisFamily,
-        Kernel,
-        LinearFamily,
-        Network,
-        Polynomial,
-        ResNet,
-        RidgeFunctions,
-        SparsePolynomial,
-    )
-    from .fitting import Fitted, fit
-    from .inference.splits import cross_fit, holdout, in_sample
-    from .inputs.coordinates import Coordinates, Coupling
-    from .inputs.sample import Posterior, Sample
-    from .integration import integrate
-    from .io.archive import load
-    from .io.programs import keep_compiled
-    from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance, Variance
-    from .operators import Langevin, ScalarLangevin
-    from .output import Estimate, plots
-    from .solvers import CG, SGD, DualSGD, Exact, Nystrom, Prepared, Screening, Solver, Spectral
-    from .solvers.exact import centres
-    from .solvers.training import schedules
-    from .summaries import summary
-    from .tuning import CrossValidation, LeaveOneOut, MarginalLikelihood, Tuned, tune
-finally:
-    if not gc.get_freeze_count():
-        gc.freeze()
-        gc.unfreeze()
-    if _collecting:
-        gc.enable()
+from . import kernels
+from .adapters import (
+    from_arviz,
+    from_blackjax,
+    from_bridgestan,
+    from_cmdstan,
+    from_log_density,
+    from_numpyro,
+    from_pymc,
+)
+from .choice import Automatic
+from .diagnostics import Check, check
+from .environment import __version__ as __version__
+from .errors import (
+    NumericalError,
+    NumericalWarning,
+    SampleWarning,
+    ScoreWarning,
+    ZerovarWarning,
+)
+from .estimation import estimate
+from .families import (
+    MLP,
+    Anisotropic,
+    BasisFamily,
+    Kernel,
+    LinearFamily,
+    Network,
+    Polynomial,
+    ResNet,
+    RidgeFunctions,
+    SparsePolynomial,
+)
+from .fitting import Fitted, fit
+from .inference.splits import cross_fit, holdout, in_sample
+from .inputs.coordinates import Coordinates, Coupling
+from .inputs.sample import Posterior, Sample
+from .integration import integrate
+from .io.archive import load
+from .io.programs import keep_compiled
+from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance, Variance
+from .operators import Langevin, ScalarLangevin
+from .output import Estimate, Selection, plots
+from .solvers import CG, SGD, DualSGD, Exact, Nystrom, Prepared, Screening, Solver, Spectral
+from .solvers.exact import centres
+from .solvers.training import schedules
+from .summaries import summary
+from .tuning import CrossValidation, LeaveOneOut, MarginalLikelihood, Tuned, tune
 
 __all__ = [
     "CG",

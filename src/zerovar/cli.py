@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,7 +24,7 @@ from rich.console import Console
 from .adapters.files import read
 from .choice import Automatic
 from .diagnostics import check
-from .environment import __version__, described
+from .environment import __version__, describe_environment
 from .errors import NumericalError, ZerovarWarning
 from .estimation import estimate
 from .families import Family, Kernel, Network, Polynomial
@@ -43,7 +44,6 @@ FAMILIES: dict[str, Family] = {
     "network": Network(),
 }
 SOLVERS: dict[str, Solver] = {"exact": Exact(), "sgd": SGD()}
-_INTERRUPTED = 130  # as shells have it
 _FORMULA = tuple("=+-@\t\r\n")  # spreadsheets take text that begins so for a formula
 SPLITS: dict[str, Split] = {
     "in-sample": in_sample(),
@@ -53,11 +53,11 @@ SPLITS: dict[str, Split] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0 if all is well, 1 if a check failed, 2 for bad input, as argparse has
-    it."""
+    """Run one command, and return 0 if all is well, 1 if a check failed, 2 for bad input, as
+    argparse has it."""
     options = _parser().parse_args(arguments)
     in_charge = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, _stopped) if in_charge else None
+    before = signal.signal(signal.SIGTERM, _stop) if in_charge else None
     try:
         with warnings.catch_warnings():
             # they stand under the table, or go to standard error
@@ -66,27 +66,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, NumericalError, OSError) as error:
         print(f"zerovar: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("zerovar: interrupted; no file was left half-written", file=sys.stderr)
-        return _INTERRUPTED
     finally:
         if in_charge:
             signal.signal(signal.SIGTERM, before)
 
 
 def program() -> NoReturn:
-    """The console script. An interrupted run ends at once: JAX' threads may be at work still, and
-    crash on the way out."""
-    status = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if status == _INTERRUPTED:
-        os._exit(status)
+    """Run the command of the shell."""
+    try:
+        status = main()
+    except KeyboardInterrupt:
+        _stop(signal.SIGINT)
     sys.exit(status)
 
 
-def _stopped(number: int, frame: Any) -> NoReturn:
-    """SIGTERM: an exception can get lost in compiled code, so the process ends here."""
+def _stop(number: int, frame: FrameType | None = None) -> NoReturn:
+    """End the process at once. After SIGTERM an exception could get lost in compiled code, and JAX'
+    threads may be at work still and crash on the way out."""
     discard_pending()
     os.write(2, b"zerovar: stopped; no file was left half-written\n")
     os._exit(128 + number)
@@ -105,17 +101,12 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--figure", type=Path, default=Path("zerovar-demo.png"), help=where)
     demo.set_defaults(run=_demo)
 
-    run = _of_files(commands, "estimate", _estimate, "estimate from a file", _EXAMPLES)
+    run = _add_file_command(commands, "estimate", _estimate, "estimate from a file", _EXAMPLES)
     run.add_argument(
         "--var-names",
         nargs="+",
         metavar="NAME",
         help="which values: names, or ~NAME for those to leave out",
-    )
-    run.add_argument(
-        "--family",
-        choices=FAMILIES,
-        help="control variates to use (default: chosen for each integrand)",
     )
     run.add_argument(
         "--solver",
@@ -127,10 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=SPLITS,
         help="which draws fit and which estimate, for one family (default: in-sample)",
     )
-    run.add_argument(
-        "--seed", type=int, default=0, help="for solvers that are random (default: %(default)s)"
-    )
-    _add_outputs(run)
+    _add_shared(run)
 
     chainless = commands.add_parser(
         "integrate",
@@ -156,18 +144,10 @@ def _parser() -> argparse.ArgumentParser:
         default=5000,
         help="how many may be computed (default: %(default)s)",
     )
-    chainless.add_argument(
-        "--family",
-        choices=FAMILIES,
-        help="control variates to use (default: chosen for each integrand)",
-    )
-    chainless.add_argument(
-        "--seed", type=int, default=0, help="of the points (default: %(default)s)"
-    )
-    _add_outputs(chainless)
+    _add_shared(chainless)
 
     tested = "test whether the scores in a file belong to its draws; exit status 1 if not"
-    _of_files(commands, "check", _check, tested, "example: zerovar check posterior.npz")
+    _add_file_command(commands, "check", _check, tested, "example: zerovar check posterior.npz")
 
     info = commands.add_parser(
         "info", help="what a bug report needs: versions, platform, devices, threads, settings"
@@ -176,17 +156,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_outputs(parser: argparse.ArgumentParser) -> None:
+def _add_shared(parser: argparse.ArgumentParser) -> None:
+    """Add what commands that estimate have in common."""
+    parser.add_argument(
+        "--family",
+        choices=FAMILIES,
+        help="control variates to use (default: chosen for each integrand)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="for all that is random (default: %(default)s)"
+    )
     for name, text in (
         ("--json", "write the answer as JSON ('-' for standard output)"),
         ("--csv", "write the table as CSV ('-' for standard output)"),
         ("--figure", "save a picture of plain against controlled estimates"),
         ("--report", "write a self-contained HTML page: table, pictures, diagnostics"),
     ):
-        parser.add_argument(name, type=_output, metavar="PATH", help=text)
+        parser.add_argument(name, type=_as_output, metavar="PATH", help=text)
 
 
-def _output(text: str) -> Path:
+def _as_output(text: str) -> Path:
     # that device may be a file, which what is printed goes to as well
     return Path("-" if text == "/dev/stdout" else text)
 
@@ -208,13 +197,16 @@ _EXAMPLES = """examples:
   zerovar estimate output_*.csv diagnostic_*.csv --seed 1"""
 
 
-def _of_files(
+def _add_file_command(
     commands: Any, name: str, run: Callable[..., int], text: str, epilog: str
 ) -> argparse.ArgumentParser:
-    """A command on files with draws."""
-    as_it_is = argparse.RawDescriptionHelpFormatter
+    """Add a command on files with draws."""
     parser = commands.add_parser(
-        name, help=text, description=_FILES, epilog=epilog, formatter_class=as_it_is
+        name,
+        help=text,
+        description=_FILES,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run)
     parser.add_argument("file", type=Path, nargs="+", metavar="FILE")
@@ -261,42 +253,31 @@ def _estimate(options: argparse.Namespace) -> int:
         if named is None:
             named = {f"x{j}": given.draws[..., j] for j in range(np.shape(given.draws)[-1])}
         given = dataclasses.replace(given, values=selected(named, options.var_names, None))
-    choices: dict[str, dict[str, Any]] = {"family": FAMILIES, "solver": SOLVERS, "split": SPLITS}
-    wanted = {
-        name: table[getattr(options, name)]
-        for name, table in choices.items()
-        if getattr(options, name)
-    }
-    result = estimate(given, seed=options.seed, **wanted)
-    return _put_out(
-        options,
-        dataclasses.replace(
-            result, settings=result.settings | {"files": ", ".join(map(str, options.file))}
-        ),
+    result = estimate(
+        given,
+        family=FAMILIES.get(options.family),
+        solver=SOLVERS.get(options.solver),
+        split=SPLITS.get(options.split),
+        seed=options.seed,
     )
+    return _write_outputs(options, result, {"files": ", ".join(map(str, options.file))})
 
 
 def _integrate(options: argparse.Namespace) -> int:
     _check_outputs(options)
-    density = _imported(options.function)
-    values = None if options.values is None else _imported(options.values)
-    family = FAMILIES[options.family] if options.family else None
     result = integrate(
-        density,
+        _import_function(options.function),
         options.dimensions,
-        values,
+        None if options.values is None else _import_function(options.values),
         gradients=options.gradients,
-        family=family,
+        family=FAMILIES.get(options.family),
         seed=options.seed,
     )
-    return _put_out(
-        options,
-        dataclasses.replace(result, settings=result.settings | {"log density": options.function}),
-    )
+    return _write_outputs(options, result, {"log density": options.function})
 
 
-def _imported(name: str) -> Callable[..., Any]:
-    """The function that MODULE:FUNCTION names."""
+def _import_function(name: str) -> Callable[..., Any]:
+    """Return the function that MODULE:FUNCTION names."""
     module, colon, function = name.partition(":")
     if not (module and colon and function):
         raise ValueError(
@@ -315,7 +296,7 @@ def _imported(name: str) -> Callable[..., Any]:
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    """What cannot be written is said before the work."""
+    """Raise an error for what cannot be written, before the work."""
     outputs = _outputs(options)
     if outputs.count(Path("-")) > 1:
         raise ValueError("only one of --json and --csv can go to standard output")
@@ -335,8 +316,9 @@ def _outputs(options: argparse.Namespace) -> list[Path]:
     ]
 
 
-def _put_out(options: argparse.Namespace, result: Estimate) -> int:
-    """On the terminal, and to the files that were asked for."""
+def _write_outputs(options: argparse.Namespace, result: Estimate, origin: dict[str, str]) -> int:
+    """Show an answer on the terminal, and write it to the files that were asked for."""
+    result = dataclasses.replace(result, settings=result.settings | origin)
     if Path("-") in _outputs(options):
         for text in result.warnings:
             print(f"zerovar: {text}", file=sys.stderr)
@@ -357,21 +339,19 @@ def _put_out(options: argparse.Namespace, result: Estimate) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    given = read(options.file, options.scores, options.values)
-    verdict = check(given)
+    verdict = check(read(options.file, options.scores, options.values))
     print(verdict)
     return 0 if verdict.ok else 1
 
 
 def _info(options: argparse.Namespace) -> int:
-    print(described())
+    print(describe_environment())
     return 0
 
 
 def _show(result: Estimate) -> None:
     console = Console()
-    show = console.print if console.is_terminal else print
-    show(result)
+    (console.print if console.is_terminal else print)(result)
 
 
 def _csv(result: Estimate) -> str:

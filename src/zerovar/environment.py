@@ -52,20 +52,19 @@ _SETTINGS = (
 
 
 def versions() -> dict[str, str]:
-    """What a page that others read says of the software: zerovar, the packages it computes with,
-    Python, the machine."""
-    told = {"zerovar version": __version__} | {
-        f"{name} version": _version(name) for name in _IN_REPORTS
-    }
-    return told | {
+    """Return what a page that others read says of the software: zerovar, the packages it computes
+    with, Python, the machine."""
+    return {
+        "zerovar version": __version__,
+        **{f"{name} version": _version(name) for name in _IN_REPORTS},
         "Python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
     }
 
 
-def described() -> str:
-    """What a bug report needs, a line each: versions, platform, devices of JAX, threads of BLAS,
-    settings of the shell."""
+def describe_environment() -> str:
+    """Return what a bug report needs, a line each: versions, platform, devices of JAX, threads of
+    BLAS, settings of the shell."""
     lines = list(_lines())
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
@@ -73,6 +72,7 @@ def described() -> str:
 
 def _lines() -> Iterator[tuple[str, str]]:
     import jax
+    import scipy.linalg  # noqa: F401  its BLAS is loaded with it, and only then listed
     from threadpoolctl import threadpool_info
 
     yield "zerovar", __version__
@@ -82,20 +82,10 @@ def _lines() -> Iterator[tuple[str, str]]:
     yield "processors", f"{usable} of {os.cpu_count()}"
     for name in (*_REQUIRED, *_OPTIONAL):
         yield name, _version(name)
-    yield (
-        "devices",
-        ", ".join(
-            f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices()
-        ),
-    )
-    yield (
-        "precision",
-        "double by default"
-        if jax.config.read("jax_enable_x64")
-        else "single by default (zerovar computes in double)",
-    )
-    import scipy.linalg  # noqa: F401  its BLAS is loaded with it, and only then listed
-
+    devices = (f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices())
+    yield "devices", ", ".join(devices)
+    single = "single by default (zerovar computes in double)"
+    yield "precision", "double by default" if jax.config.read("jax_enable_x64") else single
     for pool in threadpool_info():
         yield (
             pool["user_api"],

@@ -5,32 +5,24 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from types import FrameType
-from typing import Any
 
 
-def listed(names: list[str]) -> str:
-    """The first few names for a message, and how many more there are."""
+def list_names(names: Sequence[str]) -> str:
+    """Return the first few names for a message, and how many more there are."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-_forked_late = False
-
-
-def _note_fork() -> None:
-    global _forked_late
-    # JAX has no public word on whether its threads have started
-    bridge = sys.modules.get("jax._src.xla_bridge")
-    _forked_late = _forked_late or bool(getattr(bridge, "backends_are_initialized", bool)())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
+_computing: int | None = None  # the process in which zerovar first computed
 
 
 def refuse_fork() -> None:
-    """JAX' threads do not come along into a forked process: whatever waits for them hangs, so it is
-    refused."""
-    if _forked_late:
+    """Raise a RuntimeError in a process that was forked after zerovar had computed.
+
+    JAX' threads do not come along into a forked process, and whatever waits for them hangs.
+    """
+    global _computing
+    _computing = _computing or os.getpid()
+    if _computing != os.getpid():
         raise RuntimeError(
             "this process was forked after JAX had started, and would hang: its threads are not "
             "copied. Start workers by "
@@ -38,7 +30,8 @@ def refuse_fork() -> None:
         )
 
 
-def missing(package: str, extra: str) -> ImportError:
+def missing_package(package: str, extra: str) -> ImportError:
+    """Return the error that names a package, and the extra of zerovar that brings it."""
     return ImportError(f"this needs {package}: pip install '.[{extra}]' in a clone of zerovar")
 
 
@@ -51,15 +44,15 @@ class ZerovarWarning(UserWarning):
     about, if it is about some."""
 
     def __init__(self, text: str, names: Sequence[str] = ()):
-        super().__init__(text.replace("{names}", listed(list(names))))
+        super().__init__(text.replace("{names}", list_names(names)))
         self.template, self.names = text, tuple(names)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type["ZerovarWarning"], tuple[str, tuple[str, ...]]]:
         return type(self), (self.template, self.names)
 
 
-def said_once(given: Iterable[ZerovarWarning]) -> list[ZerovarWarning]:
-    """Warnings that differ in names alone, as one that has all the names."""
+def merge_warnings(given: Iterable[ZerovarWarning]) -> list[ZerovarWarning]:
+    """Return warnings that differ in names alone as one that has all the names."""
     names: dict[tuple[type[ZerovarWarning], str], dict[str, None]] = {}
     for warning in given:
         names.setdefault((type(warning), warning.template), {}).update(dict.fromkeys(warning.names))

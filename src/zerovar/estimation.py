@@ -4,20 +4,20 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from .adapters import recognised
-from .choice import Automatic, Forms, Known, choose
-from .choice.defaults import polynomial
+from .adapters import recognise
+from .choice import Automatic, Forms, Known, Request, choose
 from .chunked import estimate_chunked, is_chunked
 from .diagnostics import Check, check
 from .families import Family
-from .fitting import Method, check_call
-from .inference.answers import answer_of, default_split
+from .inference import rules
 from .inference.cautions import Cautions
-from .inference.conclude import Evidence, concluded, settings, traces_of
-from .inference.splits import Split
+from .inference.conclude import conclude, describe_settings
+from .inference.facts import Facts
+from .inference.fits import default_split, fit_answer
+from .inference.splits import Split, in_sample
 from .inference.task import Task
 from .inputs.integrands import as_values
-from .inputs.sample import Sample
+from .inputs.sample import Posterior, Sample
 from .objectives import Objective
 from .output import Estimate
 from .solvers import Solver
@@ -67,104 +67,72 @@ def estimate(
     Problems with the draws, scores or fit are warned of (`ZerovarWarning`) and kept in
     `estimate.warnings`.
     """
-    draws, scores, values, log_weights, coordinates, others = _taken_apart(
-        draws, scores, values, log_weights
-    )
-    if any(map(is_chunked, (draws, scores, values, log_weights))):
-        check_call(standardise, seed)
-        return estimate_chunked(
-            draws,
-            scores,
-            values,
-            family=family,
-            objective=objective,
-            solver=solver,
-            split=split,
-            names=names,
-            log_weights=log_weights,
-            standardise=standardise,
-            seed=seed,
-            coordinates=coordinates,
-        )
-    session = Session.of(draws, scores, log_weights, coordinates, others)
-    return session.estimate(values, names, family, objective, solver, split, standardise, seed)
+    request = Request(family, objective, solver, split, standardise, seed)
+    posterior = _posterior(draws, scores, values, log_weights)
+    arrays = (posterior.draws, posterior.scores, posterior.values, posterior.log_weights)
+    if any(map(is_chunked, arrays)):
+        return estimate_chunked(posterior, names, request)
+    return Session.of(posterior).estimate(posterior.values, names, request)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Session:
-    """A sample in memory, checked once, and what tuning for some integrands has taught for
-    others."""
+    """A sample in memory, checked once, and what tuning for some integrands has taught for others.
+
+    `forms` are other coordinates, by name, in which the draws may do better.
+    """
 
     sample: Sample
     verdict: Check
-    others: Forms | None
+    forms: Forms
     learned: dict[str, Known] = dataclasses.field(default_factory=dict)
 
     @staticmethod
-    def of(
-        draws: Any, scores: Any, log_weights: Any, coordinates: Any, others: Forms | None
-    ) -> "Session":
-        """`coordinates` names those of the draws; `others` are those in which the draws may do
-        better."""
-        sample = Sample(draws, scores, log_weights, coordinates)
-        return Session(sample, check(sample), others)
+    def of(posterior: Posterior) -> "Session":
+        """Check the draws and scores of a posterior."""
+        sample = posterior.sample
+        return Session(sample, check(sample), posterior.coordinates)
 
     def estimate(
-        self,
-        values: Any,
-        names: Sequence[str] | None = None,
-        family: Family | Automatic | None = None,
-        objective: Objective | None = None,
-        solver: Solver | None = None,
-        split: Split | None = None,
-        standardise: bool = True,
-        seed: int = 0,
+        self, values: Any, names: Sequence[str] | None = None, request: Request | None = None
     ) -> Estimate:
-        """As the function does, with what was learned before."""
-        check_call(standardise, seed)
-        sample = self.sample
+        """Estimate means of integrands, with what was learned from others."""
+        request, sample = Request() if request is None else request, self.sample
         if values is None:
             values = {f"x{j}": column for j, column in enumerate(sample.draws.T)}
         array, found, events = as_values(values, sample, names)
-        spelled_out = not (objective is None and solver is None and split is None)
-        if family is None:
-            family = polynomial(len(sample), sample.dim) if spelled_out else Automatic()
-        if isinstance(family, Automatic) and spelled_out:
-            raise ValueError(
-                "Automatic chooses objective, solver and split itself; leave them out, or give a "
-                "family"
-            )
+        split = request.split
         if not (split is None or isinstance(split, Split)):
             raise ValueError(
                 f"split must be in_sample(), holdout(fraction) or cross_fit(k); got {split!r}"
             )
-        task = Task.of(sample, array, standardise, seed)
+        task = Task.of(sample, array, request.standardise, request.seed)
         cautions = Cautions()
-        cautions.scores(self.verdict)
+        cautions.add_check(self.verdict)
         selection = None
-        if isinstance(family, Automatic):
-            answer, selection = choose(task, found, family, self.others, self.learned)
+        if request.automatic is not None:
+            choice = choose(task, found, request.automatic, self.forms, self.learned)
+            answer, selection, split = choice.answer, choice.selection, in_sample()
+            self.learned.update(choice.learned)
         else:
-            method = Method(family, objective, solver)
+            method = request.method(len(sample), sample.dim)
             split = default_split(task, method) if split is None else split
-            answer = answer_of(task, method, split)
-        return concluded(
-            Evidence.of(task, found, events, self.verdict.verified),
+            answer = fit_answer(task, method, split)
+        return conclude(
             answer,
+            Facts.in_memory(task, found, events, self.verdict.verified),
+            rules.ONE_FAMILY if selection is None else rules.STACK,
             cautions,
-            family=None if isinstance(family, Automatic) else family,
-            split="in sample" if split is None else split.describe(),
-            settings=settings(sample, array, family, objective, solver, split)
-            | {"standardise": standardise, "seed": seed},
+            split=split.describe(),
+            settings=describe_settings(sample, array, **request.describe()),
             selection=selection,
-            traces=traces_of(array, answer),
         )
 
 
-def _taken_apart(draws: Any, scores: Any, values: Any, log_weights: Any) -> tuple[Any, ...]:
-    """Draws, scores, values, log weights, names of coordinates and other coordinates, from these or
-    from a posterior in place of the first two."""
-    posterior = recognised(draws)
+def _posterior(draws: Any, scores: Any, values: Any, log_weights: Any) -> Posterior:
+    """The posterior in place of draws and scores, with these values if there are some; or one that
+    is made of the arrays."""
+    posterior = recognise(draws)
     if posterior is None:
         if scores is None:
             kinds = (
@@ -173,21 +141,13 @@ def _taken_apart(draws: Any, scores: Any, values: Any, log_weights: Any) -> tupl
             )
             raise ValueError(
                 "scores, the gradients of the log density at the draws, are needed beside draws; "
-                f"got {type(draws).__name__} "
-                f"alone. In place of both: {kinds}; zv.from_log_density computes them"
+                f"got {type(draws).__name__} alone. In place of both: {kinds}; "
+                "zv.from_log_density computes them"
             )
-        return draws, scores, values, log_weights, None, None
+        return Posterior(draws, scores, values, log_weights=log_weights)
     if scores is not None or log_weights is not None:
         raise ValueError(
             f"a {type(draws).__name__} has scores and weights of its own: leave scores and "
             "log_weights out"
         )
-    values = posterior.values if values is None else values
-    return (
-        posterior.draws,
-        posterior.scores,
-        values,
-        posterior.log_weights,
-        posterior.names,
-        posterior.coordinates,
-    )
+    return posterior if values is None else dataclasses.replace(posterior, values=values)

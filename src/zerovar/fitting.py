@@ -273,7 +273,7 @@ def fitted_to(
         else solver
     )
     standardisation = draws.standardisation(mixing=not family.keeps_axes)
-    points = draws.standardised(mixing=not family.keeps_axes)
+    points = draws.standardise(mixing=not family.keeps_axes)
     family = family.resolve(points.x, merged)
     prepared = solver.prepare(family, objective, points, seed)
     solution = Solution(np.full(merged.shape[1], np.nan), ())

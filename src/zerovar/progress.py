@@ -3,12 +3,16 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 
 @contextmanager
 def progress_bar(name: str, total: int, wanted: bool) -> Iterator[Callable[[int, str], None]]:
-    """A bar; it is shown once told how much is done, with a remark, unless that is all."""
+    """Give a function that tells a bar how much is done, with a remark. The bar is shown once it is
+    told, unless that is all."""
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
     bar = _progress(
@@ -33,7 +37,8 @@ def progress_bar(name: str, total: int, wanted: bool) -> Iterator[Callable[[int,
 
 @contextmanager
 def spinner(name: str, wanted: bool) -> Iterator[Callable[[str], None]]:
-    """Where it is not known how much there is to do: something to tell what is being done."""
+    """Give a function to tell what is being done, where it is not known how much there is to
+    do."""
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     with _progress(
@@ -43,7 +48,7 @@ def spinner(name: str, wanted: bool) -> Iterator[Callable[[str], None]]:
         yield lambda text: bar.update(task, description=text)
 
 
-def _progress(wanted: bool, *columns: Any) -> Any:
+def _progress(wanted: bool, *columns: "ProgressColumn") -> "Progress":
     from rich.console import Console
     from rich.progress import Progress
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from .adapters import recognised
-from .adapters.base import labelled
-from .adapters.chunks import loaded
-from .choice import Automatic
+from .adapters import recognise
+from .adapters.base import label_entries
+from .adapters.chunks import fetch_posterior
+from .choice import Automatic, Request
 from .chunked import is_chunked
-from .errors import SampleWarning, ZerovarWarning, listed, missing, said_once, warn
+from .errors import SampleWarning, ZerovarWarning, list_names, merge_warnings, missing_package, warn
 from .estimation import Session
 from .families import Family
 from .inputs.sample import Posterior, as_float
@@ -108,17 +108,17 @@ def summary(
 
 
 def _posterior(data: Any, scores: Any) -> Posterior:
-    posterior = recognised(data)
+    posterior = recognise(data)
     if posterior is not None and scores is not None:
         raise ValueError(f"scores go with an array of draws; a {type(data).__name__} has its own")
     if posterior is not None:
         # quantiles need all draws at once
-        posterior = loaded(posterior) if is_chunked(posterior.draws) else posterior
+        posterior = fetch_posterior(posterior) if is_chunked(posterior.draws) else posterior
         whole = posterior.values is not None
         return (
             posterior
             if whole
-            else dataclasses.replace(posterior, values=labelled({"x": posterior.draws}))
+            else dataclasses.replace(posterior, values=label_entries({"x": posterior.draws}))
         )
     draws = as_float("data", data)
     if draws.ndim not in (2, 3):
@@ -132,7 +132,7 @@ def _posterior(data: Any, scores: Any) -> Posterior:
             "data must have at least 4 draws a chain, (chain, draw) or (chain, draw, d); got "
             f"shape {draws.shape}"
         )
-    values = labelled({"x": draws})
+    values = label_entries({"x": draws})
     if scores is None:
         text = (
             "no scores were given, so that there is nothing to make control variates from: the "
@@ -193,7 +193,7 @@ def selected(
         if not found:
             raise ValueError(
                 f"var_names: {pattern!r} matches none of "
-                f"{listed(list(dict.fromkeys(map(variable, values))))}"
+                f"{list_names(list(dict.fromkeys(map(variable, values))))}"
             )
         chosen = (
             [label for label in chosen if label not in found]
@@ -218,7 +218,8 @@ def _exceedances(values: _Named, above: Mapping[str, Any]) -> _Named:
         labels = [label for label in values if name in (label, variable(label))]
         if not labels:
             raise ValueError(
-                f"above: {name!r} is none of {listed(list(dict.fromkeys(map(variable, values))))}"
+                f"above: {name!r} is none of "
+                f"{list_names(list(dict.fromkeys(map(variable, values))))}"
             )
         bounds = np.atleast_1d(np.asarray(bound))
         if bounds.dtype.kind not in "fiu" or bounds.ndim > 1 or not np.isfinite(bounds).all():
@@ -235,7 +236,7 @@ def _discrete(values: _Named) -> list[str]:
     if not whole:
         return []
     text = (
-        f"{listed(whole)}: discrete. Control variates are made of gradients in the other "
+        f"{list_names(whole)}: discrete. Control variates are made of gradients in the other "
         "parameters and seldom help those."
     )
     warn(text, SampleWarning)
@@ -282,15 +283,12 @@ def _controlled(
     q = len(values)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        weights, names = posterior.log_weights, posterior.names
-        session = Session.of(
-            posterior.draws, posterior.scores, weights, names, posterior.coordinates
-        )
-        answer = session.estimate(values, family=family, seed=seed)
+        session, request = Session.of(posterior), Request(family, seed=seed)
+        answer = session.estimate(values, request=request)
         means = zip(values.items(), answer.value, strict=True)
         squares = {f"variance of {name}": (array - mean) ** 2 for (name, array), mean in means}
-        second = session.estimate(squares | chances, family=family, seed=seed)
-    for one in said_once(
+        second = session.estimate(squares | chances, request=request)
+    for one in merge_warnings(
         warning.message for warning in caught if isinstance(warning.message, ZerovarWarning)
     ):
         warn(one.template, type(one), one.names)
@@ -301,7 +299,7 @@ def _controlled(
     lost = [name for name, gone in zip(values, np.isnan(sd), strict=True) if gone]
     if lost:
         text = (
-            f"the variance of {listed(lost)} comes out negative, within its error: cv_sd is "
+            f"the variance of {list_names(lost)} comes out negative, within its error: cv_sd is "
             "missing there. Take the plain sd"
         )
         warn(text, SampleWarning)
@@ -353,4 +351,4 @@ def _module(fmt: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise missing(package, "xarray") from error
+        raise missing_package(package, "xarray") from error

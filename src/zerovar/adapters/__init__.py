@@ -9,6 +9,6 @@ from .blackjax import from_blackjax as from_blackjax
 from .log_density import from_log_density as from_log_density
 from .numpyro import from_numpyro as from_numpyro
 from .pymc import from_pymc as from_pymc
-from .recognition import recognised as recognised
+from .recognition import recognise as recognise
 from .stan import from_bridgestan as from_bridgestan
 from .stan import from_cmdstan as from_cmdstan

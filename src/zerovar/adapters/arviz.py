@@ -1,16 +1,25 @@
 """ArviZ: InferenceData (0.x) and DataTree (1.x), with gradients wherever the ecosystem puts
 them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from ..chunked import is_chunked
+from ..inputs.integrands import DrawFunction
 from ..inputs.sample import Posterior
 from . import chunks
-from .base import Labels, labelled, named_entries, posterior_of, together, wished
+from .base import (
+    Labels,
+    build_posterior,
+    check_score,
+    extra_values,
+    label_entries,
+    merge_values,
+    named_entries,
+)
 from .log_density import gradients
 
 _ADVICE = (
@@ -23,13 +32,13 @@ _ADVICE = (
 def from_arviz(
     data: Any,
     *,
-    log_density: Callable[[Any], Any] | None = None,
-    score: Callable[[Any], Any] | None = None,
+    log_density: DrawFunction | None = None,
+    score: DrawFunction | None = None,
     parameters: Sequence[str] | None = None,
-    values: Mapping[str, Any] | None = None,
+    values: Mapping[str, object] | None = None,
     group: str = "posterior",
 ) -> Posterior:
-    """Draws, scores and all variables of an InferenceData (ArviZ 0.x) or DataTree (1.x).
+    """Return draws, scores and all variables of an InferenceData (ArviZ 0.x) or DataTree (1.x).
 
     Unconstrained draws and gradients are taken from `sample_stats` (nutpie's `unconstrained_draw`
     and `gradient`). Without gradients, give one of log_density: a JAX function of one unconstrained
@@ -47,12 +56,10 @@ def from_arviz(
     natural = dataset(data, group)
     stats = dataset(data, "sample_stats") if "sample_stats" in _groups(data) else {}
     chunked = is_chunked(natural) or is_chunked(stats)
+    wanted = variable_values(natural, values, chunked)
     if log_density is not None and score is not None:
         raise ValueError("give log_density or score, not both")
-    what, function = (
-        ("score", score) if log_density is None else ("log_density", jax.grad(log_density))
-    )
-    if function is None:
+    if log_density is None and score is None:
         names = ["unconstrained_draw", "gradient"]
         has = [name for name in names if name in stats]
         if len(has) < len(names):
@@ -60,36 +67,23 @@ def from_arviz(
             raise ValueError(
                 f"sample_stats must have unconstrained_draw and gradient; it has {found}. {_ADVICE}"
             )
-        arrays = (
-            chunks.variables(stats, names)
-            if chunked
-            else {name: stacked_array(stats[name]) for name in names}
-        )
-        draws, scores = arrays.values()
-        return Posterior(
-            draws,
-            scores,
-            variable_values(natural, values, chunked),
-            _parameter_names(stats[names[0]]),
-        )
-    held, names = _unconstrained(data, natural, parameters)
+        draws, scores = stack_variables(stats, names, chunked).values()
+        return Posterior(draws, scores, wanted, _parameter_names(stats[names[0]]))
+    what = "score" if log_density is None else "log_density"
+    function = score if log_density is None else jax.grad(log_density)
+    assert function is not None
+    tree = stack_variables(*_find_unconstrained(data, natural, parameters), chunked)
     if chunked:
-        blocks = chunks.variables(held, names)
-        draws, scores = chunks.side_by_side(blocks), chunks.scores_of(what, function, blocks)
-        coordinates = tuple(named_entries({name: blocks[name] for name in sorted(blocks)}))
-        return Posterior(draws, scores, variable_values(natural, values, chunked), coordinates)
-    tree = {name: stacked_array(held[name]).astype(np.float64) for name in names}
-    gradient = gradients(what, function, tree)
-    if set(gradient) != set(tree):
-        raise ValueError(
-            f"score must return a dict with the names of its draw, {sorted(tree)}; got "
-            f"{sorted(gradient)}"
-        )
-    return posterior_of(tree, gradient, variable_values(natural, values))
+        draws, scores = chunks.concatenate(tree), chunks.score_blocks(what, function, tree)
+        return Posterior(draws, scores, wanted, tuple(named_entries(dict(sorted(tree.items())))))
+    tree = {name: array.astype(np.float64) for name, array in tree.items()}
+    slopes = gradients(what, function, tree)
+    check_score(slopes, tree)
+    return build_posterior(tree, slopes, wanted)
 
 
 def dataset(data: Any, group: str) -> Any:
-    """A group of an InferenceData or DataTree as an xarray Dataset."""
+    """Return a group of an InferenceData or DataTree as an xarray Dataset."""
     groups = _groups(data)
     if group not in groups:
         others = f" with {', '.join(groups)}" if groups else ""
@@ -108,25 +102,32 @@ def dataset(data: Any, group: str) -> Any:
 
 
 def variable_values(
-    natural: Any, values: Mapping[str, Any] | None, chunked: bool = False
+    natural: Any, values: Mapping[str, object] | None, chunked: bool = False
 ) -> Mapping[str, Any]:
-    """All variables of a posterior by name, but for the transformed copies (tau_log__), and what
-    the user adds."""
+    """Return all variables of a posterior by name, but for the transformed copies (tau_log__), and
+    what the user adds."""
     names = [str(name) for name in natural if not str(name).endswith("__")]
+    kept, labels = stack_variables(natural, names, chunked), _axis_labels(natural)
     if chunked:
-        return chunks.columns(chunks.variables(natural, names), _coordinate_labels(natural), values)
-    kept = {name: stacked_array(natural[name]) for name in names}
-    return together(labelled(kept, _coordinate_labels(natural)), wished(values, kept))
+        return chunks.columns(kept, labels, values)
+    return merge_values(label_entries(kept, labels), extra_values(values, kept))
+
+
+def stack_variables(found: Any, names: list[str], chunked: bool = False) -> dict[str, Any]:
+    """Return variables of a dataset as arrays (chain, draw, …), in memory or of Dask."""
+    if chunked:
+        return chunks.variables(found, names)
+    return {name: np.asarray(found[name].transpose("chain", "draw", ...)) for name in names}
 
 
 def _parameter_names(unconstrained: Any) -> tuple[str, ...] | None:
-    """Those of nutpie's unconstrained parameters, if they have names."""
+    """Return the names of nutpie's unconstrained parameters, if they have some."""
     axis = next(dim for dim in unconstrained.dims if dim not in ("chain", "draw"))
     return tuple(map(str, unconstrained[axis].values)) if axis in unconstrained.coords else None
 
 
-def _coordinate_labels(found: Any) -> Labels:
-    """Entries called as ArviZ calls them, by their coordinates: theta[Choate]."""
+def _axis_labels(found: Any) -> Labels:
+    """Return the names of entries as ArviZ has them, by the labels of axes: theta[Choate]."""
 
     def label(name: str, index: tuple[int, ...]) -> str:
         variable = found[name]
@@ -147,15 +148,10 @@ def _groups(data: Any) -> list[str]:
     return []
 
 
-def stacked_array(variable: Any) -> np.ndarray:
-    """A variable as an array (chain, draw, …)."""
-    return np.asarray(variable.transpose("chain", "draw", ...))
-
-
-def _unconstrained(
+def _find_unconstrained(
     data: Any, natural: Any, parameters: Sequence[str] | None
 ) -> tuple[Any, list[str]]:
-    """A group, and the names of its variables that a log density is one of: all of
+    """Return a group, and the names of its variables that a log density is one of: all of
     `unconstrained_posterior` if there is one, else those of `posterior`, with the transformed in
     place of their originals."""
     if "unconstrained_posterior" in _groups(data):
@@ -173,9 +169,6 @@ def _unconstrained(
         # tau_log__ for tau, mu_sd_log__ for mu_sd and not mu
         for other in [name for name in names if name.endswith("__")]:
             originals = [name for name in names if name != other and other.startswith(f"{name}_")]
-            names = [
-                name
-                for name in names
-                if name != max(originals, key=len, default=other) or name == other
-            ]
+            if originals:
+                names.remove(max(originals, key=len))
     return natural, names

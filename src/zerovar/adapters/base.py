@@ -3,22 +3,31 @@
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ..errors import listed
+from ..errors import list_names
 from ..inputs.coordinates import Coordinates
-from ..inputs.integrands import at_draws, entry_name, evaluated, leaves_by_path
+from ..inputs.integrands import (
+    DrawFunction,
+    Tree,
+    entry_name,
+    leaves_by_path,
+    map_draws,
+    run_or_explain,
+)
 from ..inputs.sample import Posterior
 
-Tree = Any  # of arrays (chain, draw, …)
+Entry = TypeVar("Entry")
 Labels = Callable[[str, tuple[int, ...]], str]  # what an entry of a variable is called
 
 
-def without_gradient(kind: str, names: list[str]) -> ValueError:
+def discrete_error(kind: str, names: list[str]) -> ValueError:
+    """Return the error for a model that is not differentiable."""
     return ValueError(
         f"the model has discrete {kind}, {', '.join(names)}: its log density has no gradient "
         "there. Sum them out of the model, "
@@ -26,44 +35,38 @@ def without_gradient(kind: str, names: list[str]) -> ValueError:
     )
 
 
-def ravelled(tree: Tree) -> np.ndarray:
-    """All leaves (chain, draw, …) side by side: (chain, draw, d), dicts in the order of their
-    sorted keys."""
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-    return np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2).astype(
-        np.float64
-    )
+def ravel(tree: Tree) -> np.ndarray:
+    """Return all leaves (chain, draw, …) side by side: (chain, draw, d), dicts in the order of
+    their sorted keys."""
+    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
+    return np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2)
 
 
-def posterior_of(
+def build_posterior(
     draws: Tree,
     scores: Tree,
-    values: Mapping[str, Any],
-    coordinates: Mapping[str, Any] | None = None,
+    values: Mapping[str, np.ndarray],
+    maps: Mapping[str, object] | None = None,
 ) -> Posterior:
-    """From trees of arrays (chain, draw, …) of one structure; coordinates are called mu, theta[0],
-    theta[1]."""
-    names = tuple(named_entries(_by_path(draws)))
-    return Posterior(
-        ravelled(draws), ravelled(scores), values, names, coordinates=offered(coordinates, draws)
-    )
+    """Return a posterior from trees of arrays (chain, draw, …) of one structure; coordinates are
+    called mu, theta[0], theta[1].
 
-
-def offered(coordinates: Mapping[str, Any] | None, draws: Tree) -> dict[str, Coordinates]:
-    """Other coordinates by name: `Coordinates` of the flat draw, or functions of one draw in its
-    own structure, in JAX."""
-    if coordinates is None:
-        return {}
-    if not isinstance(coordinates, Mapping):
+    maps: to other coordinates, by name: `Coordinates` of the flat draw, or functions of one draw in
+    its own structure, in JAX.
+    """
+    if not isinstance(maps, Mapping | None):
         raise ValueError(
             "coordinates must be a dict of name → zv.Coordinates(…), zv.Coupling(…) or a function "
-            "of one draw; got "
-            f"{coordinates!r}"
+            f"of one draw; got {maps!r}"
         )
-    return {str(name): _of_flat(str(name), entry, draws) for name, entry in coordinates.items()}
+    offered = {
+        str(name): _flatten_map(str(name), entry, draws) for name, entry in (maps or {}).items()
+    }
+    names = tuple(named_entries(_by_path(draws)))
+    return Posterior(ravel(draws), ravel(scores), values, names, coordinates=offered)
 
 
-def _of_flat(name: str, entry: Any, draws: Tree) -> Coordinates:
+def _flatten_map(name: str, entry: object, draws: Tree) -> Coordinates:
     if isinstance(entry, Coordinates):
         return entry
     if not callable(entry):
@@ -72,28 +75,33 @@ def _of_flat(name: str, entry: Any, draws: Tree) -> Coordinates:
             f"{entry!r}"
         )
     unravel = unraveller(draws)
-    return Coordinates(
-        lambda x: jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(entry(unravel(x)))])
-    )
+
+    def forward(x: jax.Array) -> jax.Array:
+        draw = unravel(x)
+        mapped = entry(draw)
+        if isinstance(draw, dict) and isinstance(mapped, dict) and set(draw) == set(mapped):
+            mapped = [mapped[name] for name in draw]  # in the order of the draw
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(mapped)])
+
+    return Coordinates(forward)
 
 
-def unraveller(draws: Tree) -> Callable[[Any], Tree]:
-    """From one flat draw (d,) to a draw in the structure of a tree of arrays (chain, draw, …)."""
+def unraveller(draws: Tree) -> Callable[[jax.Array], Tree]:
+    """Return a function from one flat draw (d,) to a draw in the structure of a tree of arrays
+    (chain, draw, …)."""
     leaves, structure = jax.tree.flatten(draws)
     shapes = [np.shape(leaf)[2:] for leaf in leaves]
     ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
 
-    def unravelled(x: Any) -> Tree:
-        parts = jnp.split(x, ends)
-        return jax.tree.unflatten(
-            structure, [jnp.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
-        )
+    def unravel(x: jax.Array) -> Tree:
+        parts = zip(jnp.split(x, ends), shapes, strict=True)
+        return jax.tree.unflatten(structure, [jnp.reshape(part, shape) for part, shape in parts])
 
-    return unravelled
+    return unravel
 
 
-def chain_first(array: Any, chain_axis: int | None) -> np.ndarray:
-    """(draw, …) as one chain, or two leading axes in the order (chain, draw)."""
+def put_chains_first(array: ArrayLike, chain_axis: int | None) -> np.ndarray:
+    """Return (draw, …) as one chain, or two leading axes in the order (chain, draw)."""
     array = np.asarray(array)
     if chain_axis is None:
         return array[None]
@@ -105,18 +113,17 @@ def chain_first(array: Any, chain_axis: int | None) -> np.ndarray:
     return np.swapaxes(array, 0, chain_axis)
 
 
-def over_draws(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """`function` of one draw, at all draws of all chains."""
+def map_chains(function: DrawFunction, tree: Tree) -> Tree:
+    """Return `function` of one draw at all draws of all chains."""
     shape = np.shape(jax.tree.leaves(tree)[0])[:2]
-    out = at_draws(
-        function, jax.tree.map(lambda leaf: np.reshape(leaf, (-1, *np.shape(leaf)[2:])), tree)
-    )
+    rows = jax.tree.map(lambda leaf: np.reshape(leaf, (-1, *np.shape(leaf)[2:])), tree)
+    out = map_draws(function, rows)
     return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), out)
 
 
 def named_leaves(tree: Tree) -> dict[str, np.ndarray]:
-    """The leaves of a draw by their places: those of a dict or named tuple by name, a single array
-    is x."""
+    """Return the leaves of a draw by their places: those of a dict or named tuple by name, a single
+    array is x."""
     if isinstance(tree, dict) and not any(
         isinstance(leaf, (dict, tuple, list)) for leaf in tree.values()
     ):
@@ -128,21 +135,22 @@ def _by_path(tree: Tree) -> dict[str, np.ndarray]:
     return {name or "x": leaf for name, leaf in leaves_by_path(tree).items()}
 
 
-def together(named: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
-    """Variables and what the user adds to them, none of which may hide another."""
-    twice = [name for name in added if name in named]
-    if twice:
+def merge_values(named: dict[str, Entry], added: dict[str, Entry]) -> dict[str, Entry]:
+    """Return variables and what the user adds to them, none of which may hide another."""
+    if twice := [name for name in added if name in named]:
         raise ValueError(
-            f"values: {listed(twice)} is the name of a variable already; give the quantity another "
-            "one"
+            f"values: {list_names(twice)} is the name of a variable already; give the quantity "
+            "another one"
         )
     return named | added
 
 
-def labelled(variables: Mapping[str, Any], labels: Labels = entry_name) -> dict[str, np.ndarray]:
-    """Arrays (chain, draw, …) as one named (chain, draw) array an entry: tau, theta[0], corr[0,
-    1]."""
-    arrays: dict[str, Any] = {str(name): np.asarray(array) for name, array in variables.items()}
+def label_entries(
+    variables: Mapping[str, ArrayLike], labels: Labels = entry_name
+) -> dict[str, np.ndarray]:
+    """Return arrays (chain, draw, …) as one named (chain, draw) array an entry: tau, theta[0],
+    corr[0, 1]."""
+    arrays: dict[str, Any] = {str(name): np.asarray(a) for name, a in variables.items()}
     return {
         entry: arrays[name][:, :, *index]
         for entry, (name, index) in named_entries(arrays, labels).items()
@@ -152,8 +160,8 @@ def labelled(variables: Mapping[str, Any], labels: Labels = entry_name) -> dict[
 def named_entries(
     variables: Mapping[str, Any], labels: Labels = entry_name
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """A name for each entry of arrays (chain, draw, …), and where it is: the variable and the
-    index."""
+    """Return a name for each entry of arrays (chain, draw, …), and where it is: the variable and
+    the index."""
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name, array in variables.items():
         for index in np.ndindex(array.shape[2:]):
@@ -167,30 +175,45 @@ def named_entries(
     return found
 
 
-def wished(values: Mapping[str, Any] | None, natural: Tree) -> dict[str, np.ndarray]:
-    """What the user adds: functions of one draw on the natural scale, in JAX, or arrays (chain,
-    draw, …)."""
-    found: dict[str, Any] = {}
+def extra_values(values: Mapping[str, Any] | None, natural: Tree) -> dict[str, np.ndarray]:
+    """Return what the user adds: functions of one draw on the natural scale, in JAX, or arrays
+    (chain, draw, …)."""
+    found: dict[str, np.ndarray] = {}
     shape = np.shape(jax.tree.leaves(natural)[0])[:2]
     for name, entry in (values or {}).items():
         if callable(entry):
-            at = partial(over_draws, entry, natural)
-            found[name] = evaluated(
-                f"values[{name!r}]", at, f", {_described(natural)}", "an array (chain, draw)"
+            found[name] = run_or_explain(
+                f"values[{name!r}]",
+                partial(map_chains, entry, natural),
+                f", {_describe_draw(natural)}",
+                "an array (chain, draw)",
             )
             continue
         array = np.asarray(entry)
         # one chain needs no axis
         found[name] = array[None] if shape[0] == 1 and array.shape[:1] == shape[1:] else array
-        if (got := found[name].shape)[:2] != shape:
-            raise ValueError(
-                f"values[{name!r}] must be (chain, draw, …) = {shape} or a function; got shape "
-                f"{got}"
-            )
-    return labelled(found)
+        check_chains(name, found[name].shape, shape)
+    return label_entries(found)
 
 
-def _described(natural: Tree) -> str:
+def check_chains(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    """Raise a ValueError if the user's values have other chains or draws."""
+    if found[:2] != wanted:
+        raise ValueError(
+            f"values[{name!r}] must be (chain, draw, …) = {wanted} or a function; got shape {found}"
+        )
+
+
+def check_score(found: Mapping[str, object], draw: Mapping[str, object]) -> None:
+    """Raise a ValueError if the user's score has not the names of its draw."""
+    if set(found) != set(draw):
+        raise ValueError(
+            f"score must return a dict with the names of its draw, {sorted(draw)}; got "
+            f"{sorted(found)}"
+        )
+
+
+def _describe_draw(natural: Tree) -> str:
     shapes = jax.tree.map(lambda leaf: tuple(leaf.shape[2:]), natural)
     if not isinstance(shapes, dict):
         return f"an array of shape {shapes}"

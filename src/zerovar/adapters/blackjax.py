@@ -1,25 +1,26 @@
 """BlackJAX: stacked states have positions and, for most samplers, the gradients there."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
+from ..inputs.integrands import DrawFunction
 from ..inputs.sample import Posterior
-from .base import chain_first, posterior_of
+from .base import build_posterior, put_chains_first
 from .log_density import from_log_density, natural_values
 
 
 def from_blackjax(
     states: Any,
-    log_density: Callable[[Any], Any] | None = None,
+    log_density: DrawFunction | None = None,
     *,
     chain_axis: int | None = None,
-    transform: Callable[[Any], Any] | None = None,
-    values: Mapping[str, Any] | None = None,
+    transform: DrawFunction | None = None,
+    values: Mapping[str, object] | None = None,
 ) -> Posterior:
-    """Draws and free scores of BlackJAX's stacked states (nuts, hmc, mala, barker, mclmc, …).
+    """Return draws and free scores of BlackJAX's stacked states (nuts, hmc, mala, mclmc, …).
 
     states: as `jax.lax.scan` stacks them, one chain; for several say which axis is the chain's:
         `chain_axis=1` for a scan over vmapped steps, (draw, chain), 0 for vmapped scans, (chain,
@@ -58,7 +59,7 @@ def from_blackjax(
             log_density, position, chain_axis=chain_axis, transform=transform, values=values
         )
     draws, scores = (
-        jax.tree.map(lambda leaf: chain_first(leaf, chain_axis), tree)
+        jax.tree.map(lambda leaf: put_chains_first(leaf, chain_axis), tree)
         for tree in (position, gradient)
     )
-    return posterior_of(draws, scores, natural_values(draws, transform, values))
+    return build_posterior(draws, scores, natural_values(draws, transform, values))

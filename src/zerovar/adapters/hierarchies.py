@@ -10,6 +10,7 @@ distribution has a location and a scale from other sites is the centred form its
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -18,15 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import NumericalWarning, warn
-from ..inputs.coordinates import Coordinates, Coupling
-from ..inputs.integrands import entry_name, in_double
-from .base import Tree, unraveller
-
-_DRAWS = 3  # that recognition looks at
-_AGREE = 1e-4  # single precision, times sizes that vary
-_MOST = 200  # entries up to which a site may be mixed by a matrix
+from ..inputs.coordinates import CLOSE, MOST_JACOBIAN, Coordinates, Coupling
+from ..inputs.integrands import DrawFunction, entry_name, run_in_double
+from .base import ravel, unraveller
 
 Sites = dict[str, Any]
+Places = dict[str, np.ndarray]  # where each latent site is in a flat draw
+# By latent site, what it becomes, and (location, scale) given a flat draw in which it is zero
+SiteForms = dict[str, tuple[str, DrawFunction]]
 
 
 class HierarchicalCoordinates(Mapping[str, Coordinates]):
@@ -35,13 +35,13 @@ class HierarchicalCoordinates(Mapping[str, Coordinates]):
     unconstrained scale, (chain, draw, …)."""
 
     def __init__(
-        self, model: Any, args: tuple[Any, ...], kwargs: Sites, draws: Sites, sites: Sites
+        self, model: Any, args: tuple[object, ...], kwargs: Sites, draws: Sites, sites: Sites
     ):
         self._given = (model, args, kwargs, draws, sites)
 
     @functools.cached_property
     def _found(self) -> dict[str, Coordinates]:
-        return _recognised(*self._given)
+        return _find_forms(*self._given)
 
     def __getitem__(self, name: str) -> Coordinates:
         return self._found[name]
@@ -53,39 +53,36 @@ class HierarchicalCoordinates(Mapping[str, Coordinates]):
         return len(self._found)
 
 
-def _recognised(
-    model: Any, args: tuple[Any, ...], kwargs: Sites, draws: Sites, sites: Sites
+def _find_forms(
+    model: Any, args: tuple[object, ...], kwargs: Sites, draws: Sites, sites: Sites
 ) -> dict[str, Coordinates]:
     from numpyro import handlers
     from numpyro.infer.util import constrain_fn
 
-    unravel, places = unraveller(draws), _places(draws)
+    unravel = unraveller(draws)
     seeded = handlers.seed(model, rng_seed=0)
 
-    def natural(x: Any) -> Sites:
-        """All sites at a flat draw, deterministic ones too."""
+    def natural(x: jax.Array) -> Sites:
+        """Return all sites at a flat draw, deterministic ones too."""
         return constrain_fn(seeded, args, kwargs, unravel(x), return_deterministic=True)
 
-    def affine_priors(x: Any) -> Sites:
-        """Location and scale of every latent site that has such."""
+    def affine_priors(x: jax.Array) -> Sites:
+        """Return location and scale of every latent site that has such."""
         found = natural(x)
         substituted = handlers.substitute(seeded, data={name: found[name] for name in draws})
         trace = handlers.trace(substituted).get_trace(*args, **kwargs)
         priors = {name: _location_and_scale(trace[name]) for name in draws if name in trace}
         return {name: pair for name, pair in priors.items() if pair is not None}
 
-    flat = np.concatenate(
-        [np.reshape(draws[name], (*np.shape(draws[name])[:2], -1)) for name in sorted(draws)],
-        axis=2,
-    )
-    some = flat.reshape(-1, flat.shape[2])[
-        np.linspace(0, flat[..., 0].size - 1, _DRAWS).astype(int)
-    ].astype(np.float64)
+    sizes = {name: math.prod(np.shape(draws[name])[2:]) for name in sorted(draws)}
+    ends = np.cumsum([0, *sizes.values()])
+    places = {name: np.arange(ends[k], ends[k + 1]) for k, name in enumerate(sizes)}
+    # two draws of every chain tell what depends on what
+    some = ravel(draws)[:, [0, -1]].reshape(-1, ends[-1])
+    others = sorted(set(sites) - set(draws))
     try:
-        centred = in_double(
-            "model", lambda: _centred(natural, places, some, sorted(set(sites) - set(draws)))
-        )
-        spread = in_double("model", lambda: _non_centred(affine_priors, places, some))
+        centred = run_in_double("model", lambda: _find_centred(natural, places, some, others))
+        spread = run_in_double("model", lambda: _find_non_centred(affine_priors, places, some))
     # such a model is still estimated, in the coordinates that it was sampled in
     except Exception as error:
         warn(
@@ -93,39 +90,28 @@ def _recognised(
             NumericalWarning,
         )
         return {}
-    found: dict[str, Coordinates] = {}
-    if centred:
-        found["centred"] = _coupling(
-            centred, places, {name: site for name, (site, _) in centred.items()}
-        )
-    if spread:
-        functions = {name: (name, function) for name, function in spread.items()}
-        found["non-centred"] = _coupling(
-            functions, places, {name: f"{name}_decentered" for name in spread}, backwards=True
-        )
-    return found
+    found = {"centred": (centred, False), "non-centred": (spread, True)}
+    return {
+        name: _coupling(forms, places, backwards)
+        for name, (forms, backwards) in found.items()
+        if forms
+    }
 
 
-def _centred(
-    natural: Callable[[Any], Sites],
-    places: dict[str, np.ndarray],
-    some: np.ndarray,
-    others: list[str],
-) -> Sites:
-    """For each latent site that has one, the deterministic site that is its centred form, and what
-    the affine map is."""
-    found: Sites = {}
+def _find_centred(
+    natural: Callable[[jax.Array], Sites], places: Places, some: np.ndarray, others: list[str]
+) -> SiteForms:
+    """Return, for each latent site that has one, the deterministic site that is its centred form,
+    and what the affine map is."""
+    found: SiteForms = {}
     shapes = jax.eval_shape(natural, some[0])
     for site in others:
+        size = math.prod(shapes[site].shape) if site in shapes else 0
         for name, block in places.items():
-            if (
-                site not in shapes
-                or name in found
-                or np.prod(shapes[site].shape, dtype=int) != len(block)
-            ):
+            if name in found or size != len(block):
                 continue
 
-            def target(x: Any, site: str = site) -> Any:
+            def target(x: jax.Array, site: str = site) -> jax.Array:
                 return jnp.ravel(natural(x)[site])
 
             if (function := _affine(target, block, some)) is not None:
@@ -133,76 +119,64 @@ def _centred(
     return found
 
 
-def _affine(
-    target: Callable[[Any], Any], block: np.ndarray, some: np.ndarray
-) -> Callable[[Any], Any] | None:
-    """(location, scale) given a draw whose block is zero, if the target is such a function of the
-    block; else None."""
+def _affine(target: DrawFunction, block: np.ndarray, some: np.ndarray) -> DrawFunction | None:
+    """Return (location, scale) given a draw whose block is zero, if the target is such a function
+    of the block; else None."""
 
-    def at(x: Any, values: Any) -> Any:
+    def at(x: jax.Array, values: Any) -> jax.Array:
         return target(x.at[block].set(values))
 
-    def by_entry(x: Any) -> Any:
+    def by_entry(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         location = at(x, 0.0)
         return location, at(x, 1.0) - location
 
-    def by_matrix(x: Any) -> Any:
+    def by_matrix(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return at(x, 0.0), jax.jacfwd(lambda values: at(x, values))(jnp.zeros(len(block), x.dtype))
 
-    def told(function: Callable[[Any], Any]) -> bool:
-        def check(x: Any) -> Any:
+    def fits(function: DrawFunction) -> bool:
+        def compare(x: jax.Array) -> tuple[jax.Array, ...]:
             location, scale = function(x)
             varied = x[block] + jnp.arange(1, len(block) + 1) % 3 - 1.0
-            guess = [
-                location + (scale @ v if scale.ndim == 2 else scale * v) for v in (x[block], varied)
-            ]
-            least = (
-                jnp.linalg.svd(scale, compute_uv=False).min()
-                if scale.ndim == 2
-                else jnp.abs(scale).min()
-            )
-            return (
-                jnp.stack([at(x, x[block]), at(x, varied)]),
-                jnp.stack(guess),
-                least,
-                jnp.append(scale.ravel(), location),
-            )
+            both = jnp.stack([x[block], varied])
+            true = jnp.stack([at(x, values) for values in both])
+            mixes = scale.ndim == 2
+            guess = location + (both @ scale.T if mixes else both * scale)
+            sizes = jnp.linalg.svd(scale, compute_uv=False) if mixes else jnp.abs(scale)
+            return true, true - guess, sizes.min(), jnp.append(scale.ravel(), location)
 
-        true, guess, least, shape = (np.asarray(part) for part in jax.jit(jax.vmap(check))(some))
-        fits = np.abs(true - guess).max() <= _AGREE * max(np.abs(true).max(), 1.0)
-        # on other sites; a fixed affine map would change nothing
-        depends = np.ptp(shape, axis=0).max() > _AGREE
-        return bool(fits and least.min() > _AGREE * np.abs(true).max() * 1e-3 and depends)
+        true, away, least, shape = map(np.asarray, jax.jit(jax.vmap(compare))(some))
+        size = max(np.abs(true).max(), 1.0)
+        # a map that depends on no other site would change nothing
+        depends = np.ptp(shape, axis=0).max() > CLOSE
+        return bool(
+            np.abs(away).max() <= CLOSE * size and least.min() > CLOSE**2 * size and depends
+        )
 
-    if told(by_entry):
+    if fits(by_entry):
         return by_entry
-    return by_matrix if 1 < len(block) <= _MOST and told(by_matrix) else None
+    return by_matrix if 1 < len(block) <= MOST_JACOBIAN and fits(by_matrix) else None
 
 
-def _non_centred(
-    priors: Callable[[Any], Sites], places: dict[str, np.ndarray], some: np.ndarray
-) -> Sites:
-    """For each latent site whose location or scale come from other sites, what they are."""
-    found: Sites = {}
-    at = jax.jit(jax.vmap(priors))(some)
-    for name, pair in at.items():
+def _find_non_centred(
+    priors: Callable[[jax.Array], Sites], places: Places, some: np.ndarray
+) -> SiteForms:
+    """Return, for each latent site whose scale comes from other sites, its location and scale."""
+    found: SiteForms = {}
+    for name, pair in jax.jit(jax.vmap(priors))(some).items():
         scale = np.asarray(pair[1]).reshape(len(some), -1)
-        if np.ptp(scale, axis=0).max() > _AGREE and (scale > 0).all():
-            size = len(places[name])
+        if np.ptp(scale, axis=0).max() > CLOSE and (scale > 0).all():
 
-            def function(x: Any, name: str = name, size: int = size) -> Any:
+            def function(x: jax.Array, name: str = name) -> tuple[jax.Array, jax.Array]:
                 location, scale = priors(x)[name]
-                return tuple(
-                    jnp.broadcast_to(jnp.ravel(part), (size,)) for part in (location, scale)
-                )
+                return jnp.ravel(location), jnp.ravel(scale)
 
-            found[name] = function
+            found[name] = (f"{name}_decentered", function)
     return found
 
 
-def _location_and_scale(site: Any) -> tuple[Any, Any] | None:
-    """Of a site whose distribution is a family of these over the real line, broadcast to the site's
-    shape."""
+def _location_and_scale(site: Any) -> tuple[jax.Array, jax.Array] | None:
+    """Return those of a site whose distribution is a family of these over the real line, broadcast
+    to the site's shape."""
     from numpyro.distributions import constraints
 
     base = site["fn"]
@@ -215,28 +189,13 @@ def _location_and_scale(site: Any) -> tuple[Any, Any] | None:
     return jnp.broadcast_to(base.loc, shape), jnp.broadcast_to(base.scale, shape)
 
 
-def _coupling(
-    functions: Sites, places: dict[str, np.ndarray], named: dict[str, str], backwards: bool = False
-) -> Coordinates:
-    """One map of all these sites; names are those of the sites that they become."""
-    names: list[str] = []
-    for name, block in places.items():
-        called = named.get(name, name)
-        names += (
-            [entry_name(called, (k,)) for k in range(len(block))] if len(block) > 1 else [called]
-        )
-    return Coupling(
-        [(places[name].tolist(), function) for name, (_, function) in functions.items()],
-        backwards,
-        names,
-    )
-
-
-def _places(draws: Tree) -> dict[str, np.ndarray]:
-    """Where each site is in a flat draw, dicts in the order of their sorted keys."""
-    sizes = {name: int(np.prod(np.shape(draws[name])[2:], dtype=int)) for name in sorted(draws)}
-    ends = np.cumsum([0, *sizes.values()])
-    return {
-        name: np.arange(first, last)
-        for name, first, last in zip(sizes, ends[:-1], ends[1:], strict=True)
-    }
+def _coupling(forms: SiteForms, places: Places, backwards: bool) -> Coupling:
+    """Return one map of all these sites; names are those of the sites that they become."""
+    called = {name: forms[name][0] if name in forms else name for name in places}
+    names = [
+        entry_name(called[name], (k,) if len(block) > 1 else ())
+        for name, block in places.items()
+        for k in range(len(block))
+    ]
+    blocks = [(places[name].tolist(), function) for name, (_, function) in forms.items()]
+    return Coupling(blocks, backwards, names)

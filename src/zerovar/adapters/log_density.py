@@ -1,36 +1,34 @@
 """Any JAX log density: emcee, zeus, TensorFlow Probability, a sampler of your own."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..inputs.integrands import in_double
+from ..inputs.integrands import DrawFunction, Tree, run_in_double
 from ..inputs.sample import Posterior
 from .base import (
-    Tree,
-    chain_first,
-    labelled,
+    build_posterior,
+    extra_values,
+    label_entries,
+    map_chains,
+    merge_values,
     named_leaves,
-    over_draws,
-    posterior_of,
-    together,
-    wished,
+    put_chains_first,
 )
 
 
 def from_log_density(
-    log_density: Callable[[Any], Any],
-    draws: Any,
+    log_density: DrawFunction,
+    draws: Tree,
     *,
     chain_axis: int | None = None,
-    transform: Callable[[Any], Any] | None = None,
-    values: Mapping[str, Any] | None = None,
-    coordinates: Mapping[str, Any] | None = None,
+    transform: DrawFunction | None = None,
+    values: Mapping[str, object] | None = None,
+    coordinates: Mapping[str, object] | None = None,
 ) -> Posterior:
-    """Draws with the scores of a log density that is written in JAX.
+    """Return draws with the scores of a log density that is written in JAX.
 
     log_density: a function of one draw, (d,) or a dict of arrays, on the unconstrained scale;
     constants do not matter. draws: an array (draw, d), or with `chain_axis` (chain, draw, d) or
@@ -42,16 +40,10 @@ def from_log_density(
     `zv.Coordinates(…)` or a smooth invertible function of one
         draw onto all of Rᵈ; `posterior.coordinates[name](posterior)` has the same draws in them.
     """
-    tree = jax.tree.map(lambda leaf: chain_first(leaf, chain_axis), draws)
+    tree = jax.tree.map(lambda leaf: put_chains_first(leaf, chain_axis), draws)
     shapes = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(tree)}
     if len(shapes) != 1 or (isinstance(tree, np.ndarray) and tree.ndim != 3):
-        axes = (
-            "(draw, …)"
-            if chain_axis is None
-            else "(chain, draw, …)"
-            if chain_axis == 0
-            else "(draw, chain, …)"
-        )
+        axes = {None: "(draw, …)", 0: "(chain, draw, …)"}.get(chain_axis, "(draw, chain, …)")
         found = jax.tree.map(np.shape, draws)
         raise ValueError(
             f"draws must be {axes} with chain_axis={chain_axis}, an array with a last axis d; got "
@@ -59,13 +51,13 @@ def from_log_density(
         )
     tree = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
     scores = gradients("log_density", jax.grad(lambda x: jnp.reshape(log_density(x), ())), tree)
-    return posterior_of(tree, scores, natural_values(tree, transform, values), coordinates)
+    return build_posterior(tree, scores, natural_values(tree, transform, values), coordinates)
 
 
-def gradients(name: str, function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """A gradient at all draws, or a sentence on why not."""
+def gradients(name: str, function: DrawFunction, tree: Tree) -> Tree:
+    """Return a gradient at all draws, or say why not."""
     try:
-        return in_double(name, lambda: over_draws(function, tree))
+        return run_in_double(name, lambda: map_chains(function, tree))
     except Warning:
         raise
     except Exception as error:
@@ -76,17 +68,17 @@ def gradients(name: str, function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def natural_values(
-    tree: Tree, transform: Callable[[Any], Any] | None, values: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """The draws on their natural scale by name, and what the user adds."""
+    tree: Tree, transform: DrawFunction | None, values: Mapping[str, object] | None
+) -> dict[str, np.ndarray]:
+    """Return the draws on their natural scale by name, and what the user adds."""
     if transform is not None:
         order: list[str] = []  # JAX sorts dicts; the user's order is seen only while it traces
 
-        def seen(x: Any) -> Any:
+        def look(x: Tree) -> Tree:
             out = transform(x)
             order[:] = list(out) if isinstance(out, dict) else []
             return out
 
-        tree = in_double("transform", lambda: over_draws(seen, tree))
+        tree = run_in_double("transform", lambda: map_chains(look, tree))
         tree = {name: tree[name] for name in order} if order else tree
-    return together(labelled(named_leaves(tree)), wished(values, tree))
+    return merge_values(label_entries(named_leaves(tree)), extra_values(values, tree))

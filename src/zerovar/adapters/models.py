@@ -4,7 +4,7 @@ their natural scale."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,10 +12,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float64
 
-from ..errors import missing
-from ..inputs.integrands import entry_name, leaves_by_path
-from .base import without_gradient
-from .pymc import settings_kept
+from ..errors import missing_package
+from ..inputs.integrands import DrawFunction, Tree, entry_name, leaves_by_path
+from .pymc import pymc_in_jax
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,29 +26,28 @@ class FlatDensity:
     none; None for the coordinates.
     """
 
-    log_density: Callable[[Any], Any]
+    log_density: DrawFunction
     starts: Float64[np.ndarray, "s d"]
     names: tuple[str, ...]
-    natural: Callable[[Any], Any]
-    default: Callable[[Any], Any] | None = None
+    natural: DrawFunction
+    default: DrawFunction | None = None
 
 
 def flat_density(
-    model: Any, start: Any, args: tuple[Any, ...] | None, kwargs: Mapping[str, Any] | None
+    model: Any, start: Any, args: Sequence[object] | None, kwargs: Mapping[str, object] | None
 ) -> FlatDensity:
-    """Of a PyMC model, of a NumPyro model with its arguments, or of a JAX function and where it
-    starts: a number of dimensions, an array (d,), or (s, d) for several, or a tree of arrays."""
+    """Return that of a PyMC model, of a NumPyro model with its arguments, or of a JAX function and
+    where it starts: a number of dimensions, an array (d,), or (s, d) for several, or a tree of
+    arrays."""
     if type(model).__module__.split(".")[0] == "pymc":
-        return _of_pymc(model)
+        return _flatten_pymc(model)
     if not callable(model):
         raise ValueError(
             "log_density must be a JAX function of one draw, or a model; got "
             f"{type(model).__name__}"
         )
     if args is not None or kwargs is not None:
-        return _of_numpyro(
-            model, () if args is None else tuple(args), {} if kwargs is None else dict(kwargs)
-        )
+        return _flatten_numpyro(model, tuple(args or ()), dict(kwargs or {}))
     if isinstance(start, (int, np.integer)) and not isinstance(start, bool) and start > 0:
         start = np.zeros(int(start))
     if start is None or isinstance(start, (bool, int, float, str)):
@@ -67,77 +65,64 @@ def flat_density(
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(start)):
         raise ValueError("start must be finite; got NaN or infinite entries")
     if isinstance(start, np.ndarray) and start.ndim == 2:
-        return dataclasses.replace(_flat(model, start[0]), starts=start)
-    return _flat(model, start)
+        return dataclasses.replace(_flatten(model, start[0]), starts=start)
+    return _flatten(model, start)
 
 
-def _flat(log_density: Callable[[Any], Any], start: Any, **natural: Any) -> FlatDensity:
-    """Of a function of a tree; a leaf of several entries has names theta[0], theta[1]."""
+def _flatten(
+    log_density: DrawFunction, start: Tree, natural: DrawFunction | None = None
+) -> FlatDensity:
+    """Return the density of a function of a tree; a leaf of several entries has names theta[0],
+    theta[1]. `natural`, of such a tree, gives the integrands by default too."""
+    if isinstance(start, np.ndarray):
+        names = tuple(f"x{j}" for j in range(len(start)))
+        return FlatDensity(log_density, start[None], names, lambda x: x)
     with jax.enable_x64(True):
         flat, back = ravel_pytree(start)
-    plain = isinstance(start, np.ndarray)
-    names = [
-        f"x{index[0]}" if plain else entry_name(name, index)
+    names = tuple(
+        entry_name(name, index)
         for name, leaf in leaves_by_path(start).items()
         for index in np.ndindex(np.shape(leaf))
-    ]
-    if plain:
-        return FlatDensity(
-            log_density, np.asarray(flat)[None], tuple(names), lambda x: x, **natural
-        )
-    given = natural.pop("natural", None)
-    show = back if given is None else lambda x: given(back(x))
+    )
+    show = back if natural is None else lambda x: natural(back(x))
     return FlatDensity(
-        lambda x: log_density(back(x)), np.asarray(flat)[None], tuple(names), show, **natural
+        lambda x: log_density(back(x)),
+        np.asarray(flat)[None],
+        names,
+        show,
+        None if natural is None else show,
     )
 
 
-def _of_numpyro(
-    model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+def _flatten_numpyro(
+    model: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> FlatDensity:
     try:
         from numpyro.infer.util import initialize_model
     except ImportError as error:
-        raise missing("numpyro", "numpyro") from error
+        raise missing_package("numpyro", "numpyro") from error
 
     with jax.enable_x64(True):
         found = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
     start = {name: np.asarray(site, np.float64) for name, site in found.param_info.z.items()}
-    flat = _flat(lambda z: -found.potential_fn(z), start, natural=found.postprocess_fn)
-    return dataclasses.replace(flat, default=flat.natural)
+    return _flatten(lambda z: -found.potential_fn(z), start, found.postprocess_fn)
 
 
-def _of_pymc(model: Any) -> FlatDensity:
-    with settings_kept():
-        try:
-            from pymc.sampling.jax import get_jaxified_graph
-        except ImportError as error:
-            raise missing("PyMC", "pymc") from error
-
-        discrete = [
-            variable.name
-            for variable in model.free_RVs
-            if variable.dtype.startswith(("int", "uint", "bool"))
-        ]
-        if discrete:
-            raise without_gradient("variables", discrete)
+def _flatten_pymc(model: Any) -> FlatDensity:
+    with pymc_in_jax(model) as as_function:
         shown = [*model.free_RVs, *model.deterministics]
-        density = get_jaxified_graph(inputs=model.value_vars, outputs=[model.logp()])
-        forward = get_jaxified_graph(
-            inputs=model.value_vars, outputs=model.replace_rvs_by_values(shown)
-        )
+        density = as_function(model.value_vars, [model.logp()])
+        forward = as_function(model.value_vars, model.replace_rvs_by_values(shown))
         first = model.initial_point()
     order = [value.name for value in model.value_vars]
-    start = {name: np.asarray(first[name], np.float64) for name in order}
+    names = [variable.name for variable in shown]
+
+    def log_density(point: dict[str, Any]) -> Any:
+        return density(*(point[name] for name in order))[0]
 
     def natural(point: dict[str, Any]) -> dict[str, Any]:
-        return dict(
-            zip(
-                (variable.name for variable in shown),
-                forward(*(point[name] for name in order)),
-                strict=True,
-            )
-        )
+        return dict(zip(names, forward(*(point[name] for name in order)), strict=True))
 
-    flat = _flat(lambda point: density(*(point[name] for name in order))[0], start, natural=natural)
-    return dataclasses.replace(flat, default=flat.natural)
+    return _flatten(
+        log_density, {name: np.asarray(first[name], np.float64) for name in order}, natural
+    )

@@ -8,21 +8,28 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import missing
+from ..errors import missing_package
 from ..inputs.sample import Posterior
-from .base import labelled, over_draws, posterior_of, together, wished, without_gradient
+from .base import (
+    build_posterior,
+    discrete_error,
+    extra_values,
+    label_entries,
+    map_chains,
+    merge_values,
+)
 from .hierarchies import HierarchicalCoordinates
 
 
 def from_numpyro(
     mcmc: Any,
     *,
-    args: tuple[Any, ...] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    values: Mapping[str, Any] | None = None,
-    coordinates: Mapping[str, Any] | None = None,
+    args: tuple[object, ...] | None = None,
+    kwargs: Mapping[str, object] | None = None,
+    values: Mapping[str, object] | None = None,
+    coordinates: Mapping[str, object] | None = None,
 ) -> Posterior:
-    """Draws, scores and all sites of a finished NumPyro run, in one line.
+    """Return draws, scores and all sites of a finished NumPyro run.
 
     mcmc: after `mcmc.run(key, …)`. With `extra_fields=("z_grad",)` in that call the scores cost
         nothing: the sampler has computed them. Otherwise the model's gradient is compiled and taken
@@ -42,7 +49,7 @@ def from_numpyro(
         from numpyro import handlers
         from numpyro.infer.util import initialize_model, potential_energy
     except ImportError as error:
-        raise missing("numpyro", "numpyro") from error
+        raise missing_package("numpyro", "numpyro") from error
 
     state = getattr(mcmc, "last_state", None)
     latent = getattr(state, "z", None)
@@ -63,47 +70,36 @@ def from_numpyro(
     # NumPyro keeps the arguments of the last run; they are not public, so explicit ones win.
     args = getattr(mcmc, "_args", ()) if args is None else args
     kwargs = getattr(mcmc, "_kwargs", {}) if kwargs is None else dict(kwargs)
+    discrete = _discrete_sites(model, args, kwargs)
+    if sampled := [name for name in discrete if name in latent]:
+        raise discrete_error("sites", sampled)
     # as NUTS does, for models with random parts of their own
     unseeded, model = model, handlers.seed(model, rng_seed=0)
-    discrete: list[str] = []
-
-    def look() -> None:
-        # a key of its own
-        trace = handlers.trace(handlers.seed(unseeded, rng_seed=0)).get_trace(*args, **kwargs)
-        hidden = {
-            name: site
-            for name, site in trace.items()
-            if site["type"] == "sample" and not site["is_observed"]
-        }
-        discrete.extend(name for name, site in hidden.items() if site["fn"].support.is_discrete)
-
-    jax.eval_shape(look)  # traced, as NUTS does it too: run, every sampled site would be compiled
-    if sampled := [name for name in discrete if name in latent]:
-        raise without_gradient("sites", sampled)
     sites = mcmc.get_samples(group_by_chain=True)
     absent = sorted(set(latent) - set(sites))
     if absent:
         raise ValueError(
             f"the latent sites {absent} were not kept by the run; run MCMC without removing sites"
         )
-    natural = {name: sites[name] for name in latent}
     # In the precision of the run: the score is then that of the model as it was sampled.
-    draws = _unconstrained(model, args, kwargs, natural)
+    draws = _unconstrain(model, args, kwargs, {name: sites[name] for name in latent})
     gradients = mcmc.get_extra_fields(group_by_chain=True).get("z_grad")
     if gradients is None:
         potential = partial(potential_energy, model, args, kwargs)
         # summed out by enumeration, which the kernel sets up when it is given such a model
         if discrete:
-            key, original = jax.random.key(0), mcmc.sampler.model
             potential = initialize_model(
-                key, original, model_args=args, model_kwargs=kwargs
+                jax.random.key(0), mcmc.sampler.model, model_args=args, model_kwargs=kwargs
             ).potential_fn
-        gradients = over_draws(jax.grad(potential), draws)
+        gradients = map_chains(jax.grad(potential), draws)
     # z_grad is that of the potential, −log π
     scores = {name: -np.asarray(gradients[name]) for name in latent}
     draws = {name: draws[name] for name in latent}
-    posterior = posterior_of(
-        draws, scores, together(labelled(sites), wished(values, dict(sites))), coordinates
+    posterior = build_posterior(
+        draws,
+        scores,
+        merge_values(label_entries(sites), extra_values(values, dict(sites))),
+        coordinates,
     )
     if coordinates is None:
         found = HierarchicalCoordinates(unseeded, args, kwargs, draws, dict(sites))
@@ -111,17 +107,31 @@ def from_numpyro(
     return posterior
 
 
-def _unconstrained(
+def _discrete_sites(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """Return the names of the sites that are sampled from discrete distributions."""
+    from numpyro import handlers
+
+    found: list[str] = []
+
+    def look() -> None:
+        trace = handlers.trace(handlers.seed(model, rng_seed=0)).get_trace(*args, **kwargs)
+        for name, site in trace.items():
+            hidden = site["type"] == "sample" and not site["is_observed"]
+            if hidden and site["fn"].support.is_discrete:
+                found.append(name)
+
+    jax.eval_shape(look)  # traced, as NUTS does it too: run, every sampled site would be compiled
+    return found
+
+
+def _unconstrain(
     model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], natural: dict[str, Any]
 ) -> dict[str, Any]:
-    """The latent sites on their unconstrained scale, (chain, draw, …)."""
+    """Return the latent sites on their unconstrained scale, (chain, draw, …)."""
     from numpyro.infer.util import get_transforms, transform_fn, unconstrain_fn
 
     ends = [{name: site[place] for name, site in natural.items()} for place in ((0, 0), (-1, -1))]
     first, last = (get_transforms(model, args, kwargs, end) for end in ends)
     if first == last:  # supports that are the same at every draw: nothing to compile
-        return {
-            name: np.asarray(site)
-            for name, site in transform_fn(first, natural, invert=True).items()
-        }
-    return over_draws(lambda site: unconstrain_fn(model, args, kwargs, site), natural)
+        return jax.tree.map(np.asarray, transform_fn(first, natural, invert=True))
+    return map_chains(lambda site: unconstrain_fn(model, args, kwargs, site), natural)

@@ -1,26 +1,26 @@
 """PyMC: the model and its trace, through JAX."""
 
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import jax
 
-from ..errors import missing
-from ..inputs.coordinates import Coordinates
+from ..errors import missing_package
 from ..inputs.sample import Posterior
-from .arviz import dataset, stacked_array, variable_values
-from .base import named_entries, offered, over_draws, ravelled, without_gradient
+from .arviz import dataset, stack_variables, variable_values
+from .base import build_posterior, discrete_error, map_chains
 
 
 def from_pymc(
     model: Any,
     idata: Any,
     *,
-    values: Mapping[str, Any] | None = None,
-    coordinates: Mapping[str, Any] | None = None,
+    values: Mapping[str, object] | None = None,
+    coordinates: Mapping[str, object] | None = None,
 ) -> Posterior:
-    """Draws and scores of a PyMC model's trace, whichever sampler made it.
+    """Return draws and scores of a PyMC model's trace, whichever sampler made it.
 
     model: the `pm.Model`; idata: its trace, InferenceData or DataTree, with a group `posterior`
     that has every free variable. values: more quantities, name → function of one draw (a dict of
@@ -33,73 +33,58 @@ def from_pymc(
     already: use `zv.from_arviz(idata)`.
     """
     posterior = dataset(idata, "posterior")
-    with settings_kept():
-        try:
-            from pymc.sampling.jax import get_jaxified_graph
-            from pytensor.graph.replace import clone_replace
-        except ImportError as error:
-            raise missing("PyMC", "pymc") from error
+    with pymc_in_jax(model) as as_function:
+        from pytensor.graph.replace import clone_replace
 
         free = model.free_RVs
-        discrete = [
-            variable.name for variable in free if variable.dtype.startswith(("int", "uint", "bool"))
-        ]
-        if discrete:
-            raise without_gradient("variables", discrete)
         absent = [variable.name for variable in free if variable.name not in posterior]
         if absent:
             raise ValueError(
                 f"the posterior lacks the model's free variables {', '.join(absent)}; it has "
                 f"{list(posterior)}"
             )
-
-        pairs = [(variable, model.rvs_to_transforms[variable]) for variable in free]
+        changes = [(variable, model.rvs_to_transforms[variable]) for variable in free]
         unconstrained = [
-            x if change is None else change.forward(x, *x.owner.inputs) for x, change in pairs
+            x if change is None else change.forward(x, *x.owner.inputs) for x, change in changes
         ]
         # numbers in place of random variables
         given = [variable.type(name=variable.name) for variable in free]
-        forward = get_jaxified_graph(
+        forward = as_function(
             given, clone_replace(unconstrained, dict(zip(free, given, strict=True)))
         )
-        density = get_jaxified_graph(inputs=model.value_vars, outputs=[model.logp()])
+        density = as_function(model.value_vars, [model.logp()])
+        natural = list(stack_variables(posterior, [variable.name for variable in free]).values())
         with jax.enable_x64(True):
-            draws = over_draws(
-                lambda xs: list(forward(*xs)),
-                [stacked_array(posterior[variable.name]) for variable in free],
-            )
-            scores = over_draws(jax.grad(lambda xs: density(*xs)[0]), draws)
+            draws = map_chains(lambda xs: list(forward(*xs)), natural)
+            scores = map_chains(jax.grad(lambda xs: density(*xs)[0]), draws)
     names = [value.name for value in model.value_vars]
-    entries = named_entries(dict(zip(names, draws, strict=True)))
-    found = offered(_of_dict(coordinates, names), draws)
+    # in the model's order, which a plain dict would lose
+    named_draws, named_scores = (
+        OrderedDict(zip(names, arrays, strict=True)) for arrays in (draws, scores)
+    )
     wanted = variable_values(posterior, values)
-    return Posterior(ravelled(draws), ravelled(scores), wanted, tuple(entries), coordinates=found)
-
-
-def _of_dict(coordinates: Mapping[str, Any] | None, names: list[str]) -> Mapping[str, Any] | None:
-    """Functions of a dict as functions of a list in the model's order."""
-    if not isinstance(coordinates, Mapping):
-        return coordinates
-
-    def of_list(function: Any) -> Any:
-        if isinstance(function, Coordinates) or not callable(function):
-            return function
-
-        def in_order(draw: list[Any]) -> list[Any]:
-            out = function(dict(zip(names, draw, strict=True)))
-            return [out[name] for name in names]
-
-        return in_order
-
-    return {name: of_list(function) for name, function in coordinates.items()}
+    return build_posterior(named_draws, named_scores, wanted, coordinates)
 
 
 @contextmanager
-def settings_kept() -> Iterator[None]:
-    """PyTensor's JAX backend turns double precision on for the whole process when it is imported;
-    the choice is the user's."""
+def pymc_in_jax(model: Any) -> Iterator[Callable[..., Callable[..., Any]]]:
+    """Give the function that compiles graphs of a model without discrete variables to JAX.
+
+    PyTensor's JAX backend turns double precision on for the whole process when it is imported; the
+    choice is the user's, and is restored.
+    """
     before = jax.config.read("jax_enable_x64")
     try:
-        yield
+        from pymc.sampling.jax import get_jaxified_graph
+
+        kinds = {variable.name: variable.dtype for variable in model.free_RVs}
+        discrete = [
+            name for name, kind in kinds.items() if kind.startswith(("int", "uint", "bool"))
+        ]
+        if discrete:
+            raise discrete_error("variables", discrete)
+        yield get_jaxified_graph
+    except ImportError as error:
+        raise missing_package("PyMC", "pymc") from error
     finally:
         jax.config.update("jax_enable_x64", before)

@@ -18,9 +18,10 @@ _ADVICE = {  # by the package that a class comes from
 }
 
 
-def recognised(data: Any) -> Posterior | None:
-    """A `Posterior`, NumPyro's MCMC after its run, an InferenceData or DataTree with gradients, one
-    chain of BlackJAX's states; None for arrays and what else may be one."""
+def recognise(data: Any) -> Posterior | None:
+    """Return the posterior of what a user gives: a `Posterior`, NumPyro's MCMC after its run, an
+    InferenceData or DataTree with gradients, one chain of BlackJAX's states; None for arrays and
+    what else may be one."""
     if isinstance(data, Posterior):
         return data
     package = type(data).__module__.split(".")[0]

@@ -8,12 +8,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from ..inputs.coordinates import CLOSE
 from ..inputs.sample import Posterior
-from .base import chain_first, together, wished
+from .base import extra_values, merge_values, put_chains_first
 
 StanFile = str | PathLike[str]
 DIAGNOSE = "Run CmdStan with output diagnostic_file=…, or CmdStanPy with save_latent_dynamics=True"
+
+
+def parse_table(path: StanFile, lines: Iterable[str]) -> tuple[list[str], np.ndarray]:
+    """Return the names in the first line of a CSV table, and the numbers below, (row, column)."""
+    rows = [[cell.strip() for cell in row] for row in csv.reader(lines) if row]
+    if len(rows) < 2:
+        raise ValueError(
+            f"{path} must have a line of names and then one line a draw; it has {len(rows)} lines"
+        )
+    names, *cells = rows
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(names):
+            raise ValueError(
+                f"{path}, line {number}: {len(row)} entries under a header of {len(names)} names. "
+                "Was the run killed? Delete the broken line, and the same draw in other files"
+            )
+    try:
+        return names, np.array(cells, dtype=np.float64)
+    except ValueError as error:
+        raise ValueError(f"{path} must have numbers under its line of names: {error}") from error
 
 
 class StanTable:
@@ -22,29 +44,14 @@ class StanTable:
 
     def __init__(self, path: StanFile):
         with open(path, encoding="utf-8", newline="") as file:
-            lines = [line for line in file if line.strip()]
-        comments = [line[1:].strip() for line in lines if line.startswith("#")]
-        names, *rows = [
-            next(csv.reader([line.strip()])) for line in lines if not line.startswith("#")
-        ] or [[]]
-        for cells in rows:
-            if len(cells) != len(names):
-                raise ValueError(
-                    f"{path}: a line of {len(cells)} numbers under a header of {len(names)} names. "
-                    "Was the run killed? "
-                    "Delete the broken line in this file and the same draw in the others"
-                )
-        try:
-            table = np.array(rows, dtype=np.float64)
-        except ValueError as error:
-            raise ValueError(f"{path} has entries that are not numbers: {error}") from error
-        if not names or table.size == 0:
-            raise ValueError(f"{path} has no draws")
-        self.path, self.names, self.comments = Path(path), names, comments
+            lines = [line.strip() for line in file]
+        self.path = Path(path)
+        self.comments = [line[1:].strip() for line in lines if line.startswith("#")]
+        self.names, table = parse_table(path, (line for line in lines if line[:1] not in ("", "#")))
         self.table = table[self._warmup(len(table)) :]
 
     def _warmup(self, rows: int) -> int:
-        """How many of the rows are warm-up: those that `save_warmup` put in front."""
+        """Return how many of the rows are warm-up: those that `save_warmup` put in front."""
         pairs = (comment.partition("=") for comment in self.comments)
         said = {key.strip(): value.split("(")[0].strip().lower() for key, _, value in pairs}
         if said.get("save_warmup") not in ("1", "true"):
@@ -64,21 +71,14 @@ class StanTable:
         g_rate. None in other files."""
         places = [k for k, name in enumerate(self.names) if not name.endswith("__")]
         d = len(places) // 3
-        first, momenta, gradients = (
-            [self.names[k] for k in part]
-            for part in (places[:d], places[d : 2 * d], places[2 * d :])
-        )
-        if (
-            not d
-            or momenta != [f"p_{name}" for name in first]
-            or gradients != [f"g_{name}" for name in first]
-        ):
-            return None
-        return places[:d], places[2 * d :]
+        names = [self.names[k] for k in places]
+        others = [f"{mark}_{name}" for mark in "pg" for name in names[:d]]
+        return (places[:d], places[2 * d :]) if d and names[d:] == others else None
 
 
 def is_cmdstan(path: StanFile) -> bool:
-    """Whether a CSV file is one of CmdStan's: they begin with a comment on the version of Stan."""
+    """Return whether a CSV file is one of CmdStan's: they begin with a comment on the version of
+    Stan."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.readline().startswith("# stan_version")
 
@@ -87,10 +87,10 @@ def from_cmdstan(
     diagnostics: StanFile | Sequence[StanFile],
     output: StanFile | Sequence[StanFile] | None = None,
     *,
-    values: Mapping[str, Any] | None = None,
+    values: Mapping[str, object] | None = None,
 ) -> Posterior:
-    """Draws and free scores of CmdStan's diagnostic files, and the natural parameters of its output
-    files.
+    """Return draws and free scores of CmdStan's diagnostic files, and the natural parameters of its
+    output files.
 
     diagnostics: one file a chain, from `sample(save_latent_dynamics=True, sig_figs=17)` in
         CmdStanPy or `output diagnostic_file=… sig_figs=17` in CmdStan. Fewer digits cost precision.
@@ -106,8 +106,8 @@ def from_cmdstan(
 def from_tables(
     tables: list[StanTable], outputs: list[StanTable], values: Mapping[str, Any] | None = None
 ) -> Posterior:
-    """The diagnostic tables of all chains, and the output tables of the same chains if there are
-    any."""
+    """Return the posterior of the diagnostic tables of all chains, and of the output tables of the
+    same chains if there are any."""
     for table in tables:
         if table.thirds is None:
             raise ValueError(
@@ -117,11 +117,11 @@ def from_tables(
     inner, slopes = tables[0].thirds
     draws = _chains(tables, inner)
     scores = -_chains(tables, slopes)  # of the potential, −log π
-    columns, shown = draws, [tables[0].names[k] for k in inner]
+    free = [tables[0].names[k] for k in inner]
+    columns, shown = draws, free
     if outputs:
         kept = [k for k, name in enumerate(outputs[0].names) if not name.endswith("__")]
-        shown = [outputs[0].names[k] for k in kept]
-        columns = _chains(outputs, kept)
+        columns, shown = _chains(outputs, kept), [outputs[0].names[k] for k in kept]
         advice = "give files of the same chains, in the same order"
         if columns.shape[:2] != draws.shape[:2]:
             out, own = (f"{len(array)} × {array.shape[1]}" for array in (columns, draws))
@@ -131,22 +131,26 @@ def from_tables(
         there, here = (
             _chains(files, [files[0].names.index("lp__")]) for files in (outputs, tables)
         )
-        if not np.allclose(there, here, rtol=1e-4, atol=1e-4):
+        if not np.allclose(there, here, rtol=CLOSE, atol=CLOSE):
             raise ValueError(f"the output and the diagnostic files have other lp__: {advice}")
     natural = {name: columns[..., k] for k, name in enumerate(shown)}
-    named = {_bracketed(name): column for name, column in natural.items()}
-    coordinates = tuple(_bracketed(tables[0].names[k]) for k in inner)
-    return Posterior(draws, scores, together(named, wished(values, natural)), coordinates)
+    named = {_bracket(name): column for name, column in natural.items()}
+    return Posterior(
+        draws,
+        scores,
+        merge_values(named, extra_values(values, natural)),
+        tuple(map(_bracket, free)),
+    )
 
 
 def from_bridgestan(
     model: Any,
-    draws: Any,
+    draws: ArrayLike,
     *,
     chain_axis: int | None = None,
-    values: Mapping[str, Any] | None = None,
+    values: Mapping[str, object] | None = None,
 ) -> Posterior:
-    """Draws and scores of a BridgeStan model at draws of its constrained parameters.
+    """Return draws and scores of a BridgeStan model at draws of its constrained parameters.
 
     model: a `bridgestan.StanModel`; only `param_unconstrain` and `log_density_gradient` are used,
         and `param_names` and `param_unc_names` if they are there.
@@ -154,49 +158,36 @@ def from_bridgestan(
     draw, k) or (draw, chain, k). values: more quantities, name → function of one draw (k,), or
     array (chain, draw).
     """
-    natural = chain_first(draws, chain_axis).astype(np.float64)
+    natural = put_chains_first(draws, chain_axis).astype(np.float64)
     if natural.ndim != 3:
         raise ValueError(
             "draws must be (draw, k), or with chain_axis have a chain's axis too; got shape "
             f"{np.shape(draws)}"
         )
-    chains, length, k = natural.shape
-    names = (
-        list(model.param_names())
-        if hasattr(model, "param_names")
-        else [f"x.{i + 1}" for i in range(k)]
-    )
+    shape, k = natural.shape[:2], natural.shape[2]
+    if hasattr(model, "param_names"):
+        names = list(model.param_names())
+    else:
+        names = [f"x.{i + 1}" for i in range(k)]
     if len(names) != k:
         raise ValueError(
             f"the model has {len(names)} parameters, {', '.join(names)}; the draws have {k} columns"
         )
-    free = np.array(
-        [model.param_unconstrain(np.ascontiguousarray(row)) for row in natural.reshape(-1, k)]
-    )
+    rows = np.ascontiguousarray(natural).reshape(-1, k)
+    free = np.array([model.param_unconstrain(row) for row in rows])
     scores = np.array([model.log_density_gradient(row)[1] for row in free])
-    shape = (chains, length, free.shape[1])
-    named = {_bracketed(name): natural[..., i] for i, name in enumerate(names)}
-    coordinates = (
-        tuple(map(_bracketed, model.param_unc_names()))
-        if hasattr(model, "param_unc_names")
-        else None
-    )
+    named = {_bracket(name): natural[..., i] for i, name in enumerate(names)}
+    free_names = getattr(model, "param_unc_names", None)
     return Posterior(
-        free.reshape(shape),
-        scores.reshape(shape),
-        together(named, wished(values, natural)),
-        coordinates,
+        free.reshape(*shape, -1),
+        scores.reshape(*shape, -1),
+        merge_values(named, extra_values(values, natural)),
+        None if free_names is None else tuple(map(_bracket, free_names())),
     )
 
 
 def _paths(paths: StanFile | Sequence[StanFile]) -> list[StanFile]:
-    found = (
-        [paths]
-        if isinstance(paths, (str, PathLike))
-        else list(paths)
-        if isinstance(paths, Iterable)
-        else [paths]
-    )
+    found = [paths] if isinstance(paths, str) or not isinstance(paths, Iterable) else list(paths)
     if not found or not all(isinstance(path, (str, PathLike)) for path in found):
         raise ValueError(
             f"files must be paths of CSV files, one a chain; got {paths!r}. {DIAGNOSE}"
@@ -205,6 +196,7 @@ def _paths(paths: StanFile | Sequence[StanFile]) -> list[StanFile]:
 
 
 def _chains(tables: list[StanTable], places: list[int]) -> np.ndarray:
+    """Return columns of the tables of all chains, (chain, draw, column)."""
     first = tables[0]
     for table in tables:
         if table.names != first.names:
@@ -220,7 +212,7 @@ def _chains(tables: list[StanTable], places: list[int]) -> np.ndarray:
     return np.stack([table.table[:, places] for table in tables])
 
 
-def _bracketed(name: str) -> str:
-    """theta.1.2 as theta[1, 2]: Stan counts from one, and so do its own summaries."""
+def _bracket(name: str) -> str:
+    """Return theta.1.2 as theta[1, 2]: Stan counts from one, and so do its own summaries."""
     match = re.fullmatch(r"(.*?)((?:\.\d+)+)", name)
     return name if match is None else f"{match[1]}[{', '.join(match[2][1:].split('.'))}]"

@@ -1,9 +1,8 @@
-"""The control variate for each integrand: candidates, the numbers that decide, and the stack that
-is made of them."""
+"""The control variate for each integrand: candidates, the numbers that decide, and their stack."""
 
-from ..output.selection import Selection as Selection
 from .automatic import Automatic as Automatic
 from .automatic import Forms as Forms
 from .automatic import choose as choose
 from .policy import Policy as Policy
 from .race import Known as Known
+from .request import Request as Request

@@ -1,30 +1,20 @@
-"""The families that are taken where a user names none, and asks for no choice either."""
+"""The polynomials that are taken where a user names no family, and asks for no choice either."""
+
+from collections.abc import Sequence
 
 from ..families import LinearFamily, Polynomial
 from .policy import Policy
 
-_POLICY = Policy()
+
+def polynomials(n: int, d: int, draws_per_term: float, most: float) -> Sequence[LinearFamily]:
+    """Degrees one to three, as far as there are draws for each term and at most so many terms; a
+    line always."""
+    rich = (Polynomial(degree) for degree in (2, 3))
+    most = min(most, n / draws_per_term)
+    return [Polynomial(1), *(one for one in rich if one.num_features(d) <= most)]
 
 
-def polynomial(n: int, d: int) -> LinearFamily:
-    """As large as n draws in d dimensions allow: quadratic, or linear."""
-    quadratic = Polynomial(2)
-    return quadratic if _POLICY.draws_per_term * quadratic.num_features(d) <= n else Polynomial(1)
-
-
-def streamed_polynomial(n: int, d: int) -> LinearFamily:
-    """Of the highest degree up to three with at most 600 terms, and twenty draws for each: for
-    draws larger than memory."""
-    most = min(_POLICY.streamed_terms, n / _POLICY.streamed_draws_per_term)
-    return next((p for p in map(Polynomial, (3, 2)) if p.num_features(d) <= most), Polynomial(1))
-
-
-def polynomials(n: int, d: int) -> list[LinearFamily]:
-    """Of degrees one to three, as far as n draws in d dimensions give each term twenty: simple
-    ones, to hold others against."""
-    rich = [
-        p
-        for p in map(Polynomial, (2, 3))
-        if p.num_features(d) * _POLICY.streamed_draws_per_term <= n
-    ]
-    return [Polynomial(1), *rich]
+def streamed_polynomial(n: int, d: int, policy: Policy) -> LinearFamily:
+    """The richest one for draws larger than memory, whose chains may be slow."""
+    slow = policy.draws_per_term * policy.slow_factor
+    return polynomials(n, d, slow, policy.streamed_terms)[-1]

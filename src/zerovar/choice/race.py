@@ -1,5 +1,4 @@
-"""Families that must be tuned race: all on few draws, the one in front on more, and no further than
-it pays.
+"""Families that must be tuned race: all on few draws, those in front on more, the winner on all.
 
 A step of tuning costs the cube of the draws it is on. So every rival is tuned on a few hundred, is
 fitted once, and only those in front go on. Where draws are many they are compared on fewer of them,
@@ -9,316 +8,240 @@ and only the winner is fitted to all.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
-from ..inference.answers import Answer
+from ..inference.answer import Answer, Columns, PerIntegrand
 from ..inference.task import Task
+from ..output.formatting import EXACT
 from ..solvers.algebra.threads import on_threads, one_thread
-from ..statistics.series import INDEPENDENT
 from ..tuning import DescentEnd
-from .candidates import Begun, Descended, Rival, rivals
+from .candidates import Attempt, is_slow, mean_squares
 from .policy import Policy
+from .rivals import Beginning, Rival, Tuning, offer_rivals
 
-Chosen = Bool[np.ndarray, " q"]
-Squares = Float64[np.ndarray, " q"]
-_Starting = tuple[Rival, Chosen, Chosen, Begun]
-# by rival, where a descent for other integrands ended, or None if that was not worth it
+# By rival, where a descent for other integrands ended, or None if that was not worth it
 Known = dict[str, DescentEnd | None]
 
 
-@dataclasses.dataclass(eq=False)
-class _Runner:
-    """A rival in the race: where its tuning stands, and its answer there for the integrands that it
-    runs for."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Runner:
+    """A rival in the race: where its tuning stands, and its answer there for some integrands.
+
+    It is tuned for its `guides` and fitted for all of its `columns`.
+    """
 
     rival: Rival
-    columns: Chosen
-    guides: Chosen  # those of them that it is tuned for
-    found: Descended
+    columns: Columns
+    guides: Columns
+    tuning: Tuning
     answer: Answer
 
     @property
-    def squares(self) -> Squares:
-        """Mean squared influences, of all integrands; infinite where it does not run."""
-        out = np.full(len(self.columns), np.inf)
-        out[self.columns] = mean_squares(self.answer)
-        return out
+    def attempt(self) -> Attempt:
+        """What came of it."""
+        return Attempt(self.rival.label, self.columns, self.answer)
 
     @property
     def place(self) -> float:
         """The mean logarithm of its squares: the smaller, the further in front."""
         return float(np.log(mean_squares(self.answer)).mean())
 
-
-def mean_squares(answer: Answer) -> Squares:
-    """Of the influences of each integrand; never quite zero."""
-    return np.mean(answer.influences**2, axis=(0, 1)) + np.finfo(float).tiny
-
-
-def raced(
-    task: Task,
-    plain: Squares,
-    best: Squares,
-    policy: Policy,
-    say: Callable[[str], None],
-    skipped: list[str],
-    known: Known,
-) -> Iterator[tuple[str, Answer, Chosen]]:
-    """Name, answer and integrands of each rival that was worth a fit to the draws.
-
-    `plain` and `best` (q,) are mean squared influences without a control variate and with the best
-    so far; `say` is told what runs, and `skipped` what did not and why. `known` has what other
-    integrands on these draws have taught, and is taught more.
-    """
-    d, slow = task.sample.dim, task.autocorrelation >= INDEPENDENT
-    enough = policy.slow_fewest if slow else policy.fewest
-    if task.effective < enough:
-        skipped.append(
-            f"tuned kernels: they need {enough} effective draws, and these are worth "
-            f"{task.effective:.0f}"
-        )
-        return
-    if d > policy.kernel_dimensions:
-        skipped.append(f"tuned kernels: not in more than {policy.kernel_dimensions} dimensions")
-        return
-    track = task if len(task) <= policy.few_enough else task.thinned(policy.pilot)[0]
-    race = _Race(track, plain, best, policy, say, skipped, known)
-    offered = _offered(d, policy, known)
-    general, special = ([rival for rival in offered if rival.special == so] for so in (False, True))
-    race.follow(special, task)
-    # first what suits all integrands; then what suits those that have little gain by it
-    for stage in (general, special):
-        for wave in [[rival] for rival in stage] if d <= policy.kinks else [stage]:
-            race.tune(wave)
-        if not slow and not known:
-            race.polish()
-    for runner in race.runners:
-        if not runner.rival.special or runner in _in_front(race.runners):
-            known.setdefault(runner.rival.label, runner.found.end if race.ahead(runner) else None)
-    runners = race.runners
-    if track is not task:
-        won = [(runner, columns & (runner.squares < best)) for runner, columns in _winners(runners)]
-        skipped += [
-            f"{runner.rival.label} on all draws: no better on {len(track)}"
-            for runner, some in won
-            if not some.any()
-        ]
-        runners = [_on_all(runner, some, task, say, policy) for runner, some in won if some.any()]
-    for runner in runners:
-        yield runner.rival.label, runner.answer, runner.columns
+    def is_ahead(self, squares: PerIntegrand, times: float = 1.0) -> bool:
+        """Whether it has so many times less variance than these squares."""
+        return self.place < float(np.log(squares[self.columns] / times).mean())
 
 
-def _offered(d: int, policy: Policy, known: Known) -> list[Rival]:
-    """Those that ran for all other integrands, where that is known, and in few dimensions what
-    suits kinks; else all."""
-    offered = rivals(d, policy)
-    return [
-        one
-        for one in offered
-        if not known or known.get(one.label) or (one.special and d <= policy.kinks)
-    ]
+class RaceResult(NamedTuple):
+    """The rivals that were worth a fit to all draws and those that were not, and what was learned
+    for other integrands."""
 
-
-@dataclasses.dataclass(eq=False)
-class _Race:
-    """Rivals that have run so far, and the least squares of each integrand."""
-
-    track: Task  # the draws on which they are compared
-    plain: Squares
-    best: Squares
-    policy: Policy
-    say: Callable[[str], None]
-    skipped: list[str]
+    attempts: list[Attempt]
     known: Known
-    runners: list[_Runner] = dataclasses.field(default_factory=list)
-    polished: list[_Runner] = dataclasses.field(default_factory=list)
 
-    def __post_init__(self):
-        self.before = self.best
-        self.open = np.ptp(self.track.values, axis=0) > 0  # integrands that may gain by more
-        self.signed_off: dict[Rival, Chosen] = {}  # for which their signs leave no hope
 
-    def follow(self, rivals: list[Rival], task: Task) -> None:
-        """Tune rivals for the integrands to which their signs point, by all draws. One that has
-        next to no error there settles them."""
-        for rival in rivals:
-            answer = rival.pointed(task, self.policy)
-            if answer is not None:
-                self.signed_off[rival] = mean_squares(answer) > self.policy.hopeless * self.before
-                self.start([(rival, self.open & (2 * mean_squares(answer) < self.before))])
-        self.open &= self.policy.settled * self.best > self.before
+def race(
+    task: Task,
+    plain: PerIntegrand,
+    before: PerIntegrand,
+    policy: Policy,
+    known: Known,
+    say: Callable[[str], None],
+) -> RaceResult:
+    """Tune families for the integrands that they may help, on as few draws as will do.
 
-    def tune(self, wave: list[Rival]) -> None:
-        """Tune rivals side by side, each for the integrands that it may help."""
-        wanted = [(rival, self.wanted(rival)) for rival in wave]
-        self.skipped += [
-            f"{rival.label}: {why}"
-            for rival, some in wanted
-            if not some.any() and (why := self.reason(rival))
-        ]
-        self.start(wanted)
+    `plain` and `before` (q,) are mean squared influences without a control variate and with the
+    best so far; `known` is what other integrands on these draws have taught. `say` shows what runs.
+    """
+    d, slow, none = task.sample.dim, is_slow(task), np.zeros(len(plain), dtype=bool)
+    if refusal := _refusal(task, policy):
+        return RaceResult([Attempt("tuned kernels", none, note=f"tuned kernels: {refusal}")], {})
+    track = task if len(task) <= policy.pilot else task.thinned(policy.pilot)[0]
+    runners: list[Runner] = []
+    notes: list[str] = []
 
-    def reason(self, rival: Rival) -> str:
-        """Why a rival that runs for none of the integrands does not, if it is not for want of
-        use."""
-        if any(runner.rival is rival for runner in self.runners):
-            return ""
-        if not self.open.any() and self.runners:
-            return f"{self.runners[0].rival.label} leaves next to nothing"
-        hopeless = rival in self.signed_off and (self.useful(rival) & self.signed_off[rival]).any()
-        return "its polynomials do worse than others" if hopeless else ""
+    def least() -> PerIntegrand:
+        return np.minimum.reduce([before, *(runner.attempt.squares for runner in runners)])
 
-    def useful(self, rival: Rival) -> Chosen:
-        """The integrands that have not gained enough without it."""
-        return self.open & (self.plain < np.minimum(rival.below, self.policy.done) * self.best)
-
-    def wanted(self, rival: Rival) -> Chosen:
-        """Those of them that a rival may help, without those that it has run for."""
-        found = self.useful(rival)
-        found &= ~self.signed_off.get(rival, np.zeros_like(found))
-        for runner in self.runners:
-            found &= ~runner.columns if runner.rival is rival else True
-        return found
-
-    def start(self, wave: list[tuple[Rival, Chosen]]) -> None:
-        """Tune rivals side by side, each for its integrands, and fit them."""
-        starting = [
-            (rival, columns, self.guides(columns)) for rival, columns in wave if columns.any()
-        ]
-        self.say(" and ".join(rival.label for rival, *_ in starting))
-        with one_thread():
-            begun = on_threads(self.begun, [(rival, guides) for rival, _, guides in starting])
-            running = self.hopeful(
-                [(*one, start) for one, start in zip(starting, begun, strict=True)]
-            )
-            for runner in on_threads(self.started, running):
-                if isinstance(runner, NumericalError):
-                    self.skipped.append(str(runner))
-                else:
-                    self.runners.append(runner)
-                    self.best = np.minimum(self.best, runner.squares)
-
-    def guides(self, columns: Chosen) -> Chosen:
-        """The integrands that a rival is tuned for. Where kinks may be, and one has run: not those
-        that lag far behind it."""
-        if self.track.sample.dim > self.policy.kinks or not self.runners:
+    def guides(columns: Columns) -> Columns:
+        """The integrands to tune for. Where kinks may be, and one has run: not those that lag far
+        behind it."""
+        if d > policy.kinks or not runners:
             return columns
-        gains = self.plain / self.best
-        found = columns & (gains > np.max(gains, where=columns, initial=0.0) / self.policy.apart)
-        return found if found.any() else columns
+        gains = plain / least()
+        alike = columns & (gains > np.max(gains[columns], initial=0.0) / policy.apart)
+        return alike if alike.any() else columns
 
-    def begun(self, rival: Rival, guides: Chosen) -> Begun:
+    def begin(rival: Rival, columns: Columns) -> Beginning:
         """On a few hundred draws, far enough apart to count as independent."""
-        track, policy = self.track, self.policy
-        few = int(
-            np.clip(
-                len(track) / track.autocorrelation,
-                policy.tuning_fewest,
-                rival.draws or policy.tuning_draws,
-            )
-        )
-        return rival.begun(track.thinned(few)[0].only(guides), track, self.known.get(rival.label))
+        few = int(np.clip(task.effective, policy.fewest, policy.tuning_draws // rival.share))
+        return rival.begin(track.thinned(few)[0].only(columns), track, known.get(rival.label))
 
-    def hopeful(self, starting: list[_Starting]) -> list[_Starting]:
-        """Those that may win for some integrand. After others have been tuned for, these are the
-        ones that begin best."""
-        if not self.known or len(starting) < 2:
-            return starting
-        losses = np.full((len(starting), len(self.open)), np.inf)
-        for own, (_, _, guides, begun) in zip(losses, starting, strict=True):
-            own[guides] = begun.start.losses
-        near = (losses < losses.min(axis=0) + self.policy.behind).any(axis=1)
-        self.skipped += [
-            f"{one[0].label}: others begin far ahead"
-            for one, so in zip(starting, near, strict=True)
-            if not so
-        ]
-        return [one for one, so in zip(starting, near, strict=True) if so]
-
-    def started(
-        self, rival: Rival, columns: Chosen, guides: Chosen, begun: Begun
-    ) -> _Runner | NumericalError:
-        """Tuned and fitted; or why not."""
+    def run(rival: Rival, columns: Columns, start: Beginning) -> Runner | str:
+        """Tune and fit; or say why not."""
+        steps = policy.tuning_steps if start.steps is None else policy.more_steps
         try:
-            found = begun.run(
-                self.policy.tuning_steps if begun.curved is None else self.policy.renewed_steps
-            )
-            return _Runner(
-                rival,
-                columns,
-                guides,
-                found,
-                rival.answer(self.track.only(columns), found, self.policy),
-            )
+            tuning = start.run(steps)
+            answer = rival.answer(track.only(columns), tuning, policy)
         except NumericalError as error:
-            return error
+            return str(error)
+        return Runner(rival, columns, guides(columns), tuning, answer)
 
-    def ahead(self, runner: _Runner, times: float = 1.0) -> bool:
-        """Whether a runner has so many times less variance than what was there before the race."""
-        return runner.place < float(np.log(self.before[runner.columns] / times).mean())
+    def heat(entries: list[tuple[Rival, Columns]]) -> None:
+        """Tune and fit rivals side by side, each for its integrands."""
+        entries = [(rival, columns) for rival, columns in entries if columns.any()]
+        say(" and ".join(rival.label for rival, _ in entries))
+        with one_thread():
+            starts = on_threads(begin, [(rival, guides(columns)) for rival, columns in entries])
+            starting = [(*entry, start) for entry, start in zip(entries, starts, strict=True)]
+            if known:  # after others have been tuned for, the one that begins best ends best
+                losses = [_losses(guides(columns), start) for _, columns, start in starting]
+                best = np.min(losses, axis=0, initial=np.inf)
+                lead = [np.any(np.isfinite(loss) & (loss == best)) for loss in losses]
+                labels = [
+                    rival.label for (rival, *_), so in zip(starting, lead, strict=True) if not so
+                ]
+                notes.extend(f"{label}: others begin ahead" for label in labels)
+                starting = [one for one, so in zip(starting, lead, strict=True) if so]
+            for outcome in on_threads(run, starting):
+                (notes if isinstance(outcome, str) else runners).append(outcome)  # type: ignore[arg-type]
 
-    def polish(self) -> None:
-        """Some steps on more draws for those in front. By likelihood, whatever the answer's own
-        error then is: that rests on the few draws in the tails (gp_regr has a fifth of the gain
-        where it decides)."""
-        more = self.track.thinned(self.policy.polished)[0]
-        front = [one for one in _in_front(self.runners) if not one.rival.special][
-            : self.policy.in_front
-        ]
-        close = [
-            one
-            for one in front
-            if one.place < front[0].place + np.log(self.policy.close) and one not in self.polished
-        ]
-        close = [one for one in close if self.ahead(one, self.policy.ahead)]
-        if len(more) <= self.policy.tuning_draws or not close:
-            return
-        self.say(f"{' and '.join(runner.rival.label for runner in close)}, on more draws")
+    def polish() -> None:
+        """Some steps on more draws for those ahead. By likelihood, whatever the answer's own error
+        then is: that rests on the few draws in the tails."""
+        close = [runner for runner in _in_front(runners) if runner.is_ahead(before, policy.ahead)]
+        say(" and ".join(f"{runner.rival.label}, on more draws" for runner in close))
 
-        def further(runner: _Runner) -> None:
-            policy, on = self.policy, more.only(runner.guides)
-            runner.found = runner.rival.further(
-                on, self.track, policy.polishing_steps, runner.found
-            )
-            runner.answer = runner.rival.answer(
-                self.track.only(runner.columns), runner.found, policy
-            )
+        def resume(one: Runner) -> Runner:
+            more = track.only(one.guides)
+            tuning = one.rival.resume(more, track, policy.more_steps, one.tuning)
+            answer = one.rival.answer(track.only(one.columns), tuning, policy)
+            return dataclasses.replace(one, tuning=tuning, answer=answer)
 
         with one_thread():
-            on_threads(further, [(runner,) for runner in close])
-        self.best = np.minimum.reduce([self.best, *(runner.squares for runner in close)])
-        self.polished += close
+            further = on_threads(resume, [(runner,) for runner in close])
+        for old, new in zip(close, further, strict=True):
+            runners[runners.index(old)] = new
+
+    offered = [one for one in offer_rivals(d, policy) if _is_worth_it(one, d, policy, known)]
+    general, special = ([one for one in offered if one.special is so] for so in (False, True))
+    open_ = np.ptp(track.values, axis=0) > 0
+    hopeless: dict[Rival, Columns] = {}
+    for rival in special:
+        sign = rival.read_sign(task, policy)
+        if sign is not None:
+            hopeless[rival] = mean_squares(sign) > policy.hopeless * before
+            heat([(rival, open_ & (mean_squares(sign) < before))])
+    open_ = open_ & (policy.settled * least() > before)
+    # first what suits all integrands; then what suits those that have little gain by it
+    for wave in [[rival] for rival in general] if d <= policy.kinks else [general]:
+        heat([(rival, open_ & (plain < EXACT * least())) for rival in wave])
+    if not slow and not known and len(track) > policy.tuning_draws:
+        polish()
+    little = open_ & (plain < policy.smooth * least())
+    done = {runner.rival: runner.columns for runner in runners}
+    heat([(one, little & ~hopeless.get(one, none) & ~done.get(one, none)) for one in special])
+
+    learned = {
+        runner.rival.label: runner.tuning.end if runner.is_ahead(before) else None
+        for runner in runners
+        if not runner.rival.special or runner in _in_front(runners)
+    }
+    ran = {runner.rival for runner in runners}
+    for rival in offered:
+        if rival not in ran and (why := _reason(rival, runners, open_, little, hopeless)):
+            notes.append(f"{rival.label}: {why}")
+    attempts = [runner.attempt for runner in runners]
+    if track is not task:
+        attempts = []
+        for runner, columns in _winners(runners):
+            better = columns & (runner.attempt.squares < before)
+            if better.any():
+                say(f"{runner.rival.label}, on all draws")
+                answer = runner.rival.answer(task.only(better), runner.tuning, policy)
+                attempts.append(Attempt(runner.rival.label, better, answer))
+            else:
+                notes.append(f"{runner.rival.label} on all draws: no better on {len(track)}")
+    return RaceResult([*attempts, *(Attempt("", none, note=note) for note in notes)], learned)
 
 
-def _in_front(runners: list[_Runner]) -> list[_Runner]:
+def _refusal(task: Task, policy: Policy) -> str:
+    """Why nothing is tuned, if nothing is."""
+    enough = policy.slow_fewest if is_slow(task) else policy.fewest
+    if task.effective < enough:
+        return f"they need {enough} effective draws, and these are worth {task.effective:.0f}"
+    if task.sample.dim > policy.kernel_dimensions:
+        return f"not in more than {policy.kernel_dimensions} dimensions"
+    return ""
+
+
+def _is_worth_it(rival: Rival, d: int, policy: Policy, known: Known) -> bool:
+    """Whether a rival is offered: for other integrands it was worth it, or none were tuned for; and
+    in few dimensions what suits kinks always is."""
+    return not known or bool(known.get(rival.label)) or (rival.special and d <= policy.kinks)
+
+
+def _losses(guides: Columns, start: Beginning) -> PerIntegrand:
+    """Where a descent begins, for all integrands; infinite for those that it is not for."""
+    losses = np.full(len(guides), np.inf)
+    losses[guides] = start.start.losses
+    return losses
+
+
+def _reason(
+    rival: Rival,
+    runners: list[Runner],
+    open_: Columns,
+    little: Columns,
+    hopeless: dict[Rival, Columns],
+) -> str:
+    """Why a rival did not run, if it is not for want of use."""
+    if not open_.any() and runners:
+        return f"{runners[0].rival.label} leaves next to nothing"
+    if rival in hopeless and (little & hopeless[rival]).any():
+        return "its polynomials do worse than others"
+    return ""
+
+
+def _in_front(runners: list[Runner]) -> list[Runner]:
     """Those that run for all integrands that anyone runs for, the best first."""
     most = max((runner.columns.sum() for runner in runners), default=0)
-    return sorted(
-        (runner for runner in runners if runner.columns.sum() == most),
-        key=lambda runner: runner.place,
-    )
+    all_of_them = [runner for runner in runners if runner.columns.sum() == most]
+    return sorted(all_of_them, key=lambda runner: runner.place)
 
 
-def _winners(runners: list[_Runner]) -> list[tuple[_Runner, Chosen]]:
+def _winners(runners: list[Runner]) -> list[tuple[Runner, Columns]]:
     """The one in front; and those that run for some integrands only, for the ones on which they
     halve its variance and are best."""
     front = _in_front(runners)
-    others = [runner for runner in runners if runner not in front]
     found = [(runner, runner.columns) for runner in front[:1]]
-    best = np.min([runner.squares for runner in others], axis=0, initial=np.inf) if others else None
+    others = [runner for runner in runners if runner not in front]
+    best = np.min([one.attempt.squares for one in others], axis=0, initial=np.inf)
     for runner in others:
-        if (ahead := (2 * runner.squares < front[0].squares) & (runner.squares == best)).any():
+        squares = runner.attempt.squares
+        if (ahead := (2 * squares < front[0].attempt.squares) & (squares == best)).any():
             found.append((runner, ahead))
     return found
-
-
-def _on_all(
-    runner: _Runner, columns: Chosen, task: Task, say: Callable[[str], None], policy: Policy
-) -> _Runner:
-    say(f"{runner.rival.label}, on all draws")
-    answer = runner.rival.answer(task.only(columns), runner.found, policy)
-    return dataclasses.replace(runner, columns=columns, answer=answer)

@@ -1,5 +1,4 @@
-"""Answers of several candidates made one: the convex combination whose influences have least
-variance.
+"""Answers of several candidates made one: the convex combination of least variance.
 
 No one family wins everywhere, and errors of good ones partly cancel. The simplest candidate within
 one standard error of the stack is taken instead of it, so that nothing rich is used without need.
@@ -12,32 +11,24 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from ..inference.answers import Answer, ErrorBound
+from ..inference.answer import Alternatives, Answer, at_least_rounding, combine
+from ..inference.cautions import RARE
+from ..inference.rules import SUSPICIOUS
 from ..inference.task import Task
-from ..statistics.series import (
-    ROUNDING,
-    Series,
-    batch_sums,
-    relative_uncertainty,
-    standard_error,
-    tail_share,
-    unit_size,
-)
+from ..statistics.series import ROUNDING, batch_sums, relative_uncertainty, tail_share, unit_size
 from .policy import Policy
 
-_NEARLY_ALL = 0.999  # of a stack, from which a candidate is the answer
-_SUM_TO_ONE = 1e4  # the weight of that condition among the rows of a least-squares problem
-_CHOSEN = "the best of several was chosen on the same draws: the upper standard error"
-_BIAS = "the candidates' own estimate of their bias"
-_DISAGREEMENT = "another candidate is further away than both errors explain"
+# The weight of the condition that weights sum to one among the rows of a least-squares problem:
+# rounding is a hundred times below it, and it a hundred times above any row.
+_SUM_TO_ONE = 1e4
 
 
-class CandidateAnswer(NamedTuple):
-    """A candidate that was tried."""
+class Contender(NamedTuple):
+    """A candidate that was tried, with an answer at all draws for all integrands."""
 
     label: str
     simple: bool
-    answer: Answer  # at all draws
+    answer: Answer
 
 
 class Stack(NamedTuple):
@@ -50,93 +41,46 @@ class Stack(NamedTuple):
     reasons: list[str]
 
 
-def stacked(task: Task, contenders: Sequence[CandidateAnswer], policy: Policy) -> Stack:
-    """The first was the plain mean, and the others are held against it."""
+def stack(task: Task, contenders: Sequence[Contender], policy: Policy) -> Stack:
+    """Combine the contenders. The first is the plain mean, and the others are held against it."""
     scale, plain = task.scale, contenders[0].answer
-    found = np.stack([one.answer.value for one in contenders])
-    chains = np.stack([one.answer.influences for one in contenders])
-    residuals = np.stack([one.answer.in_a_mean for one in contenders])
-    outer = np.stack([one.answer.at_tails(task.tails) for one in contenders])
-    errors = np.stack([one.answer.scatter(scale) for one in contenders])
-    far = np.abs(found - found[0]) > policy.far * np.hypot(errors, errors[0])
-    for k, j in np.argwhere(far):  # no draw says what is wrong with it, but the plain mean does
-        found[k, j], errors[k, j] = found[0, j], errors[0, j]
-        for each in (chains, residuals, outer):
-            each[k, :, :, j] = each[0, :, :, j]
-    sums = batch_sums(chains, task.autocorrelation)
-    weights, reasons = _weighed(sums, errors <= ROUNDING * scale, contenders, policy)
-    series, in_a_mean = (np.einsum("kq,kcdq->cdq", weights, each) for each in (chains, residuals))
-    error = standard_error(series, scale)
-    rare = tail_share(task.sample.by_chain(task.values)) > policy.rare
-    for j in np.flatnonzero((rare | (error > errors[0])) & (weights[0] < 1)):
-        weights[:, j] = np.eye(len(contenders))[0]
-        series[:, :, j], in_a_mean[:, :, j], error[j] = (
-            chains[0, :, :, j],
-            residuals[0, :, :, j],
-            errors[0, j],
+    answers = [plain, *(_believe(one.answer, plain) for one in contenders[1:])]
+    errors = np.stack([at_least_rounding(answer.scatter, scale) for answer in answers])
+    sums = np.stack([batch_sums(answer.influences, task.autocorrelation) for answer in answers])
+    weights, reasons = _weigh(sums, errors <= ROUNDING * scale, contenders, policy)
+    rare = tail_share(task.sample.by_chain(task.values)) > RARE
+    worse = combine(answers, weights, task.tails).scatter > errors[0]
+    for j in np.flatnonzero((rare | worse) & (weights[0] < 1)):
+        weights[:, j] = np.eye(len(answers))[0]
+        reasons[j] = (
+            "its variance rests on a handful of draws: too few to learn from"
+            if rare[j]
+            else "nothing helps once autocorrelation is counted"
         )
-        few = "its variance rests on a handful of draws: too few to learn from"
-        reasons[j] = few if rare[j] else "nothing helps once autocorrelation is counted"
-    value = np.sum(weights * found, axis=0)
-    at_tails = np.einsum("kq,ktmq->tmq", weights, outer)
-    raw = Answer(value, series, plain.stats, left_out=True, residuals=in_a_mean, outer=at_tails)
-    answer = raw.corrected(policy.corrected * (weights[0] < 1))
-    # in long tails all of it is in doubt
-    bias = (raw if len(task.tails) else answer).influences.mean(axis=(0, 1))
-    answer = dataclasses.replace(
-        answer, bounds=_bounds(task, answer.influences, weights[0] < 1, error, np.abs(bias))
+    answer = combine(answers, weights, task.tails)
+    share = policy.corrected * answer.controlled
+    answer = answer.correct(share, doubted=len(task.tails) > 0)
+    others = contenders[1:]
+    alternatives = Alternatives(
+        np.array([one.answer.value for one in others]).reshape(len(others), len(scale)),
+        np.array([one.answer.internal_error for one in others]).reshape(len(others), len(scale)),
     )
-    apart = _disagreement(task, answer, contenders, weights, policy)
-    answer = dataclasses.replace(
-        answer, bounds=(*answer.bounds, ErrorBound(np.minimum(apart, errors[0]), _DISAGREEMENT))
-    )
-    from_plain = np.abs(answer.value - plain.value) / np.hypot(error, errors[0])
-    return Stack(answer.with_distance(plain, from_plain, policy.suspect), weights, errors, reasons)
+    answer = dataclasses.replace(answer, alternatives=alternatives)
+    return Stack(answer, weights, errors, reasons)
 
 
-def _disagreement(
-    task: Task,
-    answer: Answer,
-    contenders: Sequence[CandidateAnswer],
-    weights: np.ndarray,
-    policy: Policy,
-) -> Float64[np.ndarray, " q"]:
-    """The error of the answer as many times larger as another candidate is joint errors away from
-    it, if that is many.
-
-    Fits that extrapolate in different ways differ where few draws are, and no scatter over the
-    draws shows that.
-    """
-    error = _with_bias(answer, task.scale)
-    distance = np.zeros_like(error)
-    for k, (_, _, other) in enumerate(contenders[1:], 1):
-        away = np.abs(other.value - answer.value) / np.hypot(_with_bias(other, task.scale), error)
-        distance = np.where(
-            (weights[k] < _NEARLY_ALL) & (weights[0] < 1), np.maximum(distance, away), distance
-        )
-    return np.where(distance > policy.apart_in_errors, distance * error, 0.0)
+def _believe(answer: Answer, plain: Answer) -> Answer:
+    """The answer, with the plain mean where it is too far from that: no draw says what is wrong
+    with it, but the plain mean does."""
+    away = np.abs(answer.value - plain.value)
+    far = away > SUSPICIOUS * np.hypot(answer.scatter, plain.scatter)
+    return answer.insert(plain.only(far), far) if far.any() else answer
 
 
-def _with_bias(answer: Answer, scale: np.ndarray) -> Float64[np.ndarray, " q"]:
-    """By scatter, bounds, bias, and scatter if every draw counts alike."""
-    bias = np.abs(answer.influences.mean(axis=(0, 1)))
-    return np.maximum.reduce([answer.std_error(scale)[0], bias, answer.scatter_in_a_mean])
-
-
-def _bounds(
-    task: Task, series: Series, helped: Bool[np.ndarray, " q"], error: np.ndarray, bias: np.ndarray
-) -> tuple[ErrorBound, ...]:
-    """The best of several is chosen on the same draws, and an error that a few of them carry is
-    itself uncertain: its upper standard error is what is reported."""
-    doubt = relative_uncertainty(batch_sums(series, task.autocorrelation))
-    upper = np.sqrt(1 + doubt * helped)
-    return ErrorBound(upper * error, _CHOSEN), ErrorBound(upper * bias, _BIAS)
-
-
-def _weighed(
+def _weigh(
     sums: Float64[np.ndarray, "k b q"],
     exact: Bool[np.ndarray, "k q"],
-    contenders: Sequence[CandidateAnswer],
+    contenders: Sequence[Contender],
     policy: Policy,
 ) -> tuple[np.ndarray, list[str]]:
     """The weights of the k candidates for each integrand, and why.
@@ -152,8 +96,8 @@ def _weighed(
             weights[int(exact[:, j].argmax()), j] = 1.0
             reasons.append("exact to rounding")
             continue
-        stack = _convex(sums[:, :, j].T, policy.doubt)
-        best = (stack @ sums[:, :, j]) ** 2
+        mixture = convex_weights(sums[:, :, j].T, policy.doubt)
+        best = (mixture @ sums[:, :, j]) ** 2
         excess = sums[simple, :, j] ** 2 - best
         near = excess.mean(axis=1) <= excess.std(axis=1) / np.sqrt(batches)
         if near.any():
@@ -162,7 +106,7 @@ def _weighed(
             within = f"{contenders[k].label} is within one standard error of the best"
             reasons.append(within if k else "nothing helps by more than its uncertainty")
         else:
-            weights[:, j] = stack
+            weights[:, j] = mixture
             k = simple[int(excess.mean(axis=1).argmin())]
             ratio = np.sqrt(np.mean(sums[k, :, j] ** 2) / best.mean())
             reasons.append(
@@ -171,11 +115,10 @@ def _weighed(
     return weights, reasons
 
 
-def _convex(columns: Float64[np.ndarray, "b k"], doubts: float) -> Float64[np.ndarray, " k"]:
+def convex_weights(columns: Float64[np.ndarray, "b k"], doubts: float) -> Float64[np.ndarray, " k"]:
     """The convex combination of columns of least mean square, where one whose own rests on a few
     entries counts for less."""
-    squares = columns**2
-    size = np.mean(squares, axis=0)
+    size = np.mean(columns**2, axis=0)
     if not size.min() > 0:
         return np.eye(len(size))[size.argmin()]
     # In units of the smallest column, so that those that matter are not lost in the rounding of
@@ -183,8 +126,7 @@ def _convex(columns: Float64[np.ndarray, "b k"], doubts: float) -> Float64[np.nd
     unit = columns / np.sqrt(size.min() * len(columns))
     doubt = np.sqrt(doubts * relative_uncertainty(columns) * size / size.min())
     rows = np.concatenate([unit, np.diag(doubt), np.full((1, len(size)), _SUM_TO_ONE)])
-    # imported when used: a tenth of the time that importing zerovar takes
-    from scipy.optimize import nnls
+    from scipy.optimize import nnls  # a tenth of the time that importing zerovar takes
 
     weights, _ = nnls(rows, np.append(np.zeros(len(rows) - 1), _SUM_TO_ONE))
     return weights / weights.sum()

@@ -24,16 +24,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ..choice import Automatic
+from ..choice import Automatic, Request
 from ..choice.defaults import streamed_polynomial
 from ..diagnostics import check
 from ..families import Family, LinearFamily
 from ..fitting import interrupted, must_have_solved
-from ..inference.answers import Answer, rounded_input
+from ..inference import rules
+from ..inference.answer import Answer, mean_answer
 from ..inference.cautions import Cautions
-from ..inference.conclude import Evidence, concluded, settings
+from ..inference.conclude import conclude, describe_settings
+from ..inference.facts import Digits, Facts
 from ..inference.splits import Contiguous, Split, cross_fit
 from ..inputs.points import FittingDraws, Points
+from ..inputs.sample import Posterior
 from ..objectives import LeastSquares, Objective, Ridge, Variance
 from ..output import Estimate
 from ..solvers import SGD, Exact, FitStats, Result, Screening, Solver
@@ -52,19 +55,7 @@ _FEWEST_PILOT = 50  # draws of the pilot that a training is prepared on
 
 
 def estimate_chunked(
-    draws: Any,
-    scores: Any,
-    values: Any,
-    *,
-    family: Family | Automatic | None,
-    objective: Objective | None,
-    solver: Solver | None,
-    split: Split | None,
-    names: Sequence[str] | None,
-    log_weights: Any,
-    standardise: bool,
-    seed: int,
-    coordinates: Sequence[str] | None = None,
+    posterior: Posterior, names: Sequence[str] | None, request: Request
 ) -> Estimate:
     """`estimate` for chunked arrays, with the same arguments and an answer of the same kind,
     without traces.
@@ -73,9 +64,9 @@ def estimate_chunked(
     and is what the scores are checked on. Everything that is estimated comes from all draws.
     """
     started = time.perf_counter()
-    asked = (family, objective, solver, split)
-    objective = LeastSquares() if objective is None else objective
-    split = cross_fit() if split is None else _checked_split(split)
+    family, solver = request.family, request.solver
+    objective = LeastSquares() if request.objective is None else request.objective
+    split = cross_fit() if request.split is None else _checked_split(request.split)
     screening = solver if isinstance(solver, Screening) else Screening() if solver is None else None
     if solver is None or isinstance(solver, Screening):
         solver = (
@@ -84,16 +75,16 @@ def estimate_chunked(
             else Exact()
         )
     solver = _checked_solver(solver, objective)
-    chunks = Chunks.of(draws, scores, values, log_weights)
+    chunks = Chunks.of(posterior.draws, posterior.scores, posterior.values, posterior.log_weights)
     chains, length, d = chunks.shape
     if family is None or isinstance(family, Automatic):
-        family = streamed_polynomial(len(chunks), d)
+        family = _streamed(family or Automatic(), len(chunks), d)
     _check_family(family, d, solver)
     parts, fitting = split.parts(length)
 
-    pilot = chunks.pilot(names, coordinates)
+    pilot = chunks.pilot(names, posterior.names)
     sample = pilot.sample
-    draws = FittingDraws(sample.points(), standardise)
+    draws = FittingDraws(sample.points(), request.standardise)
     standardisation = draws.standardisation(mixing=not family.keeps_axes)
     points = standardisation.points(draws.points)
     centre = points.probabilities @ pilot.values
@@ -107,7 +98,7 @@ def estimate_chunked(
     resolved = family.resolve(points.x, pilot.values)
     if screening is not None and resolved.chooses_monomials:
         resolved = screening.chosen(resolved, objective, points, (pilot.values - centre) / unit)
-    work = _Work(chunks, view, edges, fitting, pilot, points, resolved, objective, seed)
+    work = _Work(chunks, view, edges, fitting, pilot, points, resolved, objective, request.seed)
     prepared = time.perf_counter()
 
     fits = _trained(work, solver) if isinstance(solver, SGD) else _solved(work, solver)
@@ -120,39 +111,43 @@ def estimate_chunked(
     told |= {"pilot_seconds": prepared - started, "seconds": time.perf_counter() - started}
     cautions = Cautions()
     verdict = check(sample)
-    cautions.scores(verdict)
-    plain, r_hat = series.plain.rescaled(centre, unit), series.r_hats(fits.sums)
+    cautions.add_check(verdict)
     of_pilot = influences_on_mean(sample.by_chain(pilot.values), sample.probabilities)[1]
-    tail = heaviness(
-        of_pilot, sample.points(), float(len(sample)), weighted=sample.weights is not None
-    )
-    extremes = (fits.sums.low, fits.sums.high, pilot.events, tail)
-    evidence = Evidence(
-        pilot.names,
-        plain,
-        *extremes,
-        chains,
-        length,
-        *series.slowest(fits.sums),
-        r_hat,
-        unit="batch",
-        digits=rounded_input(sample, pilot.values, len(chunks)),
+    weighted = sample.weights is not None
+    slowest, kish = series.slowest(fits.sums)
+    facts = Facts(
+        names=pilot.names,
+        plain=series.plain.rescale(centre, unit),
+        low=fits.sums.low,
+        high=fits.sums.high,
+        events=pilot.events,
+        tail=heaviness(of_pilot, sample.points(), float(len(sample)), weighted),
+        chains=chains,
+        length=length,
+        autocorrelation=slowest,
+        kish=kish,
+        r_hat=series.r_hats(fits.sums),
+        digits=Digits.of(sample, pilot.values, len(chunks)),
         verified=verdict.verified,
     )
     answer = dataclasses.replace(
-        answer.rescaled(centre, unit), stats=answer.stats | told, family=family
+        answer.rescale(centre, unit), stats=answer.stats | told, family=family
     )
-    shape = {
-        "chains": chains,
-        "draws": length,
-        "dimensions": d,
-        "standardise": standardise,
-        "seed": seed,
-    }
-    record = settings(sample, pilot.values, *asked) | shape
-    return concluded(
-        evidence, answer, cautions, family=family, split=split.describe(), settings=record
-    )
+    shape = {"chains": chains, "draws": length, "dimensions": d}
+    asked = describe_settings(sample, pilot.values, **request.describe()) | shape
+    return conclude(answer, facts, rules.ON_DISK, cautions, split=split.describe(), settings=asked)
+
+
+def _streamed(choice: Automatic, n: int, d: int) -> Family:
+    """The family that an automatic choice comes down to: one polynomial, by the numbers of its
+    policy."""
+    if choice.also:
+        families = ", ".join(family.describe() for family in choice.also)
+        raise ValueError(
+            f"Automatic(also=…) compares families on draws in memory; chunked draws are fitted by "
+            f"one family. Give it as family=, in place of also={families}"
+        )
+    return streamed_polynomial(n, d, choice.policy)
 
 
 class _Work(NamedTuple):
@@ -336,7 +331,8 @@ class _Series(NamedTuple):
 
     @property
     def plain(self) -> Answer:
-        return Answer.of_mean(self.integrands, self.probabilities, FitStats("plain", 0))
+        answer = mean_answer(self.integrands, self.probabilities, FitStats("plain", 0))
+        return dataclasses.replace(answer, controlled=np.zeros_like(answer.controlled))
 
     def answer(self, fits: _Fits, parts: np.ndarray, edges: np.ndarray) -> Answer:
         """The mean of f − g over the batches that estimate, each by the fit that did not see it."""
@@ -349,7 +345,7 @@ class _Series(NamedTuple):
         kept = np.isin(own, list(fits.by_part))
         weights = self.weights[:, kept]
         solved = list(fits.by_part.values())
-        found = Answer.of_mean(out[:, kept], (weights / weights.sum()).ravel(), solved[0].stats)
+        found = mean_answer(out[:, kept], (weights / weights.sum()).ravel(), solved[0].stats)
         return dataclasses.replace(found, results=tuple(fit.result for fit in solved))
 
     def variances(self, sums: Sums) -> tuple[np.ndarray, np.ndarray]:

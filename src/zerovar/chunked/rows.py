@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float64, Int
 
-from ..inputs.integrands import in_double, tile_by_tile
+from ..inputs.integrands import map_tiles, run_in_double
 from ..inputs.points import Standardisation
 from .arrays import BadNumbers, finite_block
 
@@ -127,7 +127,7 @@ class Opened(NamedTuple):
         function = self.view.function
         if function is None:
             return values[0] if len(values) == 1 else np.concatenate(values, axis=1)
-        f = in_double("values", lambda: evaluated_in_tiles(function, draws))
+        f = run_in_double("values", lambda: evaluated_in_tiles(function, draws))
         if not np.isfinite(f).all():
             first = draws[np.argwhere(~np.isfinite(f))[0][0]]
             where = (
@@ -150,7 +150,7 @@ def _rows(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def evaluated_in_tiles(function: Callable[[Any], Any], draws: Any) -> Float64[np.ndarray, "n m"]:
     """A function of one draw at an array or tree of arrays (n, …), its results side by side;
     compiled once for all chunks."""
-    leaves = jax.tree.leaves(tile_by_tile(lambda some: _at_tile(function, some), draws))
+    leaves = jax.tree.leaves(map_tiles(lambda some: _at_tile(function, some), draws))
     return np.concatenate(
         [np.asarray(leaf, dtype=np.float64).reshape(len(leaf), -1) for leaf in leaves], axis=1
     )

@@ -1,8 +1,8 @@
 """check(): are these the scores of these draws, and are the draws laid out as chains?
 
 The most specific mistakes come first: importance weights with a heavy tail, the layout of the
-chains, where they begin, single outlying scores. Then Stein's identities, on all draws, on every
-chain and on the beginning. Bonferroni's bound over all tests keeps false alarms near `level`, a
+chains, where they begin, single outlying scores. Then Stein's identities, on all draws and on every
+chain. Bonferroni's bound over all tests keeps false alarms near `level`, a
 little above it where batch means are not yet normal: the default of 0.001 gives fewer than one in a
 hundred on all that we measured (`python -m benchmarks checks`). What fails decides what is said.
 """
@@ -13,21 +13,20 @@ import dataclasses
 
 import numpy as np
 
-from ..errors import listed
-from ..inputs.sample import Posterior, Sample, coordinate
+from ..errors import list_names
+from ..inputs.sample import Posterior, Sample, coordinate_name
 from ..statistics.series import autocorrelation_time, some_columns
 from ..statistics.tails import heavy_scores, heavy_weights, weights_shape
 from .identities import (
     ENOUGH_BATCHES,
     Identities,
     ScoredChains,
-    beginning,
-    bent,
-    by_chain,
+    chain_p_values,
     identities,
+    quadratic_p_value,
 )
-from .layout import mislaid, without_resampling
-from .outliers import burn_in, outlying_scores
+from .layout import layout_mistakes, undo_resampling
+from .outliers import burn_in_p_value, find_outlying_scores
 
 RIGHT = "The scores agree with the draws"
 WRONG = "The scores do not agree with the draws"
@@ -35,11 +34,9 @@ OUTLYING = "Some scores are outlying"
 _LAYOUT = "The chains are not as they should be"
 _WEIGHTS = "The importance weights have a heavy tail"
 _BURN_IN = "burn-in was probably not removed. Drop the warm-up draws."
-_BENT = 0.01  # p-value below which scores are not only scaled
-# parts of the level: half to the identities, a quarter to single chains, and a little to their
-# beginning, which
-_SHARED = 4
-_EARLY = 20  # rests on few batches
+# The level is split: a half goes to the identities of all draws, and a quarter each to single
+# chains, to their beginning and to outlying scores.
+_PARTS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +77,7 @@ class Check:
                 *(
                     [
                         "Not tested, for the heavy tails of their scores: "
-                        f"{listed(list(self.untested))}."
+                        f"{list_names(list(self.untested))}."
                     ]
                     if self.untested
                     else []
@@ -99,28 +96,28 @@ def check(sample: Sample | Posterior, level: float = 0.001) -> Check:
         )
     if not 0 < level < 1:
         raise ValueError(f"level must lie strictly between 0 and 1; got {level!r}")
-    return _of_draws(sample, level) or _of_scores(without_resampling(sample), level)
+    return _check_draws(sample, level) or _check_scores(undo_resampling(sample), level)
 
 
-def _of_draws(sample: Sample, level: float) -> Check | None:
-    """What is wrong with weights, chains or single draws, before any identity is asked."""
+def _check_draws(sample: Sample, level: float) -> Check | None:
+    """Say what is wrong with weights, chains or single draws, before any identity is asked."""
     if sample.weights is not None and (said := heavy_weights(sample.probabilities)):
         return Check(False, said, (), 0.0, finding=_WEIGHTS)
-    if said := mislaid(sample):
+    if said := next(layout_mistakes(sample), ""):
         return Check(False, said, (), 0.0, finding=_LAYOUT)
     away = some_columns(sample.draws, 20) - np.median(some_columns(sample.draws, 20), axis=0)
     late = sample.by_chain(np.concatenate([away, np.abs(away)], axis=1))[
         :, len(sample) // sample.num_chains // 2 :
     ]
     slowest = max(autocorrelation_time(late), 1.0)
-    p, j = burn_in(sample, slowest)
-    if sample.weights is None and _SHARED * p < level:
+    p, j = burn_in_p_value(sample, slowest)
+    if sample.weights is None and _PARTS * p < level:
         said = (
-            f"The chains begin far from where they are later, in {coordinate(sample.names, j)} "
-            f"most clearly: {_BURN_IN}"
+            "The chains begin far from where they are later, in "
+            f"{coordinate_name(sample.names, j)} most clearly: {_BURN_IN}"
         )
-        return Check(False, said, (), _SHARED * p, finding=_LAYOUT)
-    outlying = outlying_scores(sample, slowest, level / _SHARED)
+        return Check(False, said, (), _PARTS * p, finding=_LAYOUT)
+    outlying = find_outlying_scores(sample, slowest, level / _PARTS)
     if outlying is None:
         return None
     length = len(sample) // sample.num_chains
@@ -130,9 +127,9 @@ def _of_draws(sample: Sample, level: float) -> Check | None:
     ]
     said = (
         f"The scores of {len(names)} draw{'s' if len(names) > 1 else ''} are far beyond all "
-        f"others: {listed(names)}. In "
-        f"{coordinate(sample.names, outlying.coordinate)} they reach {outlying.largest:.2g}, all "
-        f"others {outlying.others:.2g}. "
+        f"others: {list_names(names)}. In "
+        f"{coordinate_name(sample.names, outlying.coordinate)} they reach {outlying.largest:.2g}, "
+        f"all others {outlying.others:.2g}. "
         "They rule every fit. Right scores can be so, as in hierarchies whose scale comes near "
         "zero: then sample non-centred "
         "coordinates. Otherwise look for a diverging transition or an overflow there."
@@ -140,9 +137,10 @@ def _of_draws(sample: Sample, level: float) -> Check | None:
     return Check(False, said, (), outlying.p_value, finding=OUTLYING)
 
 
-def _of_scores(sample: Sample, level: float) -> Check:
+def _check_scores(sample: Sample, level: float) -> Check:
+    """Test the coordinates whose scores can be tested."""
     heavy = heavy_scores(sample.by_chain(sample.scores))
-    untested = tuple(coordinate(sample.names, j) for j in np.flatnonzero(heavy))
+    untested = tuple(coordinate_name(sample.names, j) for j in np.flatnonzero(heavy))
     if heavy.all():
         return Check(True, "Nothing can be said of these scores.", (), 1.0, untested)
     tested = sample.along(~heavy) if heavy.any() else sample
@@ -152,13 +150,13 @@ def _of_scores(sample: Sample, level: float) -> Check:
             "scores can rest."
         )
         return Check(True, said, (), 1.0, untested)
-    return dataclasses.replace(_tested(tested, level), untested=untested)
+    return dataclasses.replace(_test_scores(tested, level), untested=untested)
 
 
-def _tested(sample: Sample, level: float) -> Check:
+def _test_scores(sample: Sample, level: float) -> Check:
     series = ScoredChains.of(sample)
-    found, chains, early = identities(series), by_chain(series), beginning(series)
-    smallest = min(1.0, 2 * found.adjusted, _SHARED * chains.min(), _EARLY * early)
+    found, chains = identities(series), chain_p_values(series)
+    smallest = min(1.0, 2 * found.adjusted, _PARTS * chains.min())
     if smallest >= level:
         few = (
             "There are too few effective draws to tell much."
@@ -166,15 +164,15 @@ def _tested(sample: Sample, level: float) -> Check:
             else ""
         )
         return Check(True, few, (), smallest, precision=2 * float(found.scale_error.max()))
-    bad = _SHARED * chains < level
+    bad = _PARTS * chains < level
     if (
         bad.any()
         and 2 * bad.sum() <= len(bad)
         and identities(series.part(~bad)).adjusted >= level / 2
     ):
-        some = _tested(sample.chains(bad), level)
+        some = _test_scores(sample.chains(bad), level)
         many = (
-            f"chains {listed([str(c) for c in np.flatnonzero(bad)])} disagree"
+            f"chains {list_names([str(c) for c in np.flatnonzero(bad)])} disagree"
             if bad.sum() > 1
             else f"chain {bad.argmax()} disagrees"
         )
@@ -185,29 +183,25 @@ def _tested(sample: Sample, level: float) -> Check:
         return Check(False, said, some.details, smallest, finding=WRONG)
     return Check(
         False,
-        _diagnosis(sample, series, found, early, level),
+        _diagnosis(sample, series, found, level),
         _details(sample, found, level / 2),
         smallest,
         finding=WRONG,
     )
 
 
-def _diagnosis(
-    sample: Sample, series: ScoredChains, found: Identities, early: float, level: float
-) -> str:
+def _diagnosis(sample: Sample, series: ScoredChains, found: Identities, level: float) -> str:
     """The most probable cause, from the most specific test to the least."""
-    off, scaled = found.failing(level / 2)
+    off, scaled = found.failures(level / 2)
 
     def passes(other: ScoredChains) -> bool:
         return 2 * identities(other).adjusted >= level
 
-    if found.trace > 0 and passes(series.scaled(-1.0)):
+    if found.trace > 0 and passes(series.divide_scores(-1.0)):
         return (
             "The sign is flipped: these are gradients of the negative log density (a potential "
             "energy). Pass −scores."
         )
-    if _EARLY * early < level and passes(series.part(start=series.x.shape[1] // 4)):
-        return f"Only the beginning of the chains disagrees: {_BURN_IN}"
     if abs(found.trace) < max(4 * found.trace_error, 0.1):
         return (
             "Scores and draws are unrelated: the rows are probably misaligned (another order, a "
@@ -219,7 +213,7 @@ def _diagnosis(
         found.trace < 0
         and alike
         and abs(found.trace + 1) > 4 * found.trace_error
-        and passes(series.scaled(-found.trace))
+        and passes(series.divide_scores(-found.trace))
     ):
         return (
             f"The scores are {-found.trace:.3g} times too large: a tempered, scaled or "
@@ -227,7 +221,7 @@ def _diagnosis(
         )
     if off.any() and not scaled.any():
         return (
-            f"In {_where(sample, off)} the scores are off by a nearly constant amount: a Jacobian "
+            f"In {_which(sample, off)} the scores are off by a nearly constant amount: a Jacobian "
             "term is "
             "probably missing (for a positive parameter drawn on the log scale the gradient of log "
             "τ adds 1). "
@@ -236,14 +230,14 @@ def _diagnosis(
     if scaled.any():
         factor = np.where(scaled, found.scale, 1.0)
         if np.all(np.abs(factor) > 0.1) and _mends(sample, factor, level):
-            times = listed([f"{f:.3g}" for f in found.scale[scaled]])
+            times = list_names([f"{f:.3g}" for f in found.scale[scaled]])
             return (
-                f"In {_where(sample, scaled)} the scores are {times} times too large: other units, "
+                f"In {_which(sample, scaled)} the scores are {times} times too large: other units, "
                 "or a factor that is missing "
                 "from the log density?"
             )
         return (
-            f"In {_where(sample, off | scaled)} the scores do not belong to the scale of the "
+            f"In {_which(sample, off | scaled)} the scores do not belong to the scale of the "
             "draws: they are probably "
             "derivatives with respect to the constrained parameter, or lack its Jacobian. Draws "
             "and scores must both be "
@@ -256,23 +250,27 @@ def _diagnosis(
 
 
 def _mends(sample: Sample, factor: np.ndarray, level: float) -> bool:
-    """Whether scores divided by `factor` (d,) pass. Those of a constrained parameter may, by the
-    linear identities alone."""
-    mended = ScoredChains.of(sample.with_scores(sample.scores / factor))
-    return 2 * identities(mended).adjusted >= level and bent(mended, factor != 1) >= _BENT
+    """Say whether scores divided by `factor` (d,) pass.
+
+    Those of a constrained parameter may, by the linear identities alone.
+    """
+    mended = ScoredChains.of(sample.replace(scores=sample.scores / factor))
+    return (
+        2 * identities(mended).adjusted >= level and quadratic_p_value(mended, factor != 1) >= level
+    )
 
 
-def _where(sample: Sample, flagged: np.ndarray) -> str:
+def _which(sample: Sample, flagged: np.ndarray) -> str:
     if flagged.all() and sample.dim > 1:
         return "every coordinate"
-    return listed([coordinate(sample.names, j) for j in np.flatnonzero(flagged)])
+    return list_names([coordinate_name(sample.names, j) for j in np.flatnonzero(flagged)])
 
 
 def _details(sample: Sample, found: Identities, level: float) -> tuple[str, ...]:
-    off, scaled = found.failing(level)
+    off, scaled = found.failures(level)
     failing = np.flatnonzero(off | scaled)
     lines = [
-        f"{coordinate(sample.names, j)}: mean score {found.mean[j]:.3g} (should be 0), "
+        f"{coordinate_name(sample.names, j)}: mean score {found.mean[j]:.3g} (should be 0), "
         f"mean of (x − m)·score {found.raw[j]:.3g} (should be −1)"
         for j in failing[:5]
     ]

@@ -1,5 +1,4 @@
-"""Stein's identities for linear fields, tested on whole samples, on single chains and on their
-beginning.
+"""Stein's identities for linear fields, tested on whole samples and on single chains.
 
 For scores s of draws x with mean m, E[s] = 0 and E[(x − m)sᵀ] = −I. Each entry is tested by batch
 means, so that autocorrelation counts: in raw coordinates, and in standardised ones, where tests are
@@ -14,41 +13,35 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from ..inputs.points import DRAWS_PER_DIMENSION, Points, Standardisation
 from ..inputs.sample import Sample
 from ..statistics.series import autocorrelation_time, some_columns
 
-# draws in a batch, from which its mean is nearly normal; fewer if there are few
-_MOST_BATCHES, _SHORTEST = 100, 20
-_FEW_BATCHES = 30  # also with weights: unequal ones leave fewer draws a batch that count
+# At most so many batches: with twice as many, batches of few weighted draws are not yet normal.
+_MOST_BATCHES = 50
 _TIMES = 5  # autocorrelation times in a batch, so that batch means are nearly independent
-ENOUGH_BATCHES = 8
-# dimensions up to which all d² products are tested; beyond, that takes longer than all the rest
-_MIXED_BELOW = 300
-
-BatchMeans = Float64[np.ndarray, "b d"]
+ENOUGH_BATCHES = 8  # from which their scatter says something
+SHORTEST = ENOUGH_BATCHES * _TIMES  # draws of a chain of which something can be said
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ScoredChains:
     """Draws about their mean and scores, raw (x, s) and standardised (z, t), all (chain, draw, d);
-    weights n·p (chain, draw) where draws do not count alike; the longest autocorrelation time, and
-    the length of batches."""
+    weights n·p (chain, draw) where draws do not count alike; and the length of batches."""
 
     x: np.ndarray
     s: np.ndarray
     z: np.ndarray
     t: np.ndarray
     weights: np.ndarray | None
-    autocorrelation: float
     batch: int
 
     @staticmethod
     def of(sample: Sample) -> ScoredChains:
         points, shape = sample.points(), sample.by_chain
-        z, t = _standardised(sample, points)
+        z, t = _standardise(sample, points)
         draws = len(sample) // sample.num_chains
         # measured after the first quarter of each chain: a burn-in looks like autocorrelation, and
         # would hide itself. Of products too, which are slow where the draws alternate; about each
@@ -57,11 +50,7 @@ class ScoredChains:
         products = some_z * some_t
         products -= products.mean(axis=1, keepdims=True)
         slowest = max(autocorrelation_time(np.concatenate([some_z, some_t, products], axis=2)), 1.0)
-        if sample.weights is None:
-            batch = max(len(sample) // _MOST_BATCHES, min(_SHORTEST, len(sample) // _FEW_BATCHES))
-        else:
-            batch = max(len(sample) // _FEW_BATCHES, _SHORTEST)
-        batch = max(batch, int(np.ceil(_TIMES * slowest)))
+        batch = max(len(sample) // _MOST_BATCHES, int(np.ceil(_TIMES * slowest)))
         # never fewer than four, if the chains are that long
         batch = max(min(batch, draws, max(len(sample) // 4, 1)), 1)
         weights = None if sample.weights is None else shape(len(sample) * points.probabilities)
@@ -71,7 +60,6 @@ class ScoredChains:
             shape(z),
             shape(t),
             weights,
-            slowest,
             batch,
         )
 
@@ -83,21 +71,19 @@ class ScoredChains:
     def num_batches(self) -> int:
         return self.num_chains * (self.x.shape[1] // self.batch)
 
-    def part(self, chains: np.ndarray | slice = slice(None), start: int = 0) -> ScoredChains:
-        """Some of the chains, from a draw on."""
-        x, s, z, t = (array[chains, start:] for array in (self.x, self.s, self.z, self.t))
-        weights = None if self.weights is None else self.weights[chains, start:]
-        return dataclasses.replace(
-            self, x=x, s=s, z=z, t=t, weights=weights, batch=min(self.batch, x.shape[1])
-        )
+    def part(self, chains: np.ndarray | slice) -> ScoredChains:
+        """Return some of the chains."""
+        x, s, z, t = (array[chains] for array in (self.x, self.s, self.z, self.t))
+        weights = None if self.weights is None else self.weights[chains]
+        return dataclasses.replace(self, x=x, s=s, z=z, t=t, weights=weights)
 
-    def scaled(self, factor: float) -> ScoredChains:
-        """If the scores were these divided by `factor`."""
+    def divide_scores(self, factor: float) -> ScoredChains:
+        """Return the same with the scores divided by `factor`."""
         return dataclasses.replace(self, s=self.s / factor, t=self.t / factor)
 
 
-def _standardised(sample: Sample, points: Points) -> tuple[np.ndarray, np.ndarray]:
-    """Draws and scores in standardised coordinates, (n, d).
+def _standardise(sample: Sample, points: Points) -> tuple[np.ndarray, np.ndarray]:
+    """Return draws and scores in standardised coordinates, (n, d).
 
     Standardising draws by their own covariance moves the diagonal of mean ztᵀ by up to d / n, which
     n draws can see where d is more than a fraction of √n. There every other tenth of a chain is
@@ -137,24 +123,27 @@ class Identities(NamedTuple):
 
     @property
     def tests(self) -> int:
-        """How many there are by coordinate."""
+        """The number of tests of single coordinates."""
         return 4 * len(self.mean)
 
     @property
     def adjusted(self) -> float:
-        """Half of the level goes to the trace, the sharpest single test of a wrong sign, scale or
-        order; a quarter to single coordinates, a quarter to products of different ones."""
+        """The smallest p-value times the number of tests.
+
+        Half of the level goes to the trace, the sharpest single test of a wrong sign, scale or
+        order; a quarter to single coordinates, a quarter to products of different ones.
+        """
         single = min(self.mean_p.min(), self.raw_p.min(), self.scale_p.min(), self.others)
         return float(min(1.0, 2 * self.trace_p, 4 * self.tests * single, 4 * self.mixed))
 
-    def failing(self, level: float) -> tuple[np.ndarray, np.ndarray]:
-        """Coordinates (d,) whose scores have the wrong mean, and the wrong scale."""
+    def failures(self, level: float) -> tuple[np.ndarray, np.ndarray]:
+        """Flag the coordinates (d,) whose scores have the wrong mean, and the wrong scale."""
         limit = level / (4 * self.tests)
         return self.mean_p < limit, np.minimum(self.raw_p, self.scale_p) < limit
 
 
 def identities(series: ScoredChains, mixed: bool = True) -> Identities:
-    """Of all chains together; `mixed=False` leaves products of different coordinates out."""
+    """Test all chains together; `mixed=False` leaves products of different coordinates out."""
     products = series.z * series.t + 1
     mean, raw, turned = (
         _Mean.of(array, series) for array in (series.s, series.x * series.s + 1, series.t)
@@ -175,15 +164,15 @@ def identities(series: ScoredChains, mixed: bool = True) -> Identities:
         float(trace.error[0]),
         float(trace.p_values()[0]),
         float(turned.p_values().min()),
-        _mixed(series) if mixed and 1 < series.x.shape[2] <= _MIXED_BELOW else 1.0,
+        _mixed_p_value(series) if mixed and series.x.shape[2] > 1 else 1.0,
     )
 
 
 class _Mean(NamedTuple):
-    """What should have mean zero: its means over batches (b, d), and the least and the largest that
+    """Means over batches (b, d) of what should have mean zero, and the least and the largest that
     one draw adds (d,)."""
 
-    batches: BatchMeans
+    batches: Float64[np.ndarray, "b d"]
     low: np.ndarray
     high: np.ndarray
 
@@ -215,7 +204,7 @@ class _Mean(NamedTuple):
         )
 
     def p_values(self) -> np.ndarray:
-        """Two-sided, that the mean is zero.
+        """Two-sided p-values that the mean is zero.
 
         Products are skewed. Where the draws happen to miss a tail, their mean and their scatter are
         both too small, and Student's t alone finds what is not there. So one more extreme draw is
@@ -230,20 +219,26 @@ class _Mean(NamedTuple):
         g = self.doubtless / spread
         straight = np.abs(g + skew * g**2 / 3 + skew**2 * g**3 / 27 + skew / (6 * count))
         size = np.where(self.doubtless > 1e-12, np.inf, 0.0)
-        return tails(np.where(error > 0, np.sqrt(count) * np.minimum(g, straight), size), count - 1)
+        return _two_sided(
+            np.where(error > 0, np.sqrt(count) * np.minimum(g, straight), size), count - 1
+        )
 
 
 def _cut(array: np.ndarray, length: int) -> np.ndarray:
-    """(chain, draw, …) in batches (b, length, …) within chains; a remainder at the start, where a
-    chain is least to be trusted anyway, is left out."""
+    """Cut (chain, draw, …) into batches (b, length, …) within chains.
+
+    A remainder is left out at the start, where a chain is least to be trusted.
+    """
     chains, draws, *rest = array.shape
     count = draws // length
     return array[:, draws - count * length :].reshape(chains * count, length, *rest)
 
 
-def _mixed(series: ScoredChains) -> float:
-    """The smallest p-value of E[z_i t_j] = 0, i ≠ j, times the number of these: two sums of d²
-    numbers, whatever n is."""
+def _mixed_p_value(series: ScoredChains) -> float:
+    """The smallest p-value of E[z_i t_j] = 0, i ≠ j, times the number of these.
+
+    Memory is two sums of d² numbers, whatever n is.
+    """
     z, t = _cut(series.z, series.batch), _cut(series.t, series.batch)
     weights = None if series.weights is None else _cut(series.weights, series.batch)
     count, d = len(z), z.shape[2]
@@ -258,19 +253,21 @@ def _mixed(series: ScoredChains) -> float:
     error = np.sqrt(np.maximum(squares / count - mean**2, 0) / (count - 1))
     np.fill_diagonal(mean, 0.0)
     statistic = np.abs(mean) / np.maximum(error, np.finfo(float).tiny)
-    return float(min(1.0, d * (d - 1) * tails(statistic, count - 1).min()))
+    return float(min(1.0, d * (d - 1) * _two_sided(statistic, count - 1).min()))
 
 
-def tails(statistic: np.ndarray, freedom: int) -> np.ndarray:
-    """Both, of Student's t beyond a positive statistic."""
+def _two_sided(statistic: np.ndarray, freedom: int) -> np.ndarray:
+    """The probability of both tails of Student's t beyond a positive statistic."""
     from scipy.special import stdtr  # imported when used, as others are that take long
 
     return 2 * stdtr(freedom, -statistic)
 
 
-def by_chain(series: ScoredChains) -> Float64[np.ndarray, " chain"]:
-    """The smallest adjusted p-value of each chain by itself. Together, one wrong chain widens the
-    scatter and hides in it."""
+def chain_p_values(series: ScoredChains) -> Float64[np.ndarray, " chain"]:
+    """The smallest adjusted p-value of each chain by itself.
+
+    Together, one wrong chain widens the scatter and hides in it.
+    """
     if series.num_chains == 1 or series.x.shape[1] < ENOUGH_BATCHES * series.batch:
         return np.ones(series.num_chains)
     found = [
@@ -280,35 +277,13 @@ def by_chain(series: ScoredChains) -> Float64[np.ndarray, " chain"]:
     return np.minimum(1.0, series.num_chains * np.array(found))
 
 
-def beginning(series: ScoredChains) -> float:
-    """The smallest adjusted p-value that the first quarter of the chains meets the identities.
-
-    Its batches are held against the scatter of the later ones: their own scatter grows with a drift
-    and would hide it. Draws with importance weights most often have no beginning.
-    """
-    draws = series.x.shape[1]
-    count, skipped = draws // 4 // series.batch, draws % series.batch
-    if not count or series.num_batches < 2 * ENOUGH_BATCHES or series.weights is not None:
-        return 1.0
-    smallest = 1.0
-    for array in (series.t, series.z * series.t + 1):
-        batches = _Mean.of(array, series).batches
-        first = np.arange(len(batches)) % (draws // series.batch) < count  # of each chain
-        late = batches[~first]
-        error = late.std(axis=0, ddof=1) / np.sqrt(first.sum())
-        early = _Mean.of(array[:, skipped : skipped + count * series.batch], series).doubtless
-        p = tails(early / np.maximum(error, np.finfo(float).tiny), len(late) - 1)
-        smallest = min(smallest, 2 * p.size * float(p.min()))
-    return smallest
-
-
-def bent(series: ScoredChains, coordinates: np.ndarray) -> float:
-    """The smallest adjusted p-value that E[z² t] = −2 E[z] in these coordinates, of scores that
-    pass the linear identities.
+def quadratic_p_value(series: ScoredChains, flagged: Bool[np.ndarray, " d"]) -> float:
+    """The smallest adjusted p-value that E[z² t] = −2 E[z] in the flagged coordinates, of scores
+    that pass the linear identities.
 
     Derivatives with respect to a constrained parameter can pass those, but for a factor, and not
     this one.
     """
-    z, t = series.z[:, :, coordinates], series.t[:, :, coordinates]
+    z, t = series.z[:, :, flagged], series.t[:, :, flagged]
     p = _Mean.of(z**2 * t + 2 * z, series).p_values()
     return float(min(1.0, p.size * p.min()))

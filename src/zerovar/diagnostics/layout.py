@@ -7,32 +7,29 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..inputs.points import distinct
+from ..inputs.points import find_distinct
 from ..inputs.sample import Sample
 from ..statistics.series import some_columns
+from .identities import SHORTEST
 
-_EQUAL = 0.9  # of the distinct draws of a chain: two resamples of one set share two thirds
-_COMES_BACK = 1.05  # runs of equal draws, for each distinct draw
-_FOLLOWS = 0.25  # correlation from which draws follow each other
-_SURE = 6.0  # standard errors
-_SHORTEST = 40  # draws that show a period
-_NUMBERS = 400_000  # that are looked at for correlations
-
-
-def mislaid(sample: Sample) -> str:
-    """What is wrong with the layout, and what to do; nothing if it looks right."""
-    return next(_found(sample), "")
+# Share of the draws of a chain that come again, from which they are the same chain. Two resamples
+# of one set share two thirds. By the same share, draws come back that were resampled.
+_EQUAL = 0.9
+_FOLLOWS = 0.25  # correlation of neighbours from which draws follow each other
+_SURE = 6.0  # standard errors: lags, coordinates and samples are many
+_NUMBERS = 400_000  # that are looked at for correlations: a tenth of a second
 
 
-def _found(sample: Sample) -> Iterator[str]:
-    yield from _equal(sample)
+def layout_mistakes(sample: Sample) -> Iterator[str]:
+    """Say what is wrong with the layout, and what to do; nothing if it looks right."""
+    yield from _equal_chains(sample)
     ranks = _ranks(sample)
-    yield from _swapped(ranks)
-    yield from _interleaved(ranks)
+    yield from _swapped_axes(ranks)
+    yield from _interleaved_walkers(ranks)
 
 
-def _equal(sample: Sample) -> Iterator[str]:
-    first, which = distinct(sample.draws)
+def _equal_chains(sample: Sample) -> Iterator[str]:
+    first, which = find_distinct(sample.draws)
     if len(first) == len(sample):
         return
     from scipy.sparse import coo_array
@@ -70,16 +67,16 @@ def _equal(sample: Sample) -> Iterator[str]:
                 return
 
 
-def without_resampling(sample: Sample) -> Sample:
-    """Draws that were drawn again from a smaller set, as in importance resampling, each once with
-    its number as a weight.
+def undo_resampling(sample: Sample) -> Sample:
+    """Return draws that were drawn again from a smaller set, as in importance resampling, each once
+    with its number as a weight; other samples as they are.
 
     They come back after others. A rejected proposal repeats the draw just before, and that is a
     chain as it should be.
     """
-    first, which = distinct(sample.draws)
+    first, which = find_distinct(sample.draws)
     runs = sample.num_chains + np.count_nonzero(np.diff(sample.by_chain(which), axis=1))
-    if runs <= _COMES_BACK * len(first) or len(first) < _SHORTEST:
+    if len(first) >= _EQUAL * runs or len(first) < SHORTEST:
         return sample
     order = np.sort(first)
     counts = np.bincount(which, weights=sample.probabilities)[which[order]]
@@ -95,7 +92,7 @@ def _ranks(sample: Sample) -> np.ndarray:
     return sample.by_chain((ranks - (n - 1) / 2) * np.sqrt(12) / n)
 
 
-def _swapped(ranks: np.ndarray) -> Iterator[str]:
+def _swapped_axes(ranks: np.ndarray) -> Iterator[str]:
     """Neighbouring chains follow each other, and neighbouring draws of a chain do not."""
     chains, draws, _ = ranks.shape
     if chains <= draws:
@@ -114,10 +111,10 @@ def _swapped(ranks: np.ndarray) -> Iterator[str]:
         )
 
 
-def _interleaved(ranks: np.ndarray) -> Iterator[str]:
+def _interleaved_walkers(ranks: np.ndarray) -> Iterator[str]:
     """The first lag at which draws follow each other is not the first lag."""
     chains, draws, k = ranks.shape
-    if draws < _SHORTEST:
+    if draws < SHORTEST:
         return
     centred = ranks - ranks.mean(axis=1, keepdims=True)
     size = 2 ** int(np.ceil(np.log2(2 * draws)))

@@ -13,34 +13,29 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ..inputs.points import distinct
+from ..inputs.points import find_distinct
 from ..inputs.sample import Sample
+from .identities import SHORTEST
 
-_TAIL = 20  # draws that tell how a tail grows, where the first draws of some chains are looked at
-_LONG_TAIL = (
-    # and where many gaps in many coordinates are: with 20, two centred hierarchies in a hundred had
-    # outlying scores
-    50
-)
-_MOST = 20  # draws that may be called outlying, and no more than one in a hundred
+# Draws that tell how a tail grows, and the most that may be called outlying. With 20, two centred
+# hierarchies in a hundred had outlying scores.
+_TAIL = 50
 _APART = 3.0  # times the next: what is nearer harms no fit
-_LEAST_GROWTH = 0.05
-_SHORTEST = 40  # draws of a chain that has a beginning
 
 
-def burn_in(sample: Sample, autocorrelation: float) -> tuple[float, int]:
+def burn_in_p_value(sample: Sample, autocorrelation: float) -> tuple[float, int]:
     """The p-value that the first draws of the chains are like those after the first tenth, and the
     coordinate that tells."""
     from scipy.special import gammaln  # imported when used, as others are that take long
 
     draws = len(sample) // sample.num_chains
-    if draws < _SHORTEST:
+    if draws < SHORTEST:
         return 1.0, 0
     x = sample.by_chain(sample.draws)
     rest = x[:, draws // 10 :].reshape(-1, sample.dim)
     centre = np.median(rest, axis=0)
     top = _largest(np.abs(rest - centre), _TAIL)
-    growth = _growth(top, _TAIL, autocorrelation)
+    growth = _tail_growth(top, len(rest), autocorrelation)
     ratio = np.abs(x[:, 0] - centre) / np.where(top[0] > 0, top[0], np.inf)
     chance = max(autocorrelation, 1.0) / len(rest)
     logs = np.where(ratio > 1, np.log(chance) - np.log(np.maximum(ratio, 1)) / growth, 0.0)
@@ -63,14 +58,15 @@ class Outlying(NamedTuple):
     p_value: float
 
 
-def outlying_scores(sample: Sample, autocorrelation: float, level: float) -> Outlying | None:
-    first, _ = distinct(sample.draws)
+def find_outlying_scores(sample: Sample, autocorrelation: float, level: float) -> Outlying | None:
+    """Return the draws that have them; None if there are none at this level."""
+    first, _ = find_distinct(sample.draws)
     first = np.sort(first)
     size = np.abs(sample.scores[first])
-    most = min(_MOST, len(first) // 100)
+    most = min(_TAIL, len(first) // 100)
     if most < 1:
         return None
-    top = _largest(size, most + _LONG_TAIL)
+    top = _largest(size, most + _TAIL)
     count = np.arange(1, most + 1)
     logs, apart = np.zeros((most, sample.dim)), np.zeros((most, sample.dim))
     for i in count:
@@ -78,7 +74,7 @@ def outlying_scores(sample: Sample, autocorrelation: float, level: float) -> Out
         logs[i - 1] = (
             -max(i / autocorrelation, 1.0)
             * apart[i - 1]
-            / _growth(top[i:], _LONG_TAIL, autocorrelation)
+            / _tail_growth(top[i:], len(first), autocorrelation)
         )
     smallest = np.where(apart > np.log(_APART), logs, 0.0)
     p = np.exp(smallest) * smallest.size
@@ -95,19 +91,22 @@ def outlying_scores(sample: Sample, autocorrelation: float, level: float) -> Out
 
 
 def _largest(size: Float64[np.ndarray, "n d"], count: int) -> Float64[np.ndarray, "m d"]:
-    """The largest count + 1 of each column, falling."""
+    """Return the largest count + 1 values of each column, falling."""
     count = min(count, len(size) - 1)
     return -np.sort(np.partition(-size, count, axis=0)[: count + 1], axis=0)
 
 
-def _growth(
-    falling: Float64[np.ndarray, "m d"], tail: int, autocorrelation: float
+def _tail_growth(
+    falling: Float64[np.ndarray, "m d"], draws: int, autocorrelation: float
 ) -> Float64[np.ndarray, " d"]:
-    """Hill's estimate from the first of them, and two of its standard errors more. Extremes of slow
-    chains come in clusters."""
-    count = min(tail, len(falling) - 1)
+    """Hill's estimate from the first of the falling values, and two of its standard errors more.
+
+    Extremes of slow chains come in clusters. No tail of so many draws counts as lighter than that
+    of a normal, 1 / (2 log n).
+    """
+    count = min(_TAIL, len(falling) - 1)
     logs = np.log(np.maximum(falling[: count + 1], np.finfo(float).tiny))
     growth = np.mean(logs[:-1] - logs[-1], axis=0)
-    return np.maximum(growth, _LEAST_GROWTH) * (
+    return np.maximum(growth, 0.5 / np.log(draws)) * (
         1 + 2 * np.sqrt(np.sqrt(max(autocorrelation, 1.0)) / count)
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from ..inputs.sample import coordinate
+from ..inputs.sample import coordinate_name
 
 SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 
@@ -54,5 +54,6 @@ def monomial_name(row: Int[np.ndarray, " degree"], names: tuple[str, ...] | None
     """Return a monomial in the names of the coordinates, such as mu²·tau."""
     factors = [(j, len(list(same))) for j, same in itertools.groupby(int(j) for j in row if j >= 0)]
     return "·".join(
-        coordinate(names, j) + (SUPERSCRIPTS[power] if power > 1 else "") for j, power in factors
+        coordinate_name(names, j) + (SUPERSCRIPTS[power] if power > 1 else "")
+        for j, power in factors
     )

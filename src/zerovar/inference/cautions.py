@@ -1,32 +1,75 @@
-"""Words of caution: what makes an answer less certain than it looks, said in one place."""
+"""Words of caution: what makes an answer less certain than it looks, said in one place.
 
-from collections.abc import Iterable, Sequence
+Each caution is a function of what will be reported; `CAUTIONS` has them in the order in which they
+are said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
 
-from ..diagnostics.checks import OUTLYING, WRONG, Check
+from ..diagnostics import Check
+from ..diagnostics.checks import OUTLYING, WRONG
 from ..errors import NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning, warn
-from ..families import Family
-from ..solvers import FitStats, Result
-from ..statistics.series import INDEPENDENT, tail_share
+from ..solvers import Result
+from ..statistics.series import (
+    INDEPENDENT,
+    batch_sums,
+    relative_uncertainty,
+    segment_distances,
+    tail_share,
+)
+from .answer import Answer, Columns, PerIntegrand
+from .facts import Facts
+from .rules import SUSPICIOUS, Reason
 
-_FEW = 30  # effective draws under which no standard error is to be trusted
-_SAFE = 500  # effective draws from which a rich family is not warned of
+_FEW = 30  # effective draws under which a standard error is known to worse than a fifth of itself
+# Effective draws of a slow chain from which a rich family is not warned of. Errors of cubics on 600
+# Metropolis draws that were worth 60 were half of what they should be.
+_SAFE = 500
 DRAWS_PER_TERM = 2.5  # a fit with fewer is noisy, and over-confident
-_WORSE = 0.7  # gain
-NO_VARIANCE, _NO_MEAN = 0.5, 1.0  # Pareto k
-_NOT_CONVERGED = 1.05  # R-hat
-# variance of five segments' means over what their standard errors say; 1 in 10⁷ if normal
-_SCATTERED = 10.0
-_APART = 6.0  # standard errors between the plain and the controlled answer
-# Share of the variance of out-of-fold residuals in their largest hundredth. On Gaussian test
-# problems errors were right (spread of z below 1.25) up to a share of one half, and up to ten times
-# too small beyond nine tenths.
-_HEAVY_TAIL = 0.75
-# The influences behind an in-sample error have heavier tails by nature, and their errors stay right
-# further out.
-_HEAVY_INFLUENCE = 0.95
+# R-hat: 1.01 is for chains of thousands of draws, and chance alone makes 1.03 of a few hundred
+_NOT_CONVERGED = 1.05
+# Share of a variance in the largest hundredth of the draws. On Gaussian test problems errors were
+# right (spread of z below 1.25) up to a half, and up to ten times too small beyond this.
+RARE = 0.9
+
+
+class Caution(NamedTuple):
+    """A warning; `{names}` in its text stands for the integrands that it is about."""
+
+    text: str
+    names: Sequence[str] = ()
+    kind: type[ZerovarWarning] = SampleWarning
+
+
+class Reported(NamedTuple):
+    """What is about to be reported, (q,) each; `apart` are joint errors from the plain mean, of the
+    answer as it was before the plain mean took its place."""
+
+    answer: Answer
+    facts: Facts
+    reasons: Sequence[Reason]
+    plain_error: PerIntegrand
+    error: PerIntegrand
+    apart: PerIntegrand
+
+    def where(self, columns: Columns) -> list[str]:
+        """The names of some of the integrands."""
+        return [name for name, so in zip(self.facts.names, columns, strict=True) if so]
+
+    @property
+    def bare(self) -> Columns:
+        """Where the error is nothing but scatter, so that a few draws may rule it."""
+        return np.array([reason is Reason.SCATTER for reason in self.reasons], dtype=bool)
+
+    @property
+    def ruled(self) -> Columns:
+        """Where the error is scatter, and a few draws do rule it."""
+        return self.bare & (tail_share(self.answer.influences) > RARE)
 
 
 class Cautions:
@@ -35,165 +78,182 @@ class Cautions:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def add(self, kind: type[ZerovarWarning], text: str, names: Sequence[str] = ()) -> None:
-        said = str(kind(text, names))
-        if said not in self.texts:
-            self.texts.append(said)
+    def add(self, caution: Caution) -> None:
+        """Warn, unless the same was said before."""
+        text, names, kind = caution
+        message = str(kind(text, names))
+        if message not in self.texts:
+            self.texts.append(message)
             warn(text, kind, names)
 
-    def of_sample(self, text: str, names: Sequence[str] = ()) -> None:
-        """`{names}` in the text stands for those of the integrands that it is about."""
-        self.add(SampleWarning, text, names)
-
-    def numerics(self, family: Family, results: Iterable[Result]) -> None:
-        """How the fits of all folds ended, each way once."""
-        for result in results:
-            if result is not Result.OK:
-                self.add(NumericalWarning, f"{family.describe()}: {result.value}")
-
-    def scores(self, verdict: Check) -> None:
+    def add_check(self, verdict: Check) -> None:
+        """Say what a check of the draws found."""
         if not verdict.ok:
             kind = ScoreWarning if verdict.finding in (WRONG, OUTLYING) else SampleWarning
-            self.add(kind, f"{verdict.finding}. {verdict.diagnosis} zv.check(sample) says more.")
+            text = f"{verdict.finding}. {verdict.diagnosis} zv.check(sample) says more."
+            self.add(Caution(text, kind=kind))
         if verdict.untested:
-            self.of_sample(
-                "The scores of {names} have tails so heavy that their means may not exist (Pareto "
-                "k near 1), as those of "
-                "effects whose scale may be near zero. Control variates along them can mislead. "
-                "Sample non-centred "
-                "coordinates, or map draws and scores to them.",
-                verdict.untested,
+            self.add(
+                Caution(
+                    "The scores of {names} have tails so heavy that their means may not exist "
+                    "(Pareto k near 1), as those of effects whose scale may be near zero. Control "
+                    "variates along them can mislead. Sample non-centred coordinates, or map draws "
+                    "and scores to them.",
+                    verdict.untested,
+                )
             )
 
-    def events(self, names: Sequence[str], one_sided: np.ndarray) -> None:
-        if unseen := _where(names, one_sided):
-            self.of_sample(
-                "Events that none of the draws shows, or every one: {names}. How probable they are "
-                "is known only to within "
-                "3 / (effective draws), which is given as their standard error.",
-                unseen,
-            )
-
-    def size(self, draws: int, autocorrelation: float, kish: float, stats: FitStats) -> None:
-        """Draws against unknowns, with autocorrelation and weights counted; `kish` is 1/Σp², the
-        size by weights alone."""
-        effective, unknowns = kish / autocorrelation, stats.unknowns
-        if kish < 0.1 * draws:
-            self.of_sample(
-                f"The importance weights are very unequal: {draws} draws count like {kish:.0f}. "
-                "The proposal misses the target."
-            )
-        if effective < _FEW:
-            self.of_sample(
-                f"The draws are worth about {effective:.0f} independent ones: too few to know a "
-                "standard error. Draw more."
-            )
-        if autocorrelation >= INDEPENDENT and unknowns > effective / 2 and effective < _SAFE:
-            self.of_sample(
-                f"The family is rich for this chain: {unknowns} unknowns are fitted to {draws} "
-                "draws that are worth about "
-                f"{effective:.0f} independent ones, so the standard error can be far too small. "
-                "Use a longer chain, a smaller family or a larger Ridge."
-            )
-        elif stats.counts_terms and unknowns > stats.distinct_draws / DRAWS_PER_TERM:
-            self.of_sample(
-                f"Few draws for this family: {unknowns} terms are fitted to {stats.distinct_draws} "
-                "distinct draws. "
-                "Use more draws, a lower degree, or a Ridge penalty."
-            )
-        repeated = stats.draws - stats.distinct_draws
-        if repeated > 0.5 * stats.draws:
-            self.of_sample(
-                f"{repeated} of {stats.draws} fitting draws repeat an earlier one (merged for the "
-                "fit)."
-            )
-
-    def integrands(self, names: Sequence[str], pareto_k: np.ndarray) -> None:
-        """By the Pareto k of the integrands themselves, less what it may be too large by."""
-        if without := _where(names, pareto_k >= _NO_MEAN):
-            self.of_sample(
-                "The tails of {names} are so heavy that a mean may not exist (Pareto k above 1): "
-                "neither the plain nor "
-                "the controlled answer can be trusted. Look at the median, or at a bounded "
-                "function of it.",
-                without,
-            )
-        if heavy := _where(names, (pareto_k >= NO_VARIANCE) & (pareto_k < _NO_MEAN)):
-            self.of_sample(
-                "The tails of {names} are heavy (Pareto k above 1/2): the variance is probably "
-                "infinite, and standard errors "
-                "are too small more often than they say. Draw more, or average a function with "
-                "lighter tails.",
-                heavy,
-            )
-
-    def tails(
-        self, names: Sequence[str], influences: np.ndarray, left_out: bool, of: str = "draw"
-    ) -> np.ndarray:
-        """Which of the influences' series (chain, draw, q) a few draws rule."""
-        limit = _HEAVY_INFLUENCE if left_out else _HEAVY_TAIL
-        rule = tail_share(influences) > limit
-        if heavy := _where(names, rule):
-            self.of_sample(
-                f"Heavy tails: one {of} in a hundred carries more than {limit:.0%} of the error's "
-                f"variance ({{names}}), so "
-                "the standard error is itself uncertain and probably too small. "
-                "A smaller family, of lower degree or without a kernel, has lighter tails and a "
-                "larger error: compare.",
-                heavy,
-            )
-        return rule
-
-    def convergence(
-        self, names: Sequence[str], draws: int, of_values: np.ndarray, of_draws: np.ndarray
-    ) -> None:
-        """R-hat of the integrands (q,), and of some coordinates of the draws; `draws` a chain."""
-        worst = max(of_values.max(), of_draws.max())
-        limit = _NOT_CONVERGED + 2 / draws  # of short chains R-hat is noisy
-        if worst > limit:
-            what = (
-                names[int(of_values.argmax())]
-                if of_values.max() == worst
-                else "a coordinate of the draws"
-            )
-            self.of_sample(
-                f"The chains have not converged: R-hat is {worst:.2f} for {what} (above "
-                f"{limit:.2f}). Control variates do "
-                "not cure that, and no standard error here can be trusted. Run the sampler for "
-                "longer."
-            )
-
-    def segments(self, names: Sequence[str], scatter: np.ndarray) -> None:
-        if apart := _where(names, scatter > _SCATTERED):
-            self.of_sample(
-                "The folds disagree for {names}: fifths of the chains give answers that are "
-                "further apart than "
-                "their own standard errors allow, so the standard error is probably too small. Use "
-                "longer chains.",
-                apart,
-            )
-
-    def usefulness(self, names: Sequence[str], gain: np.ndarray) -> None:
-        if worse := _where(names, gain < _WORSE):
-            self.of_sample(
-                "The control variate does harm for {names}: its gain is below 1. Take plain_value "
-                "there, or a smaller family.",
-                worse,
-            )
-
-    def agreement(self, names: Sequence[str], distance: np.ndarray) -> None:
-        """`distance` (q,) between the plain and the controlled answer, in their joint standard
-        errors."""
-        if np.max(distance, initial=0.0) > _APART:
-            worst = int(distance.argmax())
-            self.of_sample(
-                f"For {names[worst]} the answers with and without control variates are "
-                f"{distance[worst]:.0f} of their errors "
-                "apart: one of them is wrong. Are the scores those of these draws, and have the "
-                "chains converged?"
-            )
+    def add_reported(self, reported: Reported) -> None:
+        """Say all that is to be said of an answer."""
+        for caution in CAUTIONS:
+            for each in caution(reported):
+                self.add(each)
 
 
-def _where(names: Sequence[str], flagged: Bool[np.ndarray, " q"]) -> list[str]:
-    """The names that are flagged."""
-    return [name for name, flag in zip(names, flagged, strict=True) if flag]
+def convergence(reported: Reported) -> Iterator[Caution]:
+    """Chains that differ by R-hat, of the integrands or of some coordinates."""
+    facts = reported.facts
+    of_values, of_draws = facts.r_hat
+    worst = max(of_values.max(), of_draws.max())
+    limit = _NOT_CONVERGED + 2 / facts.length  # of short chains R-hat is noisy
+    if worst > limit:
+        named = of_values.max() == worst
+        what = facts.names[int(of_values.argmax())] if named else "a coordinate of the draws"
+        yield Caution(
+            f"The chains have not converged: R-hat is {worst:.2f} for {what} (above {limit:.2f}). "
+            "Control variates do not cure that, and no standard error here can be trusted. Run the "
+            "sampler for longer."
+        )
+
+
+def numerics(reported: Reported) -> Iterator[Caution]:
+    """How the fits of all folds ended, each way once."""
+    family = reported.answer.family
+    for result in reported.answer.results:
+        if family is not None and result is not Result.OK:
+            yield Caution(f"{family.describe()}: {result.value}", kind=NumericalWarning)
+
+
+def unseen_events(reported: Reported) -> Iterator[Caution]:
+    """Events that none of the draws shows, or every one."""
+    if names := reported.where(reported.facts.one_sided):
+        yield Caution(
+            "Events that none of the draws shows, or every one: {names}. How probable they are is "
+            "known only to within 3 / (effective draws), which is given as their standard error.",
+            names,
+        )
+
+
+def size(reported: Reported) -> Iterator[Caution]:
+    """Draws against unknowns, with autocorrelation and weights counted."""
+    facts, stats = reported.facts, reported.answer.stats
+    draws, kish = facts.num_draws, facts.kish
+    effective, unknowns = kish / facts.autocorrelation, stats.unknowns
+    slow = facts.autocorrelation >= INDEPENDENT
+    if kish < 0.1 * draws:
+        yield Caution(
+            f"The importance weights are very unequal: {draws} draws count like {kish:.0f}. The "
+            "proposal misses the target."
+        )
+    if effective < _FEW:
+        yield Caution(
+            f"The draws are worth about {effective:.0f} independent ones: too few to know a "
+            "standard error. Draw more."
+        )
+    if slow and unknowns > effective / 2 and effective < _SAFE:
+        yield Caution(
+            f"The family is rich for this chain: {unknowns} unknowns are fitted to {draws} draws "
+            f"that are worth about {effective:.0f} independent ones, so the standard error can be "
+            "far too small. Use a longer chain, a smaller family or a larger Ridge."
+        )
+    elif stats.counts_terms and unknowns > stats.distinct_draws / DRAWS_PER_TERM:
+        yield Caution(
+            f"Few draws for this family: {unknowns} terms are fitted to {stats.distinct_draws} "
+            "distinct draws. Use more draws, a lower degree, or a Ridge penalty."
+        )
+    repeated = stats.draws - stats.distinct_draws
+    if repeated > 0.5 * stats.draws:
+        yield Caution(
+            f"{repeated} of {stats.draws} fitting draws repeat an earlier one (merged for the fit)."
+        )
+
+
+def heavy_integrands(reported: Reported) -> Iterator[Caution]:
+    """Integrands without a mean (Pareto k from 1 on) or without a variance (from 1/2 on)."""
+    k = reported.facts.tail
+    if names := reported.where(k >= 1):
+        yield Caution(
+            "The tails of {names} are so heavy that a mean may not exist (Pareto k above 1): "
+            "neither the plain nor the controlled answer can be trusted. Look at the median, or at "
+            "a bounded function of it.",
+            names,
+        )
+    if names := reported.where((k >= 1 / 2) & (k < 1)):
+        yield Caution(
+            "The tails of {names} are heavy (Pareto k above 1/2): the variance is probably "
+            "infinite, and standard errors are too small more often than they say. Draw more, or "
+            "average a function with lighter tails.",
+            names,
+        )
+
+
+def heavy_tails(reported: Reported) -> Iterator[Caution]:
+    """Errors that rest on one draw in a hundred."""
+    if names := reported.where(reported.ruled):
+        yield Caution(
+            f"Heavy tails: one {reported.facts.unit} in a hundred carries more than {RARE:.0%} of "
+            "the error's variance ({names}), so the standard error is itself uncertain and "
+            "probably too small. A smaller family, of lower degree or without a kernel, has "
+            "lighter tails and a larger error: compare.",
+            names,
+        )
+
+
+def segments(reported: Reported) -> Iterator[Caution]:
+    """Fifths of the chains that differ by more than chance, where a few draws do not explain it."""
+    apart = segment_distances(reported.answer.influences) > SUSPICIOUS
+    if names := reported.where(apart & reported.bare & ~reported.ruled):
+        yield Caution(
+            "The folds disagree for {names}: fifths of the chains give answers that are further "
+            "apart than their own standard errors allow, so the standard error is probably too "
+            "small. Use longer chains.",
+            names,
+        )
+
+
+def usefulness(reported: Reported) -> Iterator[Caution]:
+    """Control variates whose error is above the upper error of the plain mean, other than for
+    their distance from it."""
+    far = np.array([reason is Reason.DISTANCE for reason in reported.reasons], dtype=bool)
+    sums = batch_sums(reported.facts.plain.influences, reported.facts.autocorrelation)
+    upper = np.sqrt(1 + relative_uncertainty(sums)) * reported.plain_error
+    if names := reported.where((reported.error > upper) & ~far):
+        yield Caution(
+            "The control variate does harm for {names}: its gain is below 1. Take plain_value "
+            "there, or a smaller family.",
+            names,
+        )
+
+
+def agreement(reported: Reported) -> Iterator[Caution]:
+    """An answer that is far from the plain mean."""
+    worst = int(reported.apart.argmax())
+    if reported.apart[worst] > SUSPICIOUS:
+        yield Caution(
+            f"For {reported.facts.names[worst]} the answers with and without control variates are "
+            f"{reported.apart[worst]:.0f} of their errors apart: one of them is wrong. Are the "
+            "scores those of these draws, and have the chains converged?"
+        )
+
+
+CAUTIONS: tuple[Callable[[Reported], Iterator[Caution]], ...] = (
+    convergence,
+    numerics,
+    unseen_events,
+    size,
+    heavy_integrands,
+    heavy_tails,
+    segments,
+    usefulness,
+    agreement,
+)

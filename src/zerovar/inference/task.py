@@ -77,7 +77,7 @@ class Task:
     def thinned(self, most: int) -> tuple[Task, np.ndarray]:
         """About `most` draws, equally spaced within every chain, as a task of their own; and their
         row numbers. They are to compare and to tune on, which asks nothing of tails."""
-        sample, rows = self.sample.thinned(most)
+        sample, rows = self.sample.thin(most)
         if sample is self.sample:
             return self, rows
         spacing = max(self.autocorrelation * len(sample) / len(self), 1.0)

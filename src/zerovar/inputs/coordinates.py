@@ -10,19 +10,22 @@ integrands at the draws stay what they are, and files of fits hold no function o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
-from .integrands import at_draws, evaluated
-from .sample import Posterior, Sample
+from .integrands import DrawFunction, map_draws, run_or_explain
+from .sample import Posterior, Sample, check_names
 
-_MOST = 200  # coordinates up to which a Jacobian is formed at every draw
-_BACK = 1e-4  # how far T⁻¹(T(x)) may be from x, in standard deviations
-_OfDraw = Callable[[Any], Any]
+# Dimensions up to which a Jacobian is formed at every draw: those of a tile of draws take 330 MB.
+MOST_JACOBIAN = 200
+# How far numbers may be apart that should be equal and have been through single precision: half of
+# its digits.
+CLOSE = float(np.sqrt(np.finfo(np.float32).eps))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,64 +40,59 @@ class Coordinates:
     names: of the coordinates y; by default those of x.
     """
 
-    forward: _OfDraw
-    inverse: _OfDraw | None = None
-    log_det: _OfDraw | None = None
+    forward: DrawFunction
+    inverse: DrawFunction | None = None
+    log_det: DrawFunction | None = None
     names: Sequence[str] | None = None
 
     @overload
     def __call__(self, data: Sample) -> Sample: ...
     @overload
     def __call__(self, data: Posterior) -> Posterior: ...
-    def __call__(self, data: Any) -> Any:
+    def __call__(self, data: Sample | Posterior) -> Sample | Posterior:
         if isinstance(data, Posterior):
-            return self._posterior(data)
+            return self._map_posterior(data)
         if not isinstance(data, Sample):
             raise ValueError(
                 f"coordinates are of a zv.Sample or a Posterior; got {type(data).__name__}"
             )
-        weights = None if data.weights is None else np.log(data.by_chain(data.weights))
-        draws, scores = self.mapped(data.draws, data.scores)
-        return Sample(data.by_chain(draws), data.by_chain(scores), weights, self._names(data.names))
+        draws, scores = self.map(data.draws, data.scores)
+        names = check_names(data.names if self.names is None else self.names, data.dim)
+        return data.replace(draws=draws, scores=scores, names=names)
 
-    def _posterior(self, data: Posterior) -> Posterior:
+    def _map_posterior(self, data: Posterior) -> Posterior:
         if not isinstance(data.draws, np.ndarray):
             raise ValueError(
                 "coordinates are of draws in memory; these are chunked. Map them before they are "
                 "written"
             )
         shape, values = data.draws.shape, data.values
-        draws, scores = self.mapped(
-            data.draws.reshape(-1, shape[-1]), data.scores.reshape(-1, shape[-1])
-        )
+        draws, scores = self.map(*(x.reshape(-1, shape[-1]) for x in (data.draws, data.scores)))
         if values is None:  # the means of x are wanted, whatever coordinates they are estimated in
             old = [f"x{j}" for j in range(shape[-1])] if data.names is None else data.names
             values = {name: data.draws[..., j] for j, name in enumerate(old)}
-        names = self._names(data.names)
-        named = None if names is None else tuple(names)
+        names = data.names if self.names is None else tuple(self.names)
         return Posterior(
-            draws.reshape(shape), scores.reshape(shape), values, named, data.log_weights
+            draws.reshape(shape), scores.reshape(shape), values, names, data.log_weights
         )
 
-    def _names(self, names: Sequence[str] | None) -> Sequence[str] | None:
-        return names if self.names is None else self.names
-
-    def mapped(self, draws: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """y and its scores, from draws and scores (n, d)."""
+    def map(self, draws: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return y and its scores, from draws and scores (n, d)."""
         d = draws.shape[1]
         direct = self.inverse is not None and self.log_det is not None
-        if not direct and d > _MOST:
+        if not direct and d > MOST_JACOBIAN:
             raise ValueError(
                 f"coordinates of d = {d} need an inverse and a log_det: without them a {d} × {d} "
                 "Jacobian is formed at every "
                 "draw. zv.Coupling has both"
             )
         one = self._by_inverse if direct else self._by_jacobian
-        shape = f" of shape ({d},)"
-        instead = "mapped draws and scores to zv.Sample"
         draws, scores = draws.astype(np.float64), scores.astype(np.float64)
-        y, t, back = evaluated(
-            "coordinates", lambda: at_draws(one, (draws, scores)), shape, instead
+        y, t, back = run_or_explain(
+            "coordinates",
+            lambda: map_draws(one, (draws, scores)),
+            f" of shape ({d},)",
+            "mapped draws and scores to zv.Sample",
         )
         if y.shape != draws.shape:
             raise ValueError(
@@ -108,16 +106,16 @@ class Coordinates:
                 "scores, the first at row "
                 f"{int(np.argmax(bad))}. The map must be smooth and invertible at every draw"
             )
-        away = np.abs(back - draws).max(axis=0) / np.maximum(
-            draws.std(axis=0), np.finfo(float).tiny
-        )
-        if away.max() > _BACK:
+        scale = np.maximum(draws.std(axis=0), np.finfo(float).tiny)
+        away = np.abs(back - draws).max(axis=0) / scale
+        if away.max() > CLOSE:
             raise ValueError(
                 "coordinates: the inverse of the map does not lead back to the draws; coordinate "
                 f"{int(away.argmax())} is up "
                 f"to {away.max():.2g} standard deviations away"
             )
-        if direct and d <= _MOST and not isinstance(self, Coupling):  # which knows its own
+        # a Coupling knows its own
+        if direct and d <= MOST_JACOBIAN and not isinstance(self, Coupling):
             self._check_log_det(draws[0])
         return y, t
 
@@ -131,21 +129,21 @@ class Coordinates:
 
     def _by_jacobian(self, pair: tuple[Any, Any]) -> tuple[Any, Any, Any]:
         x, s = pair
-        log_det = self._log_det if self.log_det is None else self.log_det
+        log_det = self._jacobian_log_det if self.log_det is None else self.log_det
         y = jnp.asarray(self.forward(x))
         t = jnp.linalg.solve(jax.jacfwd(self.forward)(x).T, s - jax.grad(log_det)(x))
         return y, t, x if self.inverse is None else self.inverse(y)
 
-    def _log_det(self, x: Any) -> Any:
+    def _jacobian_log_det(self, x: Any) -> Any:
         return jnp.linalg.slogdet(jax.jacfwd(self.forward)(x))[1]
 
     def _check_log_det(self, draw: np.ndarray) -> None:
-        """At one draw: a wrong one would make every answer wrong."""
-        log_det = self.log_det
-        assert log_det is not None
-        both = jax.jit(lambda x: (log_det(x), self._log_det(x)))
-        told, found = evaluated("coordinates", lambda: both(draw), "", "mapped draws")
-        if not np.isclose(told, found, rtol=1e-3, atol=1e-3):
+        """Raise a ValueError if it is wrong at this draw: every answer would be."""
+        given = self.log_det
+        assert given is not None
+        both = jax.jit(lambda x: (given(x), self._jacobian_log_det(x)))
+        told, found = run_or_explain("coordinates", lambda: both(draw), "", "mapped draws")
+        if not np.isclose(told, found, rtol=CLOSE, atol=CLOSE):
             raise ValueError(
                 "coordinates: log_det must be log|det| of the map's Jacobian as a function of x; "
                 "at the first draw it is "
@@ -170,39 +168,39 @@ class Coupling(Coordinates):
 
     def __init__(
         self,
-        blocks: Sequence[tuple[Sequence[int], _OfDraw]],
+        blocks: Sequence[tuple[Sequence[int], DrawFunction]],
         backwards: bool = False,
         names: Sequence[str] | None = None,
     ):
-        checked = [(_checked_block(block), function) for block, function in blocks]
-        if not checked or not all(callable(function) for _, function in checked):
+        pairs = [(_as_block(block), function) for block, function in blocks]
+        if not pairs or not all(callable(function) for _, function in pairs):
             raise ValueError(
                 "Coupling: blocks must be pairs of coordinate numbers and a function of one draw; "
                 f"got {blocks!r}"
             )
-        every = np.concatenate([block for block, _ in checked])
+        every = np.concatenate([block for block, _ in pairs])
         if len(np.unique(every)) < len(every):
             raise ValueError(
-                f"Coupling: blocks must not overlap; got {[block.tolist() for block, _ in checked]}"
+                f"Coupling: blocks must not overlap; got {[block.tolist() for block, _ in pairs]}"
             )
 
-        def apart(x: Any, block: np.ndarray, function: _OfDraw) -> tuple[Any, Any]:
+        def split(x: Any, block: np.ndarray, function: DrawFunction) -> tuple[Any, Any]:
             location, scale = function(x.at[block].set(0.0))
             return location, jnp.asarray(scale)
 
-        def outwards(x: Any) -> Any:
+        def apply(x: Any) -> Any:
             y = x
-            for block, function in checked:
-                location, scale = apart(x, block, function)
+            for block, function in pairs:
+                location, scale = split(x, block, function)
                 y = y.at[block].set(
                     location + (scale @ x[block] if scale.ndim == 2 else scale * x[block])
                 )
             return y
 
-        def inwards(y: Any) -> Any:
+        def restore(y: Any) -> Any:
             x = y
-            for block, function in checked:
-                location, scale = apart(x, block, function)
+            for block, function in pairs:
+                location, scale = split(x, block, function)
                 rest = x[block] - location
                 x = x.at[block].set(
                     jnp.linalg.solve(scale, rest) if scale.ndim == 2 else rest / scale
@@ -211,8 +209,8 @@ class Coupling(Coordinates):
 
         def log_det(x: Any) -> Any:
             total = jnp.zeros(())
-            for block, function in checked:
-                _, scale = apart(x, block, function)
+            for block, function in pairs:
+                _, scale = split(x, block, function)
                 if scale.ndim == 2:
                     total += jnp.linalg.slogdet(scale)[1]
                 else:
@@ -220,13 +218,13 @@ class Coupling(Coordinates):
             return total
 
         if backwards:
-            super().__init__(inwards, outwards, lambda x: -log_det(inwards(x)), names)
+            super().__init__(restore, apply, lambda x: -log_det(restore(x)), names)
         else:
-            super().__init__(outwards, inwards, log_det, names)
+            super().__init__(apply, restore, log_det, names)
 
 
-def _checked_block(block: Any) -> np.ndarray:
-    numbers = np.asarray(list(block) if isinstance(block, range) else block)
+def _as_block(block: ArrayLike) -> np.ndarray:
+    numbers = np.asarray(block)
     if numbers.ndim != 1 or not len(numbers) or numbers.dtype.kind not in "iu" or numbers.min() < 0:
         raise ValueError(
             f"Coupling: a block must be coordinate numbers, integers ≥ 0; got {block!r}"

@@ -1,18 +1,21 @@
 """Integrands in any of the forms that users have them, as one (n, q) array with names."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..errors import NumericalWarning, refuse_fork, warn
-from .points import distinct
+from .points import find_distinct
 from .sample import Sample, as_float
 
 _AT_A_TIME = 1024  # draws that are evaluated together: a compromise of speed and memory
+
+Tree = Any  # of arrays, as JAX has them: an array, or dicts and tuples of trees
+Returned = TypeVar("Returned")
+DrawFunction = Callable[[Any], Any]  # from one draw, a tree, to another tree, in JAX
 
 
 class Integrands(NamedTuple):
@@ -24,8 +27,8 @@ class Integrands(NamedTuple):
 
 
 def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -> Integrands:
-    """`values` is (n,), (n, q), (chain, draw), (chain, draw, q), a dict of name → such arrays, a
-    data frame, or a callable on one draw (d,).
+    """Return the integrands at the draws. `values` is (n,), (n, q), (chain, draw), (chain, draw,
+    q), a dict of name → such arrays, a data frame, or a callable on one draw (d,).
 
     A callable is vmapped over the draws and may return a number, an array, or a dict of these, with
     names a, b[0], c[0, 1].
@@ -41,26 +44,18 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
             raise ValueError("values is an empty dict: give at least one integrand")
         columns = {key: _flat(f"values[{key!r}]", entry, sample) for key, entry in values.items()}
         array = np.concatenate(list(columns.values()), axis=1)
-        events = np.repeat(
-            [_is_event(values[key]) for key in columns],
-            [column.shape[1] for column in columns.values()],
-        )
-        found = []
-        for key, column in columns.items():
-            found += (
-                [str(key)]
-                if column.shape[1] == 1
-                else [f"{key}[{k}]" for k in range(column.shape[1])]
-            )
+        sizes = [column.shape[1] for column in columns.values()]
+        events = np.repeat([_is_event(entry) for entry in values.values()], sizes)
+        found = [
+            entry_name(str(key), (k,) if size > 1 else ())
+            for key, size in zip(columns, sizes, strict=True)
+            for k in range(size)
+        ]
     else:
         array = _flat("values", values, sample)
         events = np.broadcast_to(_is_event(values), array.shape[1])
-        labels = getattr(values, "columns", None)  # a data frame has names of its own
-        found = (
-            [f"f{k}" for k in range(array.shape[1])]
-            if labels is None
-            else [str(label) for label in labels]
-        )
+        # a data frame has names of its own
+        found = list(map(str, getattr(values, "columns", _default_names(array.shape[1]))))
     if array.shape[1] == 0:
         raise ValueError(f"values has no integrands: its shape is {np.shape(values)}")
     if names is not None:
@@ -76,11 +71,19 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
     return Integrands(array, tuple(found), events)
 
 
-def _named_results(function: Callable[[Any], Any], sample: Sample) -> dict[str, np.ndarray]:
-    """Every number that a function of one draw returns, (n,), dicts in the order of their sorted
-    keys."""
-    at = partial(at_draws, function, sample.draws)
-    found = evaluated("values", at, f" of shape ({sample.dim},)", "an array of values at the draws")
+def _default_names(count: int) -> list[str]:
+    return [f"f{k}" for k in range(count)]
+
+
+def _named_results(function: DrawFunction, sample: Sample) -> dict[str, np.ndarray]:
+    """Return every number that a function of one draw gives, (n,), dicts in the order of their
+    sorted keys."""
+    found = run_or_explain(
+        "values",
+        lambda: map_draws(function, sample.draws),
+        f" of shape ({sample.dim},)",
+        "an array of values at the draws",
+    )
     columns = {}
     for key, leaf in leaves_by_path(found).items():
         for index in np.ndindex(leaf.shape[1:]):
@@ -90,25 +93,23 @@ def _named_results(function: Callable[[Any], Any], sample: Sample) -> dict[str, 
     return columns
 
 
-def leaves_by_path(tree: Any) -> dict[str, Any]:
-    """The leaves of a tree by their places: a, b.c, and nothing for one that is all of it."""
+def leaves_by_path(tree: Tree) -> dict[str, Any]:
+    """Return the leaves of a tree by their places: a, b.c, and nothing for one that is all of
+    it."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
 def entry_name(name: str, index: tuple[int, ...]) -> str:
-    """What an entry of an array is called: tau, theta[0], corr[0, 1]."""
+    """Return what an entry of an array is called: tau, theta[0], corr[0, 1]."""
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
-def _is_event(entry: Any) -> Any:
-    """Whether an array holds booleans; of a data frame, which columns do."""
-    kinds = getattr(entry, "dtypes", None)
-    return (
-        np.asarray(entry).dtype == bool
-        if kinds is None
-        else np.array([np.dtype(bool) == kind for kind in kinds])
-    )
+def _is_event(entry: Any) -> bool | np.ndarray:
+    """Return whether an array holds booleans; of a data frame, which columns do."""
+    if hasattr(entry, "dtypes"):
+        return np.array([np.dtype(bool) == kind for kind in entry.dtypes])
+    return np.asarray(entry).dtype == bool
 
 
 def _flat(name: str, entry: Any, sample: Sample) -> np.ndarray:
@@ -118,8 +119,8 @@ def _flat(name: str, entry: Any, sample: Sample) -> np.ndarray:
 
 
 def has_chains(name: str, shape: tuple[int, ...], chains: int, length: int) -> bool:
-    """Whether values of this shape are (chain, draw, …), not (n, …); an error if these chains of
-    draws could have neither."""
+    """Return whether values of this shape are (chain, draw, …), not (n, …); an error if these
+    chains of draws could have neither."""
     n = chains * length
     if len(shape) in (1, 2) and shape[0] == n:
         return False
@@ -132,11 +133,11 @@ def has_chains(name: str, shape: tuple[int, ...], chains: int, length: int) -> b
     raise ValueError(f"{name} must be {forms} to match the draws; got {shape}{hint}")
 
 
-def evaluated(name: str, evaluate: Callable[[], Any], draw: str, instead: str) -> Any:
-    """`evaluate()`, which calls a user's function of one draw, or a sentence on why not, how draws
-    look and what would do."""
+def run_or_explain(name: str, run: Callable[[], Returned], draw: str, instead: str) -> Returned:
+    """Return `run()`, which calls a user's function of one draw, or say why not, how draws look and
+    what would do."""
     try:
-        return in_double(name, evaluate)
+        return run_in_double(name, run)
     except Exception as error:
         raise ValueError(
             f"{name} could not be evaluated as a JAX function of one draw{draw}: {error}. "
@@ -144,33 +145,29 @@ def evaluated(name: str, evaluate: Callable[[], Any], draw: str, instead: str) -
         ) from error
 
 
-def at_draws(function: Callable[[Any], Any], draws: Any) -> Any:
-    """`function` of one draw at all of them, an array or tree of arrays (n, …): compiled, some at a
+def map_draws(function: DrawFunction, draws: Tree) -> Tree:
+    """Return `function` of one draw at all of them, a tree of arrays (n, …): compiled, some at a
     time to bound memory.
 
     A compiled function may differ in the last digit between two places of a batch; evaluated once,
     equal draws have the same.
     """
     columns = [np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(draws)]
-    first, back = distinct(np.concatenate(columns, axis=1))
+    first, back = find_distinct(np.concatenate(columns, axis=1))
     _check_indices(function, jax.tree.map(lambda leaf: leaf[0], draws))
-    out = tile_by_tile(jax.jit(jax.vmap(function)), jax.tree.map(lambda leaf: leaf[first], draws))
+    out = map_tiles(jax.jit(jax.vmap(function)), jax.tree.map(lambda leaf: leaf[first], draws))
     return jax.tree.map(lambda leaf: leaf[back], out)
 
 
-def _check_indices(function: Callable[[Any], Any], draw: Any) -> None:
-    """An IndexError if the function asks this draw for an entry that it has not: compiled, JAX
-    takes the nearest in silence.
+def _check_indices(function: DrawFunction, draw: Tree) -> None:
+    """Raise an IndexError if the function asks this draw for an entry that it has not.
 
-    Fixed indices in range compile to plain slices, so that few functions need more than the look at
-    what was traced.
+    Compiled, JAX takes the nearest entry in silence.
     """
-    try:
-        if "dynamic_slice" not in str(jax.make_jaxpr(function)(draw)):
-            return
-        from jax.experimental import checkify
+    from jax.experimental import checkify
 
-        checked = checkify.checkify(function, errors=checkify.index_checks)
+    checked = checkify.checkify(function, errors=checkify.index_checks)
+    try:
         # all that is no index is left out of the program
         found = jax.jit(lambda draw: checked(draw)[0])(draw).get_exception()
     except Exception:
@@ -180,9 +177,9 @@ def _check_indices(function: Callable[[Any], Any], draw: Any) -> None:
         raise IndexError(str(found).strip(" ."))
 
 
-def tile_by_tile(function: Callable[[Any], Any], draws: Any) -> Any:
-    """A compiled function of many draws at an array or tree of arrays (n, …), in tiles of one
-    shape: one program serves all."""
+def map_tiles(function: Callable[[Tree], Tree], draws: Tree) -> Tree:
+    """Return a compiled function of many draws at a tree of arrays (n, …), in tiles of one shape:
+    one program serves all."""
     n = len(jax.tree.leaves(draws)[0])
     size, tiles = min(n, _AT_A_TIME), []
     for first in range(0, n, size):
@@ -196,34 +193,27 @@ def tile_by_tile(function: Callable[[Any], Any], draws: Any) -> Any:
     )
 
 
-def _of_mixed_precision(error: Exception) -> bool:
-    """Whether it is of single and double meeting, in the words of JAX or of its compiler."""
-    text = str(error)
-    return ("float32" in text and "float64" in text) or ("f32" in text and "f64" in text)
+def run_in_double(name: str, run: Callable[[], Returned]) -> Returned:
+    """Return `run()`, which calls a user's function, in double precision if it can be had.
 
-
-def in_double(name: str, evaluate: Callable[[], Any]) -> Any:
-    """`evaluate()`, which calls a user's function, in double precision if it can be had.
-
-    JAX remembers the NumPy arrays inside a function that it has compiled in single precision as
-    single, and fails on the mixture until it forgets them. A loop that starts from a
-    single-precision state works only as the user runs it.
+    JAX keeps the NumPy arrays inside a function that it has compiled in single precision as single,
+    and fails on the mixture until it forgets them. A loop that starts from a single-precision state
+    works only as the user runs it.
     """
     refuse_fork()
-    for _ in range(2):
-        with jax.enable_x64(True):
-            try:
-                return evaluate()
-            except Exception as error:  # not kept: it would keep those arrays alive
-                if not _of_mixed_precision(error):
-                    raise
-        jax.clear_caches()
     try:
-        out = evaluate()
-    except Exception:
         with jax.enable_x64(True):
-            return evaluate()  # fails once more, and says why
-    if not jax.config.read("jax_enable_x64"):
+            return run()
+    except Exception as error:
+        try:
+            single = run()  # as the user runs it
+        except Exception:
+            raise error from None
+    jax.clear_caches()  # only the precision is at fault, and such arrays are kept nowhere else
+    try:
+        with jax.enable_x64(True):
+            return run()
+    except Exception:
         warn(
             f"{name} could not be evaluated in double precision, and was in single: about seven "
             "digits. The usual cause is an "
@@ -231,4 +221,4 @@ def in_double(name: str, evaluate: Callable[[], Any]) -> Any:
             "the function",
             NumericalWarning,
         )
-    return out
+    return single

@@ -17,7 +17,8 @@ Matrix = Float64[np.ndarray, "n d"]
 Vector = Float64[np.ndarray, " n"]
 RowNumbers = Int[np.ndarray, " k"]
 
-# Below this many draws a coordinate, the sample covariance is shrunk towards its diagonal.
+# Below this many draws a coordinate, the sample covariance is shrunk towards its diagonal: its
+# eigenvalues are then off by more than a factor of two (Marchenko and Pastur: (1 ± √(1/10))²).
 DRAWS_PER_DIMENSION = 10
 
 
@@ -50,17 +51,17 @@ class Points:
         return self.x.shape[1]
 
     def take(self, rows: np.ndarray) -> Points:
-        """Some of them, without an order."""
-        return Points(self.x[rows], self.s[rows], renormalised(self.probabilities[rows]))
+        """Return some of the points, without an order."""
+        return Points(self.x[rows], self.s[rows], normalise(self.probabilities[rows]))
 
 
 class FittingDraws:
     """Draws that are fitted, and what every fit to them needs, computed once: which of them are
-    equal, and good coordinates."""
+    equal, and how they are standardised."""
 
     def __init__(self, points: Points, standardise: bool = True):
-        self.points, self._standardise = points, standardise
-        self._known: dict[bool, Standardisation] = {}
+        self.points, self._wanted = points, standardise
+        self._standardisations: dict[bool, Standardisation] = {}
         self._standardised: dict[bool, Points] = {}
 
     def __len__(self) -> int:
@@ -74,51 +75,52 @@ class FittingDraws:
         is the same as one row that counts twice, and a kernel matrix with equal rows is singular,
         so merging loses nothing and mends that.
         """
-        everything = self.points
-        first, inverse = distinct(everything.x)
+        everything, (first, group) = self.points, self._equal
         if len(first) == len(everything):
             return everything
-        # unique rows in the order of the chain, so that blocks of them are blocks of time
-        order = np.argsort(first)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        first, group = first[order], rank[inverse]
-        _agree("scores", everything.s, first, group)
+        _check_agreement("scores", everything.s, first, group)
         counts = np.bincount(group, weights=everything.probabilities)
         chain = everything.chain
         merged = None if chain is None else ChainOrder(group[chain.group], chain.segment)
-        self._first, self._group = first, group
         return Points(everything.x[first], everything.s[first], counts, merged)
 
     @property
-    def group(self) -> Int[np.ndarray, " n"]:
+    def group(self) -> RowNumbers:
         """The distinct draw that each draw is."""
-        return np.arange(len(self)) if self.distinct is self.points else self._group
+        return self._equal[1]
+
+    @functools.cached_property
+    def _equal(self) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
+        """The rows of the distinct draws, and which of these each draw is."""
+        first, inverse = find_distinct(self.points.x)
+        # in the order of the chain, so that blocks of them are blocks of time
+        order = np.argsort(first)
+        return first[order], np.argsort(order)[inverse]
 
     def merge(self, values: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "m q"]:
-        """Values at the distinct draws; equal draws with other values are an error."""
+        """Return the values at the distinct draws; equal draws with other values are an error."""
         if self.distinct is self.points:
             return values
-        _agree("values", values, self._first, self._group)
-        return values[self._first]
+        _check_agreement("values", values, *self._equal)
+        return values[self._equal[0]]
 
     def standardisation(self, mixing: bool) -> Standardisation:
-        """By the mean and covariance of all draws; `mixing=False` scales each coordinate by
+        """Return that by mean and covariance of all draws; `mixing=False` scales each coordinate by
         itself."""
-        if not self._standardise:
+        if not self._wanted:
             return Standardisation.identity(self.points.dim)
-        if mixing not in self._known:
-            self._known[mixing] = Standardisation.of(self.points, mixing)
-        return self._known[mixing]
+        if mixing not in self._standardisations:
+            self._standardisations[mixing] = Standardisation.of(self.points, mixing)
+        return self._standardisations[mixing]
 
-    def standardised(self, mixing: bool) -> Points:
-        """The distinct draws in these coordinates."""
+    def standardise(self, mixing: bool) -> Points:
+        """Return the distinct draws, standardised."""
         if mixing not in self._standardised:
             self._standardised[mixing] = self.standardisation(mixing).points(self.distinct)
         return self._standardised[mixing]
 
 
-def _agree(what: str, array: np.ndarray, first: np.ndarray, group: np.ndarray) -> None:
+def _check_agreement(what: str, array: np.ndarray, first: np.ndarray, group: np.ndarray) -> None:
     if len(clash := np.flatnonzero((array != array[first][group]).any(axis=1))):
         i, j = int(first[group[clash[0]]]), int(clash[0])
         raise ValueError(
@@ -143,12 +145,13 @@ class Standardisation:
 
     @staticmethod
     def identity(d: int) -> Standardisation:
+        """Return the one that changes nothing."""
         return Standardisation(np.zeros(d), np.eye(d), "none")
 
     @staticmethod
     def of(points: Points, mixing: bool = True) -> Standardisation:
-        """Mean and covariance of `points`. `mixing=False` scales each coordinate by itself, so that
-        it keeps its meaning.
+        """Return the one by mean and covariance of `points`. `mixing=False` scales each coordinate
+        by itself, so that it keeps its meaning.
 
         The covariance is full where there are ten draws or more a dimension, else shrunk towards
         its diagonal by the Ledoit–Wolf formula. Any invertible map is right; a good one only makes
@@ -177,7 +180,7 @@ class Standardisation:
             kind = f"shrunk by {amount:.2g}"
         factor, info = scipy.linalg.lapack.dpotrf(correlation, lower=1, clean=1)
         if info or np.diagonal(factor).min() ** 2 < 100 * d * np.finfo(float).eps:
-            if (few := len(distinct(points.x)[0])) <= d:
+            if (few := len(find_distinct(points.x)[0])) <= d:
                 raise ValueError(
                     f"draws: too few for d = {d} dimensions. Parts of them are standardised by "
                     "their own covariance, and that "
@@ -198,12 +201,13 @@ class Standardisation:
         return (draws - self.mean) @ inverse.T, scores @ self.factor
 
     def points(self, raw: Points) -> Points:
-        """The same points in these coordinates."""
+        """Return the same points, standardised."""
         return Points(*self(raw.x, raw.s), raw.probabilities, raw.chain)
 
 
-def distinct(rows: np.ndarray) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
-    """The numbers of the first of all equal rows of (n, k), and where each row is among them."""
+def find_distinct(rows: np.ndarray) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
+    """Return the number of the first of all equal rows of (n, k), and which of these each row
+    is."""
     # so most often, and sorting numbers is ten times faster than sorting rows
     if np.all(np.diff(np.sort(rows[:, 0]))):
         return np.arange(len(rows)), np.arange(len(rows))
@@ -215,12 +219,14 @@ def distinct(rows: np.ndarray) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, "
 
 
 def _shrinkage(unit: Matrix, p: Vector, correlation: Float64[np.ndarray, "d d"]) -> float:
-    """Ledoit and Wolf's estimate of the best weight of the identity, for rows of unit variance."""
+    """Return Ledoit and Wolf's estimate of the best weight of the identity, for rows of unit
+    variance."""
     d = unit.shape[1]
     distance = np.sum((correlation - np.eye(d)) ** 2)
     noise = np.sum(p**2 * np.sum(unit**2, axis=1) ** 2) - np.sum(p**2) * np.sum(correlation**2)
     return float(np.clip(noise / distance, 0.0, 1.0)) if distance > 0 else 1.0
 
 
-def renormalised(p: Vector) -> Vector:
+def normalise(p: Vector) -> Vector:
+    """Return probabilities that sum to one."""
     return p / p.sum()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
+from numpy.typing import ArrayLike
 
-from .points import ChainOrder, Matrix, Points, Vector, renormalised
+from .points import ChainOrder, Matrix, Points, RowNumbers, Vector, normalise
 
 
-def as_float(name: str, array: Any, finite: bool = True) -> np.ndarray:
-    """`array` as float64, finite and small enough to be squared, or a ValueError that names the
-    argument and the first bad entry; `finite=False` lets any float pass."""
+def as_float(name: str, array: ArrayLike, finite: bool = True) -> np.ndarray:
+    """Return `array` as float64, finite and small enough to be squared, or raise a ValueError that
+    names the argument and the first bad entry; `finite=False` lets any float pass."""
     if isinstance(array, np.ma.MaskedArray) and array.mask.any():
         raise ValueError(
             f"{name} is a masked array with {array.mask.sum()} masked entries; leave those draws "
@@ -70,7 +71,13 @@ class Sample:
     weights: Vector | None
     names: tuple[str, ...] | None = None
 
-    def __init__(self, draws: Any, scores: Any, log_weights: Any = None, names: Any = None):
+    def __init__(
+        self,
+        draws: ArrayLike,
+        scores: ArrayLike,
+        log_weights: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+    ):
         draws, scores = as_float("draws", draws), as_float("scores", scores)
         if draws.shape != scores.shape:
             hint = "; the axes look swapped" if draws.shape == scores.shape[::-1] else ""
@@ -87,27 +94,25 @@ class Sample:
         d = draws.shape[-1]
         if d == 0 or chains == 0 or draws.shape[-2] < 4:
             raise ValueError(
-                f"draws must hold at least 4 draws a chain of at least one parameter; got {chains} "
-                "chain(s) of "
-                f"{draws.shape[-2]} draws in {d} dimensions. If the axes are (parameter, draw), "
-                "transpose"
+                f"draws must hold at least 4 draws a chain of at least one parameter; got "
+                f"{chains} chain(s) of {draws.shape[-2]} draws in {d} dimensions. If the axes are "
+                "(parameter, draw), transpose"
             )
         draws, scores = draws.reshape(-1, d), scores.reshape(-1, d)
-        n, labels = len(draws), _coordinate_names(names, d)
+        labels = check_names(names, d)
         for name, array in (("draws", draws), ("scores", scores)):
             constant = np.flatnonzero(np.ptp(array, axis=0) == 0)
             if constant.size:
                 raise ValueError(
-                    f"{name}: {coordinate(labels, constant[0])} is the same number, "
+                    f"{name}: {coordinate_name(labels, constant[0])} is the same number, "
                     f"{array[0, constant[0]]:g}, at every draw "
                     f"({constant.size} such of {d}). A fixed parameter is not sampled: leave it "
                     "out of draws and scores"
                 )
-        object.__setattr__(self, "draws", draws)
-        object.__setattr__(self, "scores", scores)
-        object.__setattr__(self, "num_chains", chains)
-        object.__setattr__(self, "weights", _normalised(log_weights, chains, n))
-        object.__setattr__(self, "names", labels)
+        weights = _weights(log_weights, chains, len(draws))
+        vars(self).update(
+            draws=draws, scores=scores, num_chains=chains, weights=weights, names=labels
+        )
 
     def __len__(self) -> int:
         return len(self.draws)
@@ -121,6 +126,7 @@ class Sample:
 
     @property
     def dim(self) -> int:
+        """The number d of coordinates."""
         return self.draws.shape[1]
 
     @property
@@ -128,68 +134,56 @@ class Sample:
         """What each draw counts, (n,), summing to one."""
         return np.full(len(self), 1 / len(self)) if self.weights is None else self.weights
 
-    def points(self, rows: Int[np.ndarray, " m"] | None = None) -> Points:
-        """All draws, or those with these row numbers, in increasing order."""
+    def points(self, rows: RowNumbers | None = None) -> Points:
+        """Return all draws, or those with these row numbers, in increasing order."""
         if rows is None:
             segment = np.repeat(np.arange(self.num_chains), len(self) // self.num_chains)
-            return Points(
-                self.draws,
-                self.scores,
-                self.probabilities,
-                ChainOrder(np.arange(len(self)), segment),
-            )
+            order = ChainOrder(np.arange(len(self)), segment)
+            return Points(self.draws, self.scores, self.probabilities, order)
         chain = rows // (len(self) // self.num_chains)
         breaks = (np.diff(rows, prepend=-2) != 1) | (np.diff(chain, prepend=-1) != 0)
         order = ChainOrder(np.arange(len(rows)), np.cumsum(breaks) - 1)
         return Points(
-            self.draws[rows], self.scores[rows], renormalised(self.probabilities[rows]), order
+            self.draws[rows], self.scores[rows], normalise(self.probabilities[rows]), order
         )
 
-    def thinned(self, most: int) -> tuple[Sample, Int[np.ndarray, " m"]]:
-        """About `most` draws, equally spaced within every chain, and their row numbers; all of them
-        if they are fewer."""
+    def thin(self, most: int) -> tuple[Sample, RowNumbers]:
+        """Return about `most` draws, equally spaced within every chain, and their row numbers; all
+        of them if they are fewer."""
         draws = len(self) // self.num_chains
         kept = min(draws, max(round(most / self.num_chains), 4))
         every = np.linspace(0, draws - 1, kept).round().astype(int)
         rows = (draws * np.arange(self.num_chains)[:, None] + every).ravel()
-        if len(rows) == len(self):
-            return self, rows
-        shape = (self.num_chains, kept)
-        weights = None if self.weights is None else np.log(self.weights[rows].reshape(shape))
-        draws, scores = (
-            array[rows].reshape(*shape, self.dim) for array in (self.draws, self.scores)
-        )
-        return Sample(draws, scores, weights, self.names), rows
+        return (self if kept == draws else self._take(rows, self.num_chains)), rows
 
-    def along(self, coordinates: Bool[np.ndarray, " d"]) -> Sample:
-        """With some of the coordinates: by Stein's identity along these, and none along the
-        others."""
-        draws, scores = (
-            self.by_chain(array[:, coordinates]) for array in (self.draws, self.scores)
-        )
-        weights = None if self.weights is None else np.log(self.by_chain(self.weights))
-        return Sample(
-            draws, scores, weights, [coordinate(self.names, j) for j in np.flatnonzero(coordinates)]
-        )
+    def along(self, kept: Bool[np.ndarray, " d"]) -> Sample:
+        """Return the draws with some of their coordinates: by Stein's identity along these, and
+        none along the others."""
+        names = tuple(coordinate_name(self.names, j) for j in np.flatnonzero(kept))
+        return self.replace(draws=self.draws[:, kept], scores=self.scores[:, kept], names=names)
 
     def chains(self, some: Bool[np.ndarray, " chain"]) -> Sample:
-        """Some of the chains."""
-        draws, scores = (self.by_chain(array)[some] for array in (self.draws, self.scores))
-        weights = None if self.weights is None else np.log(self.by_chain(self.weights)[some])
-        return Sample(draws, scores, weights, self.names)
+        """Return some of the chains."""
+        rows = self.by_chain(np.arange(len(self)))[some].ravel()
+        return self._take(rows, int(some.sum()))
 
-    def with_scores(self, scores: Matrix) -> Sample:
-        """The same draws with other scores."""
-        draws, scores = self.by_chain(self.draws), self.by_chain(scores)
-        return Sample(
-            draws,
-            scores,
-            None if self.weights is None else np.log(self.by_chain(self.weights)),
-            self.names,
+    def _take(self, rows: RowNumbers, num_chains: int) -> Sample:
+        return self.replace(
+            draws=self.draws[rows],
+            scores=self.scores[rows],
+            num_chains=num_chains,
+            weights=None if self.weights is None else normalise(self.weights[rows]),
         )
 
+    def replace(self, **fields: Any) -> Sample:
+        """Return this sample with some fields replaced. They are known to be valid: nothing is
+        checked or copied."""
+        other = object.__new__(Sample)
+        vars(other).update(vars(self) | fields)
+        return other
+
     def by_chain(self, array: np.ndarray) -> np.ndarray:
-        """(n, ...) as (chain, draw, ...)."""
+        """Return (n, ...) as (chain, draw, ...)."""
         return array.reshape(self.num_chains, -1, *array.shape[1:])
 
 
@@ -211,7 +205,7 @@ class Posterior:
     values: Any
     names: tuple[str, ...] | None = None
     log_weights: Any = None
-    coordinates: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    coordinates: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         weighted = "" if self.log_weights is None else ", weighted"
@@ -223,7 +217,7 @@ class Posterior:
         )
 
     def __iter__(self) -> Iterator[Any]:
-        """Draws, scores and values, as `zv.estimate(*posterior)` takes them by place."""
+        """Give draws, scores and values, as `zv.estimate(*posterior)` takes them by place."""
         if self.log_weights is not None:
             raise ValueError(
                 "this posterior has weights, which are lost when it is unpacked: give it whole"
@@ -232,10 +226,12 @@ class Posterior:
 
     @property
     def sample(self) -> Sample:
+        """The draws and scores, checked."""
         return Sample(self.draws, self.scores, self.log_weights, self.names)
 
 
-def _normalised(log_weights: Any, chains: int, n: int) -> Vector | None:
+def _weights(log_weights: ArrayLike | None, chains: int, n: int) -> Vector | None:
+    """Return normalised weights, or raise a ValueError if these are not logarithms of such."""
     if log_weights is None:
         return None
     raw = as_float("log_weights", log_weights, finite=False)
@@ -254,7 +250,7 @@ def _normalised(log_weights: Any, chains: int, n: int) -> Vector | None:
             f"log_weights: {np.sum(raw == -np.inf)} draws have weight zero; leave those draws out "
             "of all arrays"
         )
-    weights = renormalised(np.exp(raw.ravel() - raw.max()))
+    weights = normalise(np.exp(raw.ravel() - raw.max()))
     if not weights.all():
         raise ValueError(
             f"log_weights: {np.sum(weights == 0)} draws have a weight that is zero to rounding "
@@ -264,12 +260,13 @@ def _normalised(log_weights: Any, chains: int, n: int) -> Vector | None:
     return weights
 
 
-def coordinate(names: tuple[str, ...] | None, j: int | np.integer) -> str:
-    """What the j-th coordinate of the draws is called in messages."""
+def coordinate_name(names: tuple[str, ...] | None, j: int | np.integer) -> str:
+    """Return what the j-th coordinate of the draws is called in messages."""
     return f"coordinate {j}" if names is None else names[j]
 
 
-def _coordinate_names(names: Any, d: int) -> tuple[str, ...] | None:
+def check_names(names: object, d: int) -> tuple[str, ...] | None:
+    """Return the names of d coordinates, or raise a ValueError if these are not such."""
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Sequence) or len(names) != d:

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
-from ..inputs.integrands import at_draws, evaluated, in_double
+from ..inputs.integrands import map_draws, run_in_double, run_or_explain
 
-_TILE = 128  # points that are evaluated together: one program serves all
-_INSTEAD = "draws and scores to zv.estimate"
+# Points that are evaluated together: one program serves all. Half or twice that takes as long.
+_TILE = 128
 
 
 class Evaluated(NamedTuple):
@@ -36,11 +36,11 @@ class Target:
         self, log_density: Callable[[Any], Any], start: Float64[np.ndarray, " d"], budget: int
     ):
         self.dim, self.budget, self.gradients = len(start), budget, 0
-        found = evaluated(
+        found = run_or_explain(
             "log_density",
-            lambda: at_draws(log_density, start[None]),
+            lambda: map_draws(log_density, start[None]),
             f" of shape ({self.dim},)",
-            _INSTEAD,
+            "draws and scores to zv.estimate",
         )
         if np.size(found) != 1:
             raise ValueError(
@@ -60,23 +60,23 @@ class Target:
         return max(self.budget - self.gradients, 0)
 
     def at(self, x: Float64[np.ndarray, "n d"]) -> Evaluated:
-        """At n points, which count as n gradients."""
+        """Evaluate at n points, which count as n gradients."""
         self.gradients += len(x)
         parts = []
         for first in range(0, len(x), _TILE):
             rows = np.minimum(np.arange(first, first + _TILE), len(x) - 1)
             parts.append(self._call(self._many, x[rows]))
         value, slope = (np.concatenate([part[k] for part in parts])[: len(x)] for k in (0, 1))
-        return _cleaned(value, slope)
+        return _clean(value, slope)
 
     def at_one(self, x: Float64[np.ndarray, " d"]) -> Evaluated:
-        """At one point, in a program of its own: optimisers ask one by one."""
+        """Evaluate at one point, in a program of its own: optimisers ask one by one."""
         self.gradients += 1
         value, slope = self._call(self._one, x)
-        return _cleaned(value[None], slope[None])
+        return _clean(value[None], slope[None])
 
     def curvature(self, x: Float64[np.ndarray, " d"]) -> Float64[np.ndarray, "d d"]:
-        """Minus the second derivatives of the log density; they may hold NaN."""
+        """Return minus the second derivatives of the log density; they may hold NaN."""
         self.gradients += self.dim
         (second,) = self._call(lambda at: (self._curvature(at),), x)
         return -(second + second.T) / 2
@@ -85,10 +85,11 @@ class Target:
         def run() -> tuple[np.ndarray, ...]:
             return tuple(np.asarray(part, dtype=np.float64) for part in function(jnp.asarray(x)))
 
-        return in_double("log_density", run) if self._double else run()
+        return run_in_double("log_density", run) if self._double else run()
 
 
-def _cleaned(value: np.ndarray, slope: np.ndarray) -> Evaluated:
+def _clean(value: np.ndarray, slope: np.ndarray) -> Evaluated:
+    """Mark where the density is zero or undefined; refuse +inf."""
     if (value == np.inf).any():
         raise ValueError(
             "the log density is +inf somewhere: no density is, and no mean can be taken"

@@ -24,8 +24,8 @@ import numpy as np
 from ..environment import __version__
 from .atomic import atomic
 
-FORMAT = 2
-_MOST_DEFLATED = 1032  # no deflated byte stands for more
+FORMAT = 2  # of files: one of another number is refused
+_MOST_DEFLATED = 1032  # no deflated byte stands for more, by the algorithm
 Class = TypeVar("Class", bound=type)
 
 _CLASSES: dict[str, type] = {}
@@ -49,8 +49,8 @@ class Storable:
 
 
 def register_functions(named: dict[str, Callable[..., Any]]) -> None:
-    """Functions that may be fields of what is saved, such as activations; files name them by these
-    keys."""
+    """Register functions that may be fields of what is saved, such as activations; files name them
+    by these keys."""
     _FUNCTIONS.update(named)
 
 
@@ -64,9 +64,9 @@ def write(path: str | os.PathLike[str], item: Any) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """The `Fitted` or `Estimate` in a file that their `save` wrote. Loading runs no code from the
-    file."""
-    with naming(path, what="is not a file written by zerovar"):
+    """Return the `Fitted` or `Estimate` in a file that their `save` wrote. Loading runs no code
+    from the file."""
+    with name_files(path, what="is not a file written by zerovar"):
         arrays = read_arrays(
             path, lambda names: ["header", *(f"a{k}" for k in range(len(names) - 1))]
         )
@@ -77,13 +77,13 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"{os.fspath(path)} has format {form}, written by zerovar {header.get('zerovar')}; "
             f"this version reads format {FORMAT}"
         )
-    with naming(path, what="cannot be loaded"):
+    with name_files(path, what="cannot be loaded"):
         return _decode({key: item[key] for key in ("class", "fields")}, arrays)
 
 
 @contextmanager
-def naming(*paths: str | os.PathLike[str], what: str = "cannot be read") -> Iterator[None]:
-    """Whatever broken files do to their readers becomes one ValueError that names them."""
+def name_files(*paths: str | os.PathLike[str], what: str = "cannot be read") -> Iterator[None]:
+    """Turn whatever broken files do to their readers into one ValueError that names them."""
     names = [os.fsdecode(path) for path in paths]
     try:
         yield
@@ -100,8 +100,8 @@ def read_arrays(
     choose: Callable[[list[str]], Iterable[str]],
     compressed: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Those arrays of an .npz that `choose` chooses from their names; memory is taken for what the
-    file has bytes for."""
+    """Return the arrays of an .npz that `choose` chooses from their names; memory is taken for what
+    the file has bytes for."""
     most = {zipfile.ZIP_STORED: 1} | ({zipfile.ZIP_DEFLATED: _MOST_DEFLATED} if compressed else {})
     with zipfile.ZipFile(path) as folder:
         members = {info.filename.removesuffix(".npy"): info for info in folder.infolist()}
@@ -115,15 +115,15 @@ def read_arrays(
                     f"its member {name} is compressed, or claims more bytes than it has"
                 )
             with folder.open(info) as file:
-                _must_fit(file, name, info.file_size)
+                _check_size(file, name, info.file_size)
             with folder.open(info) as file:
                 arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
     return arrays
 
 
-def _must_fit(file: IO[bytes], name: str, size: int) -> None:
-    """The shape that an array claims must be that of the bytes which follow; what is pickled is
-    refused by its reader."""
+def _check_size(file: IO[bytes], name: str, size: int) -> None:
+    """Raise a ValueError if the shape that an array claims is not that of the bytes which follow;
+    what is pickled is refused by its reader."""
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError(f"its member {name} is of another version of NumPy's format than 1.0")
     shape, _, dtype = np.lib.format.read_array_header_1_0(file)
@@ -135,13 +135,14 @@ def _must_fit(file: IO[bytes], name: str, size: int) -> None:
 
 
 def _name(cls: type) -> str:
-    """Ours by their own names, wherever they are; others by the module that defines them."""
+    """Return what files call a class: ours by their own names, wherever they are; others by the
+    module that defines them too."""
     ours = cls.__module__.split(".")[0] == "zerovar"
     return f"zerovar.{cls.__name__}" if ours else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _stored_fields(cls: type) -> list[str]:
-    """Those that the constructor takes, but for what belongs to this process alone."""
+    """Return the fields that the constructor takes, but for what belongs to this process alone."""
     taken = inspect.signature(cls).parameters
     return [
         field.name
@@ -156,11 +157,12 @@ def _encode(item: Any, arrays: list[np.ndarray]) -> Any:
     if eqx.is_array(item):
         arrays.append(np.asarray(item))
         return {"array": len(arrays) - 1}
-    if _CLASSES.get(_name(type(item))) is type(item):
+    name = _name(type(item))
+    if _CLASSES.get(name) is type(item):
         if isinstance(item, enum.Enum):
-            return {"enum": _name(type(item)), "member": item.name}
-        fields = {name: _encode(getattr(item, name), arrays) for name in _stored_fields(type(item))}
-        return {"class": _name(type(item)), "fields": fields}
+            return {"enum": name, "member": item.name}
+        stored = {key: getattr(item, key) for key in _stored_fields(type(item))}
+        return {"class": name, "fields": _encode(stored, arrays)["dict"]}
     if isinstance(item, (tuple, list)):
         return {
             "list": [_encode(entry, arrays) for entry in item],
@@ -185,11 +187,9 @@ def _decode(item: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     if "array" in item:
         return arrays.pop(f"a{item['array']}")  # each is stored for one place
     if "class" in item:
-        return _known(item["class"])(
-            **{key: _decode(entry, arrays) for key, entry in item["fields"].items()}
-        )
+        return _find_class(item["class"])(**_decode({"dict": item["fields"]}, arrays))
     if "enum" in item:
-        return _known(item["enum"])[item["member"]]  # type: ignore[index]
+        return _find_class(item["enum"])[item["member"]]  # type: ignore[index]
     if "function" in item:
         return _FUNCTIONS[item["function"]]
     if "list" in item:
@@ -200,7 +200,7 @@ def _decode(item: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     return item["value"]
 
 
-def _known(name: str) -> type:
+def _find_class(name: str) -> type:
     if name not in _CLASSES:
         raise ValueError(
             f"this file names a class that zerovar does not know: {name!r}. If it is one of yours, "

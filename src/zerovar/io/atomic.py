@@ -4,6 +4,8 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _pending: set[Path] = set()  # temporaries that a process which is told to stop must remove
@@ -16,8 +18,8 @@ def discard_pending() -> None:
 
 
 def destination(path: Path) -> tuple[Path, int | None]:
-    """Where writing to `path` ends, links followed, and the mode that the file will have: None for
-    a pipe or device.
+    """Return where writing to `path` ends, links followed, and the mode that the file will have:
+    None for a pipe or device.
 
     Raises an OSError if it cannot be written.
     """
@@ -47,36 +49,28 @@ def destination(path: Path) -> tuple[Path, int | None]:
     return end, stat.S_IMODE(found) if is_file else None
 
 
-class atomic:
-    """A temporary path that replaces `target` if the block ends well, and vanishes if not.
+@contextmanager
+def atomic(target: Path) -> Iterator[Path]:
+    """Give a temporary path that replaces `target` if the block ends well, and vanishes if not.
 
     Links stay, and what they lead to is replaced; a file keeps its mode; a pipe or device is
     written through at the end.
     """
-
-    def __init__(self, target: Path):
-        self._target = target
-
-    def __enter__(self) -> Path:
-        self._end, self._mode = destination(self._target)
-        # None: where the system has temporary files
-        folder = None if self._mode is None else self._end.parent
-        handle, name = tempfile.mkstemp(
-            dir=folder, prefix=f".{self._end.name}.", suffix=self._target.suffix
-        )
-        os.close(handle)
-        self._temporary = Path(name)
-        _pending.add(self._temporary)
-        return self._temporary
-
-    def __exit__(self, kind, error, trace) -> None:
-        try:
-            if kind is None and self._mode is not None:
-                os.chmod(self._temporary, self._mode)  # mkstemp makes files private
-                os.replace(self._temporary, self._end)
-            elif kind is None:
-                with open(self._temporary, "rb") as content, open(self._end, "wb") as node:
-                    shutil.copyfileobj(content, node)
-        finally:
-            self._temporary.unlink(missing_ok=True)
-            _pending.discard(self._temporary)
+    end, mode = destination(target)
+    # None: where the system has temporary files
+    folder = None if mode is None else end.parent
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{end.name}.", suffix=target.suffix)
+    os.close(handle)
+    temporary = Path(name)
+    _pending.add(temporary)
+    try:
+        yield temporary
+        if mode is None:
+            with open(temporary, "rb") as content, open(end, "wb") as node:
+                shutil.copyfileobj(content, node)
+        else:
+            os.chmod(temporary, mode)  # mkstemp makes files private
+            os.replace(temporary, end)
+    finally:
+        temporary.unlink(missing_ok=True)
+        _pending.discard(temporary)

@@ -8,7 +8,8 @@ from pathlib import Path
 import jax
 import jaxlib
 
-_WORTH_SECONDS = 0.03  # of compiling; what takes less is compiled again
+# Programs that take less to compile are compiled again: reading one from a file takes as long.
+_WORTH_SECONDS = 0.03
 
 
 def keep_compiled(folder: str | os.PathLike[str] | None = None) -> Path:
@@ -23,9 +24,9 @@ def keep_compiled(folder: str | os.PathLike[str] | None = None) -> Path:
     This changes JAX's settings for the whole process, so that your own programs are kept as well;
     where a folder is already set for JAX, that one is used.
     """
-    given = _given()
-    if given is not None:
-        return given
+    given = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    if given:
+        return Path(given)
     base = (
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "zerovar"
         if folder is None
@@ -47,24 +48,13 @@ def keep_compiled(folder: str | os.PathLike[str] | None = None) -> Path:
     return found
 
 
-def _given() -> Path | None:
-    """The folder that is already set for JAX."""
-    folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    return Path(folder) if folder else None
-
-
 def _processor() -> str:
-    """A short name of what the processor can do: programs for another one may stop with an illegal
-    instruction."""
+    """Return a short name of what the processor can do: programs for another one may stop with an
+    illegal instruction."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        features = sorted(
-            {
-                line
-                for line in lines
-                if line.startswith(("flags", "Features", "model name", "CPU part"))
-            }
-        )
+        lines = set(Path("/proc/cpuinfo").read_text().splitlines())
+        kinds = ("flags", "Features", "model name", "CPU part")
+        features = sorted(line for line in lines if line.startswith(kinds))
     except OSError:
         features = [platform.processor()]
     return f"{platform.machine()}-{hashlib.sha256(repr(features).encode()).hexdigest()[:12]}"

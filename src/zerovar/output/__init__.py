@@ -4,3 +4,4 @@ from it."""
 from .estimates import Estimate as Estimate
 from .record import Integration as Integration
 from .record import Traces as Traces
+from .selection import Selection as Selection

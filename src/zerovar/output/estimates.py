@@ -6,11 +6,11 @@ from html import escape
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from ..errors import missing
+from ..errors import missing_package
 from ..io import archive
 from ..io.archive import storable
 from . import plots, report
-from .formatting import human, plus_minus, worth
+from .formatting import format_count, plus_minus, worth
 from .record import NUMBERS, EstimateRecord, by_integrand
 
 if TYPE_CHECKING:  # what only people who print need is imported as they print
@@ -36,8 +36,8 @@ class Estimate(EstimateRecord):
     """
 
     def table(self) -> "Table":
-        """A rich table: name, value ± error, plain value ± error, gain, and what the draws are now
-        worth."""
+        """Return a rich table: name, value ± error, plain value ± error, gain, and what the draws
+        are now worth."""
         from rich.table import Column, Table
         from rich.text import Text
 
@@ -82,32 +82,31 @@ class Estimate(EstimateRecord):
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers for JSON: one record an integrand, and what was done."""
+        """Return plain numbers for JSON: one record an integrand, and what was done."""
         records = [dict(zip(("name", *NUMBERS), row, strict=True)) for row in by_integrand(self)]
-        for record in records:
+        for k, record in enumerate(records):
             record["gain"] = None if math.isnan(record["gain"]) else record["gain"]  # a constant's
-        if self.selection is not None:
-            for k, record in enumerate(records):
-                record |= {
-                    "control_variate": self.selection.describe(k),
-                    "reason": self.selection.reasons[k],
-                }
-        done: dict[str, Any] = {
+            if self.selection is not None:
+                record["control_variate"] = self.selection.describe(k)
+                record["reason"] = self.selection.reasons[k]
+        found = {
+            "estimates": records,
             "num_draws": self.num_draws,
             "family": self._family,
             "split": self.split,
             "warnings": list(self.warnings),
         }
         if self.integration is not None:
-            done["integration"] = self.integration.to_dict()
-        return {"estimates": records} | done
+            found["integration"] = self.integration.to_dict()
+        return found
 
     def to_dataset(self) -> Any:
-        """An xarray Dataset over the dimension `integrand` (needs the extra `zerovar[xarray]`)."""
+        """Return an xarray Dataset over the dimension `integrand` (needs the extra
+        `zerovar[xarray]`)."""
         try:
             import xarray
         except ImportError as error:
-            raise missing("xarray", "xarray") from error
+            raise missing_package("xarray", "xarray") from error
         data: dict[str, Any] = {key: ("integrand", getattr(self, key)) for key in NUMBERS}
         data["covariance"] = (("integrand", "integrand_"), self.covariance)
         names = list(self.names)
@@ -117,8 +116,8 @@ class Estimate(EstimateRecord):
         )
 
     def plot(self, path: str | PathLike[str] | None = None) -> Any:
-        """Estimates with error bars, plain against controlled; saved to `path` if given (needs
-        `zerovar[plots]`)."""
+        """Plot estimates with error bars, plain against controlled, and save it to `path` if given
+        (needs `zerovar[plots]`)."""
         return plots.forest(self, path)
 
     def report(self, path: str | PathLike[str]) -> None:
@@ -141,6 +140,6 @@ class Estimate(EstimateRecord):
     def _cells(self) -> list[tuple[str, ...]]:
         rows, n = by_integrand(self), self.num_draws
         return [
-            (name, plus_minus(v, e), plus_minus(pv, pe), worth(g), human(g * n))
+            (name, plus_minus(v, e), plus_minus(pv, pe), worth(g), format_count(g * n))
             for name, v, e, pv, pe, g in rows
         ]

@@ -6,7 +6,7 @@ EXACT = 1e18  # gains beyond this are those of rounding errors
 
 
 def worth(gain: float) -> str:
-    """A gain in a few digits, or the word for one that only rounding limits; nothing for a
+    """Return a gain in a few digits, or the word for one that only rounding limits; nothing for a
     constant's, which is NaN."""
     if math.isnan(gain):
         return ""
@@ -16,23 +16,20 @@ def worth(gain: float) -> str:
 
 
 def plus_minus(value: float, error: float) -> str:
-    """`value ± error` with two digits of the error and as many of the value as it allows."""
+    """Return `value ± error` with two digits of the error and as many of the value as it
+    allows."""
     if not (math.isfinite(value) and math.isfinite(error)) or error <= 0:
         return f"{value:.6g} ± {error:.2g}"
     size = math.floor(math.log10(max(abs(value), error)))
     digits = 1 - math.floor(math.log10(error))
     if -4 <= size < 6:
         digits = min(max(digits, 0), 15 - max(size, 0))
-        return (
-            f"{value:.{digits}f} ± {error:.{digits}f}"
-            if digits <= 6
-            else f"{value:.{digits}f} ± {error:.1e}"
-        )
+        return f"{value:.{digits}f} ± " + (f"{error:.{digits}f}" if digits <= 6 else f"{error:.1e}")
     return f"{value:.{min(max(size + digits, 1), 15)}e} ± {error:.1e}"
 
 
-def human(number: float) -> str:
-    """A count as people say it: 950, 12 thousand, 3.4 million; nothing beyond what can be
+def format_count(number: float) -> str:
+    """Return a count as people say it: 950, 12 thousand, 3.4 million; nothing beyond what can be
     counted."""
     if math.isnan(number) or number > EXACT:
         return ""

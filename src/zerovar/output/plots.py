@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import missing
+from ..errors import missing_package
 from ..fitting import Fitted
 from ..io.atomic import atomic
 from ..statistics.series import effective_size
-from .formatting import EXACT, human, plus_minus, worth
-from .record import EstimateRecord
+from .formatting import EXACT, format_count, plus_minus, worth
+from .record import EstimateRecord, Traces
 
 File = str | PathLike[str]
 
@@ -40,23 +40,23 @@ _INKS = (
     "grid.color",
 )
 _PAPERS = ("figure.facecolor", "axes.facecolor")
-_POINTS = 3000  # of a scatter: more only make a blot
+_POINTS = 3000  # of a scatter: more only make a blot, and a larger page
 
 
 def forest(
     estimate: EstimateRecord, path: File | None = None, *, most: int = 40, dark: bool = False
 ) -> Any:
-    """One row an integrand: plain and controlled 95 % intervals around the controlled value, in
-    plain standard errors.
+    """Draw one row an integrand: plain and controlled 95 % intervals around the controlled value,
+    in plain standard errors.
 
     Of more than `most` integrands, those are shown whose gains are spread over the whole range.
     """
-    chosen = _spread_out(estimate.gain, most)
-    count = len(chosen)
+    # all, or some from the least gain to the largest, in their own order
+    count = min(len(estimate.gain), most)
+    spread = np.linspace(0, len(estimate.gain) - 1, count).round().astype(int)
+    chosen = np.sort(np.argsort(estimate.gain)[spread])
     value, error, unit = (
-        estimate.value[chosen],
-        estimate.std_error[chosen],
-        estimate.plain_std_error[chosen],
+        column[chosen] for column in (estimate.value, estimate.std_error, estimate.plain_std_error)
     )
     with _picture(path, dark, figsize=(9.5, 1.5 + 0.42 * count)) as (figure, axes, colours):
         rows = np.arange(count)[::-1]
@@ -76,11 +76,11 @@ def forest(
         ):
             axes.errorbar(at, y, xerr=width, fmt=marker, color=colour, label=label, **style)
         axes.set_yticks(rows, [_plain_text(estimate.names[k]) for k in chosen])
-        axes.set_ylim(-0.6, count - 0.4)
         limit = max(3.0, 1.05 * float(abs(shift).max()) + 2.0)
-        axes.set_xlim(-limit, limit)
-        axes.set_xlabel(
-            "distance from the controlled estimate, in standard errors of plain Monte Carlo"
+        axes.set(
+            xlim=(-limit, limit),
+            ylim=(-0.6, count - 0.4),
+            xlabel="distance from the controlled estimate, in standard errors of plain Monte Carlo",
         )
         answers = [plus_minus(*pair) for pair in zip(value, error, strict=True)]
         longest = max(map(len, answers))
@@ -102,7 +102,7 @@ def scatter(
     *,
     dark: bool = False,
 ) -> Any:
-    """The integrand f against its control variate c + g, and what is left, f − g − c, for one
+    """Draw the integrand f against its control variate c + g, and what is left, f − g − c, for one
     integrand (default: the first).
 
     Each draw's c + g is by a fit that left the draw, or its block of the chain, out.
@@ -146,13 +146,13 @@ def errors(
     *,
     dark: bool = False,
 ) -> Any:
-    """Standard error against the number of draws, plain and controlled, for one integrand (default:
-    that of median gain).
+    """Draw the standard error against the number of draws, plain and controlled, for one integrand
+    (default: that of median gain).
 
     The control variate is the one fitted to all draws; dots are standard errors of the first draws
     of every chain, and the dashed line says how many draws plain Monte Carlo would need.
     """
-    traces, k = _traces(estimate), _index(estimate, name, typical(estimate))
+    traces, k = _traces(estimate), _index(estimate, name, typical_index(estimate))
     chains, draws, _ = traces.values.shape
     lengths = np.unique(np.geomspace(min(50, draws), draws, 9).astype(int))
     last, error, gain = (
@@ -194,7 +194,7 @@ def errors(
                 "ha": "right",
                 "color": colours.ink,
             }
-            axes.annotate(f"{human(needed)} draws", (needed, error), **below)
+            axes.annotate(f"{format_count(needed)} draws", (needed, error), **below)
         shown = f"standard error of {_plain_text(estimate.names[k])}"
         axes.set(xscale="log", yscale="log", xlabel="number of draws", ylabel=shown)
         axes.margins(x=0.06, y=0.16)
@@ -205,7 +205,7 @@ def errors(
 def training(
     fitted: Fitted | EstimateRecord, path: File | None = None, *, dark: bool = False
 ) -> Any:
-    """The loss of a stochastic fit against epochs, and that on held-out draws where there were
+    """Draw the loss of a stochastic fit against epochs, and that on held-out draws where there were
     any."""
     stats = fitted.stats
     if "loss" not in stats:
@@ -247,12 +247,12 @@ def training(
 def _picture(
     path: File | None, dark: bool, **frame: Any
 ) -> Iterator[tuple[Any, Any, SimpleNamespace]]:
-    """A figure in our style, its axes, and the colours to draw with; saved to `path` at the end.
-    `dark` is for dark pages."""
+    """Give a figure in our style, its axes, and the colours to draw with; save it to `path` at the
+    end. `dark` is for dark pages."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise missing("matplotlib", "plots") from error
+        raise missing_package("matplotlib", "plots") from error
     inks: dict[Any, Any] = (
         dict.fromkeys(_INKS, _DARK.ink) | dict.fromkeys(_PAPERS, "#16191D") if dark else {}
     )
@@ -268,16 +268,9 @@ def _picture(
             plt.close(figure)
 
 
-def typical(estimate: EstimateRecord) -> int:
-    """The integrand of median gain."""
+def typical_index(estimate: EstimateRecord) -> int:
+    """Return the number of the integrand of median gain."""
     return int(np.argsort(estimate.gain)[(len(estimate.gain) - 1) // 2])
-
-
-def _spread_out(gain: np.ndarray, most: int) -> np.ndarray:
-    """All rows, or `most` of them from the least gain to the largest, in their own order."""
-    if len(gain) <= most:
-        return np.arange(len(gain))
-    return np.sort(np.argsort(gain)[np.linspace(0, len(gain) - 1, most).round().astype(int)])
 
 
 def _plain_text(name: str) -> str:
@@ -290,7 +283,7 @@ def _index(estimate: EstimateRecord, name: str | None, default: int = 0) -> int:
     return default if name is None else estimate.names.index(name)
 
 
-def _traces(estimate: EstimateRecord) -> Any:
+def _traces(estimate: EstimateRecord) -> Traces:
     if estimate.traces is None:
         raise ValueError(
             "this estimate has no traces to draw: it is one of chunked draws, which are not kept, "

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from ..errors import listed
+from ..errors import list_names
 from ..families import Family
 from ..io.archive import storable
 from ..solvers import FitStats
@@ -16,13 +16,6 @@ from .selection import Selection
 # what there is one of an integrand
 NUMBERS = ("value", "std_error", "plain_value", "plain_std_error", "gain")
 PerIntegrand = Float64[np.ndarray, " q"]
-DIGITS = (
-    "the values came in single precision, with seven digits",
-    "the values came with few digits",
-    "the scores came in single precision, with seven digits",
-    "draws or scores came with few digits",
-)
-EXACT_IF = "exact to rounding if the scores are right"
 
 
 @storable
@@ -92,7 +85,8 @@ class EstimateRecord:
 
     `gain` is (plain_std_error / std_error)²: how many times more draws plain Monte Carlo would need
     for the same error. `covariance` (q, q) is that of the estimates, for differences, ratios and
-    the delta method. `error_reasons` says what each standard error rests on. `warnings` are the
+    the delta method. `error_reasons` says what each standard error rests on, and `limits`
+    which of them no further draw would make smaller. `warnings` are the
     words of caution that were given, `stats` what was fitted and how. `family` is the one that was
     given; where it was chosen for each integrand it is None, and `selection` says what was taken
     and why. `traces` is what the pictures show, `settings` what was asked for, with a fingerprint
@@ -111,6 +105,7 @@ class EstimateRecord:
     warnings: tuple[str, ...]
     stats: FitStats
     error_reasons: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
     selection: Selection | None = None
     traces: Traces | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -128,7 +123,9 @@ class EstimateRecord:
         unhelped = ~self.selection.helped & (self.plain_std_error > 0)
         names = [name for name, so in zip(self.names, unhelped, strict=True) if so]
         return (
-            f"No control variate helps {listed(names)}: the plain mean is given." if names else ""
+            f"No control variate helps {list_names(names)}: the plain mean is given."
+            if names
+            else ""
         )
 
     @property
@@ -141,28 +138,7 @@ class EstimateRecord:
         )
         origin = [] if self.integration is None else [self.integration.describe()]
         unhelped = [self.unhelped] if self.unhelped else []
-        return [*origin, *unhelped, *skipped, *self._limits]
-
-    @property
-    def _limits(self) -> list[str]:
-        """Errors that no further draw would make smaller, and why."""
-        said = [
-            reason
-            for reason in dict.fromkeys(self.error_reasons)
-            if reason in DIGITS or reason.startswith(EXACT_IF)
-        ]
-        why = {
-            reason: f"the digits of the input limit it, for {reason}"
-            if reason in DIGITS
-            else reason
-            for reason in said
-        }
-        return [f"{listed(self._with(reason))}: {text}." for reason, text in why.items()]
-
-    def _with(self, reason: str) -> list[str]:
-        return [
-            name for name, own in zip(self.names, self.error_reasons, strict=True) if own == reason
-        ]
+        return [*origin, *unhelped, *skipped, *self.limits]
 
 
 def gain_of(plain: PerIntegrand, controlled: PerIntegrand) -> PerIntegrand:

@@ -17,7 +17,7 @@ from ..environment import versions
 from ..io.atomic import atomic
 from ..statistics.series import INDEPENDENT
 from . import plots
-from .formatting import EXACT, human, plus_minus, worth
+from .formatting import EXACT, format_count, plus_minus, worth
 from .record import EstimateRecord, by_integrand
 
 _HEADS = (
@@ -31,7 +31,7 @@ _HEADS = (
 
 
 def write_page(estimate: EstimateRecord, path: str | PathLike[str]) -> None:
-    """The page, written whole or not at all."""
+    """Write the page, whole or not at all."""
     template = Template((files("zerovar") / "data" / "report.html").read_text(encoding="utf-8"))
     sections = {"title": _title, "lead": _lead, "table": _table, "pictures": _pictures}
     sections |= {"diagnostics": _diagnostics, "choice": _choice, "settings": _settings}
@@ -48,7 +48,7 @@ def _title(estimate: EstimateRecord) -> str:
 
 
 def _lead(estimate: EstimateRecord) -> str:
-    """The answer in a sentence or two."""
+    """Return the answer in a sentence or two."""
     gain = estimate.gain
     middle = float(np.median(gain))
     first = by_integrand(estimate)[:3]
@@ -65,7 +65,7 @@ def _lead(estimate: EstimateRecord) -> str:
             "Carlo.</p>"
         )
     draws = (
-        f"worth {human(middle * estimate.num_draws)} plain ones"
+        f"worth {format_count(middle * estimate.num_draws)} plain ones"
         if middle < EXACT
         else "exact to rounding"
     )
@@ -92,7 +92,7 @@ def _table(estimate: EstimateRecord) -> str:
             f"{error:.2g}",
             plus_minus(plain, plain_error),
             worth(gain),
-            human(draws) or "exact",
+            format_count(draws) or "exact",
         )
         body = "".join(
             f'<td data-key="{key!r}">{escape(text)}</td>'
@@ -118,7 +118,7 @@ def _pictures(estimate: EstimateRecord) -> str:
     )
     wanted: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [(plots.forest, (), intervals)]
     if estimate.traces is not None:
-        middle = estimate.names[plots.typical(estimate)]
+        middle = estimate.names[plots.typical_index(estimate)]
         falls = (
             f"How the standard error of {middle} falls with draws, and how many plain ones it "
             "would take."
@@ -133,7 +133,7 @@ def _pictures(estimate: EstimateRecord) -> str:
 def _figure(
     estimate: EstimateRecord, draw: Callable[..., Any], arguments: tuple[Any, ...], caption: str
 ) -> str:
-    """A picture twice, for light and dark pages, inside the page."""
+    """Return a picture twice, for light and dark pages, to stand inside the page."""
     text, sources = escape(caption), []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "picture.svg"
@@ -142,7 +142,7 @@ def _figure(
                 draw(estimate, *arguments, path, dark=dark)
                 sources.append(
                     "data:image/svg+xml;base64,"
-                    + base64.b64encode(_light(path.read_bytes())).decode("ascii")
+                    + base64.b64encode(_lighten(path.read_bytes())).decode("ascii")
                 )
         except Exception as error:  # a page without one picture is better than none
             return f"<p>A picture is missing ({text}): {escape(str(error))}</p>"
@@ -153,9 +153,9 @@ def _figure(
     )
 
 
-def _light(svg: bytes) -> bytes:
-    """The same picture in two thirds of the bytes: most of it says where each letter stands, to a
-    millionth of a point. Factors of scales keep their digits."""
+def _lighten(svg: bytes) -> bytes:
+    """Return the same picture in two thirds of the bytes: most of it says where each letter stands,
+    to a millionth of a point. Factors of scales keep their digits."""
     svg = re.sub(rb"(scale\([^)]*\))|(\d\.\d\d)\d+", lambda found: found[1] or found[2], svg)
     svg = re.sub(
         rb'(<use xlink:href="[^"]*") transform="translate\(([-\d.]+) 0\)"', rb'\1 x="\2"', svg
@@ -164,7 +164,7 @@ def _light(svg: bytes) -> bytes:
 
 
 def _diagnostics(estimate: EstimateRecord) -> str:
-    """What was looked at and what was found, in words."""
+    """Return what was looked at and what was found, in words."""
     cautions = "".join(f"<li>{escape(text)}</li>" for text in estimate.warnings)
     head = f'<ul class="cautions">{cautions}</ul>' if cautions else "<p>Nothing to warn of.</p>"
     told = []

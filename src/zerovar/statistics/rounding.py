@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float64
 
 from ..inputs.points import Matrix
 
-_SINGLE = 2.0**-24  # half a unit in the last of 24 bits
+_SINGLE = np.finfo(np.float32).epsneg  # half a unit in the last of 24 bits
 _DIGITS = 12  # of text with more, rounding is not seen in any answer
 _FIRST = 32  # rows that rule most guesses out
 

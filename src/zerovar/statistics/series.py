@@ -108,21 +108,19 @@ def _ratio_of_scales(series: Series) -> Float64[np.ndarray, " q"]:
         return np.sqrt((between / within + draws - 1) / draws)
 
 
-def segments_apart(influences: Series, pieces: int = 5) -> Float64[np.ndarray, " q"]:
-    """How far the means of `pieces` segments of the chains scatter, against each segment's own
-    standard error: about 1."""
+def segment_distances(influences: Series, pieces: int = 5) -> Float64[np.ndarray, " q"]:
+    """How far the mean of one of some segments of the chains is from that of all of them, at most,
+    in its own standard errors; zero where the segments are too short to tell."""
     _, draws, q = influences.shape
     if draws < _LONG_ENOUGH * pieces:
-        return np.ones(q)
-    means, errors = [], []
-    for piece in np.array_split(unit_size(influences)[0], pieces, axis=1):
-        means.append(piece.mean(axis=(0, 1)))
-        errors.append(piece.std(axis=(0, 1), ddof=1) / np.sqrt(effective_size(piece)))
-    deviation = np.array(means) - np.mean(means, axis=0)
-    squares = (
-        np.divide(deviation, errors, out=np.zeros_like(deviation), where=np.array(errors) > 0) ** 2
-    )
-    return squares.sum(axis=0) / (pieces - 1)
+        return np.zeros(q)
+    unit = unit_size(influences)[0]
+    found = np.zeros(q)
+    for piece in np.array_split(unit, pieces, axis=1):
+        away = np.abs(piece.mean(axis=(0, 1)) - unit.mean(axis=(0, 1)))
+        error = piece.std(axis=(0, 1), ddof=1) / np.sqrt(effective_size(piece))
+        found = np.maximum(found, np.divide(away, error, out=np.zeros(q), where=error > 0))
+    return found
 
 
 def some_columns(array: Float64[np.ndarray, "n k"], limit: int = 40) -> np.ndarray:

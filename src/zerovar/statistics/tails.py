@@ -15,55 +15,46 @@ from jaxtyping import Bool, Float64, Int
 from ..inputs.points import Points
 from .series import Series
 
-_EXTREMES = 10  # draws that tell by their scores how fast a tail grows
-# and by their size, which is noisier: at most so many, and no more than one in twenty, but these.
-# With 10 of 400 t₅ is covered in 86 % of 100 samples, with 20 in 94
-_EXTREME_RESIDUALS = 20
+# Draws of which the growth of a tail is read, by their scores, or by their size if no more than one
+# in so many. With 10 of 400 t₅ is covered in 86 % of 100 samples, with 20 in 94.
+_EXTREMES = 20
 # Residuals of a rich fit scatter over orders of magnitude wherever draws are thin, tail or not: k
 # near 1 is common where a posterior is nearly normal, and made errors ten times too large (arK,
 # logmesquite). So where the integrand's own k is below this, its distance from here counts against
 # theirs. From 0.3 to 0.5 coverage is the same; 0.2 costs arK half of its gain.
 _LIGHT = 0.4
-_STEEPEST = 5.0  # growth of residuals that are zero but for a few
-# with 1 t₅ is covered 4 % less; without damping nearly normal targets get twice the error, and none
-# covers more
+# Growth goes on over so many times the logarithms that it was seen over. With 1 t₅ is covered 4 %
+# less; without an end nearly normal targets get twice the error, and none covers more.
 _DAMPED = 2.0
-_FARTHEST = 200.0  # e⁻²⁰ of an integrand's mean is left out at the heaviest
-_HEAVIEST = 0.9  # of an integrand: with 1 it has no mean
+_HEAVIEST = 0.9  # growth of an integrand: with 1 it has no mean
 _ORDERED = 0.9  # correlation of ranks from which the extremes are those of a coordinate
-# of the mean: scores of a normal sample's μ scatter by 0.4, and say little of its tails
-_SCATTERED = 0.3
-# What a shape may be too large by. By scores: of 100 samples of 400 draws two call x² under a
-# normal heavy and none eˣ, and 38 of 40 of 2000 draws e^{x²/4}, on the border to an infinite
-# variance. By 2000 values: four in five of those with k = 2/3 are found, and none of x², x³ and eˣ
-# under a normal.
-_BORDER, _NOISE_BY_SCORES, _NOISE, _NOISE_WEIGHTED = 0.10, 70.0, 100.0, 40.0
-# medians: normal scores reach 6 of them and exponential ones 14; only what is further out can have
+_SCATTERED = 0.3  # of the mean: scores of a normal sample's μ scatter by 0.4, and say little of it
+# What a shape is too large by is this over the number of draws, and by scores it is too small on
+# the border to an infinite variance: of 100 samples of 400 draws two call x² under a normal heavy
+# and none eˣ, and 38 of 40 of 2000 draws e^{x²/4}. By 2000 values four in five with k = 2/3 are
+# found, and none of x², x³ and eˣ under a normal.
+_NOISE, _BORDER = 70.0, 0.10
+# Medians: normal scores reach 6 of them and exponential ones 14; only what is further out can have
 # k above 1/2
 _FAR = 20.0
 # Pareto k of scores: at most 0.3 on eleven posteriors, 0.6 on a funnel and a logistic hierarchy,
 # 0.9 to 1.7 on two hierarchies whose scores have no mean (benchmarks.hierarchies), by 1000 draws
 # each
 _NO_MEAN = 0.7
-# Growth of a coordinate: 1/3 and 1/2 under t₃ and t₂. An exponential tail has more in a third of
-# samples of 400 draws, and in none of 2000
-_POWER = 0.28
-_FEWEST_SCORES = 100
+_FEWEST = 100  # scores or weights that differ: of fewer the shape of a tail is not known
+# Values that differ: of fewer the shape of a tail is a guess, and bounded functions were called
+# heavy
+_FEWEST_VALUES = 1000
 # A tail is long if scores do not grow from where a tenth of the mass is to where two thousandths
 # are: those of a normal double
 _OUTERMOST, _INNER, _OUTER, _GROWS = 0.002, 0.15, 0.02, 1.3
-_FEWEST_OUTERMOST = 10
 _REACH = 3.0  # deviations of its outermost draws, from which one is looked at
 # Draws of a long tail that leave together. Log τ of Gamma(0.3), 400 draws: 72 % covered without, 87
 # % with 16, 97 % with 32
 _TOGETHER = 32
-_MOST_TAILS = 8  # the longest: each costs a solve
-# values that differ: of fewer the shape of a tail is a guess, and bounded functions were called
-# heavy
-_FEWEST = 1000
 
 
-def pareto_k(deviations: Series, fewest: int = _FEWEST) -> Float64[np.ndarray, " q"]:
+def pareto_k(deviations: Series, fewest: int = _FEWEST_VALUES) -> Float64[np.ndarray, " q"]:
     """The generalised Pareto shape of the longer tail of deviations from a mean, as ArviZ has it:
     the variance is infinite from 1/2 on, the mean does not exist from 1. Zero where fewer than
     `fewest` values differ: too few to tell."""
@@ -109,18 +100,19 @@ def growth_by_scores(deviations: Series, points: Points) -> Float64[np.ndarray, 
 
 
 def _growth(deviations: np.ndarray, points: Points, centre: np.ndarray) -> float:
+    """The growth of one series; NaN where no coordinate has its extremes."""
+    half = _EXTREMES // 2
     longer = 1.0 if deviations.max() > -deviations.min() else -1.0
     size, rows = np.unique(longer * deviations, return_index=True)  # of equal draws one
-    size, rows = size[::-1][: 2 * _EXTREMES + 1], rows[::-1][: 2 * _EXTREMES + 1]
-    if len(rows) <= 2 * _EXTREMES or not size[-1] > 0:
+    size, rows = size[::-1][: _EXTREMES + 1], rows[::-1][: _EXTREMES + 1]
+    if len(rows) <= _EXTREMES or not size[-1] > 0:
         return np.nan
     away = points.x[rows] - centre
-    rank = np.argsort(np.argsort(-np.abs(away), axis=0), axis=0) - _EXTREMES
-    order = np.arange(len(rows)) - _EXTREMES
-    # Spearman's correlation of size with distance, by coordinate
-    agreement = order @ rank / (order @ order)
+    rank = np.argsort(np.argsort(-np.abs(away), axis=0), axis=0) - half
+    order = np.arange(len(rows)) - half
+    agreement = order @ rank / (order @ order)  # Spearman's, of size with distance, by coordinate
     j = int(agreement.argmax())
-    # few draws, and the median is among the outermost
+    # of few draws the median may be among the outermost
     if agreement[j] < _ORDERED or not np.abs(away[:, j]).min() > 0:
         return np.nan
     log_a = np.log(np.abs(away[:, j]))
@@ -131,10 +123,9 @@ def _growth(deviations: np.ndarray, points: Points, centre: np.ndarray) -> float
     if not smooth.min() > 0 or np.std(ga - smooth) > _SCATTERED * smooth.mean():
         return np.nan
     falls = smooth + np.clip(slope / smooth.mean() - 1, -1, 1)
-    top, last = slice(_EXTREMES), _EXTREMES
-    log_p = (falls[top] + falls[last]) / 2 * (log_a[top] - log_a[last])
+    log_p = (falls[:half] + falls[half]) / 2 * (log_a[:half] - log_a[half])
     total = log_p.sum()
-    return float(np.log(size[top] / size[last]).sum() / total) if total > 0 else np.nan
+    return float(np.log(size[:half] / size[half]).sum() / total) if total > 0 else np.nan
 
 
 def heaviness(
@@ -143,18 +134,11 @@ def heaviness(
     """Pareto k of deviations from a mean, less what it may be too large by on so few draws: by
     scores where they tell, else by the values. Draws with weights are not the target's, and its
     scores say nothing of how many lie further out."""
-    draws = len(points)
     if weighted:
-        return pareto_k(deviations, _FEWEST_SCORES) - _NOISE_WEIGHTED / draws
-    by_scores = growth_by_scores(deviations, points) + _BORDER - _NOISE_BY_SCORES / effective
-    return np.where(np.isnan(by_scores), pareto_k(deviations) - _NOISE / draws, by_scores)
-
-
-def falls_as_a_power(points: Points) -> bool:
-    """Whether the tail of a coordinate does, by its scores, and not as an exponential: no fit knows
-    what is far out there."""
-    growth = growth_by_scores((points.x - np.median(points.x, axis=0))[None], points)
-    return bool(np.any(growth > _POWER))
+        return pareto_k(deviations, _FEWEST) - _NOISE / len(points)
+    by_scores = growth_by_scores(deviations, points) + _BORDER - _NOISE / effective
+    by_values = pareto_k(deviations) - _NOISE / len(points)
+    return np.where(np.isnan(by_scores), by_values, by_scores)
 
 
 def heavy_scores(scores: Float64[np.ndarray, "c n d"]) -> Bool[np.ndarray, " d"]:
@@ -166,13 +150,13 @@ def heavy_scores(scores: Float64[np.ndarray, "c n d"]) -> Bool[np.ndarray, " d"]
     if not far.any():
         return far
     k = np.zeros(len(far))
-    k[far] = pareto_k(scores[:, :, far], _FEWEST_SCORES)
+    k[far] = pareto_k(scores[:, :, far], _FEWEST)
     return k > (0.5 if k.max() > _NO_MEAN else np.inf)
 
 
 def weights_shape(weights: Float64[np.ndarray, " n"]) -> float:
     """Pareto k of the tail of importance weights; zero where too few differ to tell."""
-    return float(pareto_k(weights[None, :, None], _FEWEST_SCORES)[0])
+    return float(pareto_k(weights[None, :, None], _FEWEST)[0])
 
 
 def heavy_weights(weights: Float64[np.ndarray, " n"]) -> str:
@@ -216,9 +200,9 @@ def _reach(u: np.ndarray, slope: np.ndarray, p: np.ndarray, order: np.ndarray) -
     """Of one tail, from standardised points, how fast the log density falls there, and their order
     from the outermost on."""
     beyond = np.cumsum(p[order])
-    far = order[: max(_FEWEST_OUTERMOST, int(np.searchsorted(beyond, _OUTERMOST)))]
+    far = order[: max(_EXTREMES // 2, int(np.searchsorted(beyond, _OUTERMOST)))]
     near = order[(beyond > _OUTER) & (beyond < _INNER)]
-    if len(near) < _FEWEST_OUTERMOST:
+    if len(near) < _EXTREMES // 2:
         return 0.0
     grows = np.average(slope[far], weights=p[far]) >= _GROWS * np.average(
         slope[near], weights=p[near]
@@ -228,9 +212,9 @@ def _reach(u: np.ndarray, slope: np.ndarray, p: np.ndarray, order: np.ndarray) -
 
 def outermost(points: Points) -> Int[np.ndarray, "t m"]:
     """Row numbers of the outermost draws of each long tail, the longest tails first."""
-    count = min(_TOGETHER, len(points) // _FEWEST_OUTERMOST)
+    count = min(_TOGETHER, len(points) // (_EXTREMES // 2))
     reach = long_tails(points.x, points.s, points.probabilities).ravel()
-    longest = [k for k in np.argsort(-reach)[:_MOST_TAILS] if reach[k] > _REACH]
+    longest = [k for k in np.argsort(-reach)[: _EXTREMES // 2] if reach[k] > _REACH]
     order = [np.argsort((-1 if k % 2 else 1) * points.x[:, k // 2], kind="stable") for k in longest]
     return np.array([rows[:count] for rows in order], dtype=int).reshape(len(longest), count)
 
@@ -275,10 +259,12 @@ def beyond_the_draws(
     by 1 − k'/`_LIGHT` where k' is small.
     """
     light = np.maximum(1 - np.maximum(plain.growth, 0.0) / _LIGHT, 0.0) * fitted
-    top, growth = residuals.top, np.clip(residuals.growth - light, 0.0, _STEEPEST)
+    top, growth = residuals.top, np.maximum(residuals.growth - light, 0.0)
     most, slower = plain.top, np.minimum(plain.growth, _HEAVIEST)
     seen = _DAMPED * np.log(effective)
-    t = _FARTHEST * np.linspace(0, 1, 1001)[:, None] ** 2  # dense where most of the mass is
+    # to where the heaviest integrand is below rounding; dense where most of the mass is
+    farthest = -np.log(np.finfo(float).eps) / (1 - _HEAVIEST)
+    t = farthest * np.linspace(0, 1, 1001)[:, None] ** 2
     with np.errstate(divide="ignore"):
         log_residual = np.log(top) + growth * seen * np.log1p(t / seen)
         log_plain = np.log(np.maximum(most, top)) + slower * t
@@ -289,7 +275,8 @@ def beyond_the_draws(
 def extremes(series: Series, points: Points | None = None) -> Extremes:
     """Growth by the scores of the points where they tell, else by Hill's estimate."""
     flat = series.reshape(-1, series.shape[2])
-    count = min(max(_EXTREMES, min(_EXTREME_RESIDUALS, len(flat) // 20)), len(flat) - 1)
+    fewer = max(_EXTREMES // 2, min(_EXTREMES, len(flat) // _EXTREMES))
+    count = min(fewer, len(flat) - 1)
     outermost = np.take_along_axis(flat, np.argsort(-np.abs(flat), axis=0)[: count + 1], axis=0)
     size = np.abs(outermost)
     top = size[0]

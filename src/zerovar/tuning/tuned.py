@@ -45,7 +45,7 @@ def tune(
     _check_choices(family, sample, criterion, grid, ridges, draws, evaluations)
     array = as_values(values, sample).values
     whole, size = sample, len(sample)
-    sample, rows = sample.thinned(draws)
+    sample, rows = sample.thin(draws)
     array = array[rows]
     if not np.ptp(array, axis=0).any():
         raise ValueError(

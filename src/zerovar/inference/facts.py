@@ -1,0 +1,172 @@
+"""What the rules for errors must know of the draws, one constructor for each route."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+
+from ..inputs.points import Points
+from ..inputs.sample import Sample
+from ..statistics.rounding import Rounding
+from ..statistics.series import r_hat, some_columns
+from ..statistics.tails import heaviness
+from .answer import Answer, Columns, PerIntegrand, plain_answer
+from .task import Task
+
+
+class Digits(NamedTuple):
+    """The error (q,) that the digits of the input leave in a mean, by what has them.
+
+    Errors of single precision may come from arithmetic, and all lean to one side; those of stored
+    draws and of text average out. A control variate passes on errors of draws and scores in units
+    of their deviations, times that of the integrand.
+    """
+
+    single_values: PerIntegrand
+    short_values: PerIntegrand
+    single_scores: PerIntegrand
+    short_draws: PerIntegrand
+
+    @staticmethod
+    def of(sample: Sample, values: Float64[np.ndarray, "n q"], draws: int) -> Digits:
+        """Read them off values, draws and scores, for a mean over so many `draws` like these."""
+        of_values, of_draws, of_scores = map(Rounding.of, (values, sample.draws, sample.scores))
+        deviation, own = values.std(axis=0), of_values.in_mean(draws)
+        coarse = of_values.size > deviation  # then all are rounded alike
+        text = np.where(coarse, of_values.size, own)
+        away, slope = sample.draws.std(axis=0), sample.scores.std(axis=0)
+        squares = (of_draws.size / away) ** 2 / 3  # of draws, to second order
+        single = np.max(np.where(of_scores.single, of_scores.size / slope, 0.0))
+        few = np.where(of_scores.single, 0.0, of_scores.in_mean(draws) / slope)
+        few = np.max(few + of_draws.size / away / np.sqrt(3 * draws) + squares)
+        return Digits(
+            np.where(of_values.single, own, 0.0),
+            np.where(of_values.single, 0.0, text),
+            single * deviation,
+            few * deviation,
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SecondOpinion:
+    """Another answer for each integrand, whose error is that of a mean whatever the tails.
+
+    `error` (q,) is its upper standard error; `long_tails` says whether the density has a tail that
+    falls no faster than an exponential.
+    """
+
+    answer: Answer
+    error: PerIntegrand
+    long_tails: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Facts:
+    """What is known of the draws besides the answer.
+
+    `plain` is the answer without a control variate; `low` and `high` are the extremes of the
+    integrands at the draws, `events` which of them are events, `tail` their Pareto k, less what it
+    may be too large by. `length` counts draws a chain, and `kish` all draws by their weights alone,
+    1/Σp². `r_hat` are those of the integrands and of some coordinates. `points` are the draws if
+    they are the target's own, without weights; `values` (n, q) the integrands there, if they are in
+    memory: influences are else of batches of draws. `verified` says how precisely scores were.
+    """
+
+    names: tuple[str, ...]
+    plain: Answer
+    low: PerIntegrand
+    high: PerIntegrand
+    events: Columns
+    tail: PerIntegrand
+    chains: int
+    length: int
+    autocorrelation: float
+    kish: float
+    r_hat: tuple[np.ndarray, np.ndarray]
+    digits: Digits
+    verified: str = ""
+    points: Points | None = None
+    values: Float64[np.ndarray, "n q"] | None = None
+    second: SecondOpinion | None = None
+
+    @staticmethod
+    def in_memory(
+        task: Task,
+        names: tuple[str, ...],
+        events: Columns,
+        verified: str = "",
+        second: SecondOpinion | None = None,
+    ) -> Facts:
+        """The facts of a task, whose draws are in memory."""
+        sample, values, plain = task.sample, task.values, plain_answer(task)
+        points, weighted = sample.points(), sample.weights is not None
+        return Facts(
+            names=names,
+            plain=plain,
+            low=values.min(axis=0),
+            high=values.max(axis=0),
+            events=events,
+            tail=heaviness(plain.influences, points, task.effective, weighted),
+            chains=sample.num_chains,
+            length=len(sample) // sample.num_chains,
+            autocorrelation=task.autocorrelation,
+            kish=float(1 / np.sum(sample.probabilities**2)),
+            r_hat=(
+                r_hat(sample.by_chain(values)),
+                r_hat(sample.by_chain(some_columns(sample.draws))),
+            ),
+            digits=Digits.of(sample, values, len(sample)),
+            verified=verified,
+            points=None if weighted else points,
+            values=values,
+            second=second,
+        )
+
+    @property
+    def scale(self) -> PerIntegrand:
+        """The size of the integrands' values, whose rounding no error is below."""
+        size = np.maximum(np.abs(self.low), np.abs(self.high))
+        return np.where(size > 0, size, 1.0)
+
+    @property
+    def constant(self) -> Columns:
+        """Integrands that are known. An event that no draw shows is not known to be impossible."""
+        return (self.low == self.high) & ~self.events
+
+    @property
+    def one_sided(self) -> Columns:
+        """Events that none of the draws shows, or all of them do."""
+        return (self.low == self.high) & self.events
+
+    @property
+    def unit(self) -> str:
+        """What an influence is of."""
+        return "batch" if self.values is None else "draw"
+
+    @property
+    def num_draws(self) -> int:
+        """The number of draws of all chains."""
+        return self.chains * self.length
+
+    @property
+    def effective_extremes(self) -> float:
+        """How many independent draws count for the extremes of a series.
+
+        Extreme draws of a slow chain come in clusters that are shorter than its autocorrelation
+        time.
+        """
+        return self.num_draws / np.sqrt(max(self.autocorrelation, 1.0))
+
+    def settle(self, answer: Answer) -> Answer:
+        """The answer with what needs no fit: a constant is its value, without a control variate."""
+        same = self.low == self.high
+        return dataclasses.replace(
+            answer,
+            value=np.where(same, self.low, answer.value),
+            influences=np.where(same, 0.0, answer.influences),
+            residuals=None if answer.residuals is None else np.where(same, 0.0, answer.residuals),
+            controlled=answer.controlled & ~same,
+        )

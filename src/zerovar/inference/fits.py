@@ -1,0 +1,108 @@
+"""Answers by a fit: in sample, with leave-out residuals, or out of fold."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ..fitting import Method, fitted_to, interrupted
+from ..solvers import FitStats, Result, Solver, default_solver
+from ..solvers.algebra.threads import on_threads, one_thread, threads_for
+from ..statistics.series import INDEPENDENT
+from .answer import Answer, mean_answer
+from .splits import OutOfFold, Split, blocks, cross_fit, in_sample
+from .task import Task
+
+# Chains are left out in blocks of this many autocorrelation times. Blocks of one are too optimistic
+# by up to a factor of two on chains with an autocorrelation of 0.9.
+_BLOCK_TIMES = 4
+# Numbers in the draws up to which folds are fitted side by side: more of them take the memory of
+# several fits at once.
+_SIDE_BY_SIDE = 2_000_000
+
+
+def default_split(task: Task, method: Method) -> Split:
+    """In sample if leave-out residuals come in closed form and are honest, else cross-fitting."""
+    closed = _solver(task, method).leaves_out(method.checked()[1])
+    return in_sample() if closed and not method.family.sees_values else cross_fit()
+
+
+def fit_answer(task: Task, method: Method, split: Split) -> Answer:
+    """The answer by one family, fitted and estimated as the split says."""
+    with threads_for(len(task)):
+        if isinstance(split, OutOfFold):
+            return _out_of_fold(task, method, split)
+        return _in_sample(task, method)
+
+
+def _solver(task: Task, method: Method) -> Solver:
+    """The solver of the method, or the default one."""
+    family, objective, solver = method.checked()
+    if solver is not None:
+        return solver
+    return default_solver(family, len(task), task.sample.dim, task.values.shape[1], objective)
+
+
+def _in_sample(task: Task, method: Method) -> Answer:
+    """The fitted intercept, with influences n w r, w its weights and r the leave-out residuals.
+
+    Leaving draws out moves the intercept by Σ w r over them, exactly, so these are its influences:
+    the weights matter where a rich family gives draws in the tails far more or less than 1/n. Their
+    mean estimates the intercept's own bias.
+    """
+    if method.family.sees_values:
+        raise ValueError(
+            f"{method.family.describe()} chooses directions or terms by the integrands at all "
+            "fitting draws, so that in_sample() has no honest standard error for it. Use "
+            "split=cross_fit() or holdout()"
+        )
+    fitted = fitted_to(task.draws, task.values, method, task.seed, task.sample)
+    slow = task.autocorrelation >= INDEPENDENT
+    length = int(np.ceil(_BLOCK_TIMES * task.autocorrelation))
+    groups = blocks(task.sample, length) if slow else None
+    residuals = fitted.leave_out(groups)
+    by_chain, q = task.sample.by_chain, task.values.shape[1]
+    outer = [fitted.without(rows) for rows in task.tails]
+    return Answer(
+        fitted.intercept,
+        by_chain(len(task) * fitted.intercept_weights()[:, None] * residuals),
+        fitted.stats | {"left_out": "single draws" if groups is None else f"{len(groups)} blocks"},
+        np.ones(q, dtype=bool),
+        results=(fitted.result,),
+        family=fitted.family,
+        left_out=True,
+        residuals=by_chain(len(task) * task.sample.probabilities[:, None] * residuals),
+        outer=np.array(outer).reshape(*task.tails.shape, q),
+    )
+
+
+def _out_of_fold(task: Task, method: Method, split: OutOfFold) -> Answer:
+    """The mean of f − g, each draw by a fit that did not see it."""
+    sample, values = task.sample, task.values
+    folds = split.folds(sample)
+    residuals = np.empty_like(values)
+
+    def fit_fold(fold: int, fitting: np.ndarray, rest: np.ndarray) -> tuple[Result, FitStats]:
+        fit = fitted_to(task.part(fitting), values[fitting], method, task.seed)
+        if fit.result is Result.INTERRUPTED and len(folds) > 1:
+            raise interrupted(fold, len(folds))
+        residuals[rest] = values[rest] - fit.at(sample.draws[rest], sample.scores[rest])
+        return fit.result, fit.stats
+
+    jobs = [(fold, *rows) for fold, rows in enumerate(folds, 1)]
+    if sample.draws.size <= _SIDE_BY_SIDE and _solver(task, method).silent:
+        with one_thread():
+            fits = on_threads(fit_fold, jobs)
+    else:
+        fits = [fit_fold(*job) for job in jobs]
+    rows = np.sort(np.concatenate([estimating for _, estimating in folds]))
+    series = residuals[rows].reshape(sample.num_chains, -1, values.shape[1])
+    answer = mean_answer(series, sample.points(rows).probabilities, fits[-1][1])
+    return dataclasses.replace(
+        answer,
+        results=tuple(result for result, _ in fits),
+        family=method.family,
+        rows=rows,
+        outer=residuals[task.tails] - answer.value if len(rows) == len(task) else None,
+    )

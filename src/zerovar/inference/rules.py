@@ -1,0 +1,231 @@
+"""The rules for errors: each a pure function of an answer and the facts, and each can be left out.
+
+Scatter over the draws is where every error begins. A rule gives a lower bound of it for what
+scatter does not show, and a reason. None applies where the answer is the plain mean, but for those
+that the plain mean shares. A route is a list of rules. `python -m benchmarks calibration --without
+RULE` measures what one of them is good for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+from ..statistics.series import batch_sums, relative_uncertainty
+from ..statistics.tails import beyond_the_draws, extremes, in_long_tails
+from .answer import Answer, PerIntegrand
+from .facts import Facts
+
+# Joint errors from the plain mean that are too many. Of right answers one in 16 000 is so far; with
+# 3 one in 370 is, and the mean square of what is then the plain mean costs real posteriors a third
+# of their gain.
+SUSPICIOUS = 4.0
+# Joint errors from an alternative on the same draws from which the error grows: with 2, t₅ is
+# covered in 95 % and not 88, and real posteriors keep their gains.
+APART = 2.0
+# Share of the second opinion's error that is left at least where a tail is long: errors of a rich
+# control variate were up to three times too small on posteriors with exponential tails (dogs_log,
+# garch11), and a fifth of this in most of their answers.
+_LEAST = 0.1
+
+
+class Reason(Enum):
+    """What an error rests on, in words for people."""
+
+    SCATTER = "scatter over the draws"
+    CONSTANT = "a constant: there is nothing to estimate"
+    PLAIN = "the plain mean: no control variate has less error"
+    EXACT = "exact to rounding if the scores are right"
+    UNSEEN = "an event that no draw shows, or every draw"
+    SINGLE_VALUES = "the values came in single precision, with seven digits"
+    SHORT_VALUES = "the values came with few digits"
+    SINGLE_SCORES = "the scores came in single precision, with seven digits"
+    SHORT_DRAWS = "draws or scores came with few digits"
+    CHOSEN = "the best of several was chosen on the same draws: the upper standard error"
+    BIAS = "the fit's own estimate of its bias"
+    DISAGREEMENT = "another candidate is further away than both errors explain"
+    DISTANCE = "half the distance from the plain mean, which is more than both errors explain"
+    DISCOUNTED = "leave-out residuals of draws that the fit discounts"
+    BEYOND = "the growth of extreme residuals, towards what lies beyond the draws"
+    LONG_TAIL = "residuals in a long tail, of fits without its outermost draws"
+    WEIGHTED_MEAN = "distance from the weighted mean of left-out residuals"
+    SECOND = "a tenth of a cross-fitted polynomial's error, in an exponential tail"
+    SECOND_DISTANCE = "distance from a cross-fitted polynomial's answer, in a long tail"
+
+    @property
+    def of_digits(self) -> bool:
+        """Whether the digits of the input limit the error."""
+        return self in (
+            Reason.SINGLE_VALUES,
+            Reason.SHORT_VALUES,
+            Reason.SINGLE_SCORES,
+            Reason.SHORT_DRAWS,
+        )
+
+
+class Bound(NamedTuple):
+    """A standard error is at least `size` (q,), for this reason.
+
+    A bound that is `shared` holds for the plain mean too. One that is `capped` lifts no error above
+    that of the plain mean, which has seen no more of the draws.
+    """
+
+    reason: Reason
+    size: PerIntegrand
+    shared: bool = False
+    capped: bool = False
+
+
+Rule = Callable[[Answer, Facts], Bound]
+
+
+def unseen_event(answer: Answer, facts: Facts) -> Bound:
+    """Three over the number of draws is how rare an unseen event may be, at 95 %."""
+    rarest = 3 * max(facts.autocorrelation, 1.0) / facts.kish
+    return Bound(Reason.UNSEEN, np.where(facts.one_sided, rarest, 0.0), shared=True)
+
+
+def single_values(answer: Answer, facts: Facts) -> Bound:
+    """Values in single precision are all wrong to one side."""
+    return Bound(Reason.SINGLE_VALUES, facts.digits.single_values, shared=True)
+
+
+def short_values(answer: Answer, facts: Facts) -> Bound:
+    """Values of few digits are rounded."""
+    return Bound(Reason.SHORT_VALUES, facts.digits.short_values, shared=True)
+
+
+def single_scores(answer: Answer, facts: Facts) -> Bound:
+    """Scores in single precision are all wrong to one side."""
+    return Bound(Reason.SINGLE_SCORES, facts.digits.single_scores)
+
+
+def short_draws(answer: Answer, facts: Facts) -> Bound:
+    """Draws and scores of few digits are rounded."""
+    return Bound(Reason.SHORT_DRAWS, facts.digits.short_draws)
+
+
+def distance_from_plain(answer: Answer, facts: Facts) -> Bound:
+    """The plain mean needs no score and no smoothness: an answer far from it is not believed."""
+    half = np.abs(answer.value - facts.plain.value) / 2
+    far = joint_errors(answer, facts.plain) > SUSPICIOUS
+    return Bound(Reason.DISTANCE, np.where(far, half, 0.0))
+
+
+def own_bias(answer: Answer, facts: Facts) -> Bound:
+    """The mean of the influences estimates the bias of a fitted intercept."""
+    return Bound(Reason.BIAS, _upper(answer, facts) * np.abs(answer.bias))
+
+
+def discounted_draws(answer: Answer, facts: Facts) -> Bound:
+    """Residuals scatter by more if every draw counts alike.
+
+    A fitted intercept trusts the fit more than the draws in its tails, which get a hundredth of
+    their weight in a mean. That is right for a regression's posterior, and wrong by nine standard
+    errors where a tail is exponential.
+    """
+    return Bound(Reason.DISCOUNTED, answer.scatter_in_a_mean, capped=True)
+
+
+def beyond_draws(answer: Answer, facts: Facts) -> Bound:
+    """Residuals grow from one extreme draw to the next, and go on beyond all of them."""
+    own = facts.points if answer.rows is None else facts.points and facts.points.take(answer.rows)
+    outside = beyond_the_draws(
+        extremes(answer.in_a_mean, own),
+        extremes(facts.plain.influences, facts.points),
+        facts.effective_extremes,
+        answer.left_out,
+    )
+    return Bound(Reason.BEYOND, _outside(answer, outside), capped=True)
+
+
+def outermost_draws(answer: Answer, facts: Facts) -> Bound:
+    """In a long tail, fits without its outermost draws say what fits know of what lies beyond."""
+    outside = np.zeros(len(answer.value))
+    if answer.outer is not None and facts.plain.outer is not None:
+        outside = in_long_tails(answer.outer, facts.plain.outer, facts.effective_extremes)
+    return Bound(Reason.LONG_TAIL, _outside(answer, outside), capped=True)
+
+
+def chosen_on_same_draws(answer: Answer, facts: Facts) -> Bound:
+    """The best of several is chosen on the same draws, and an error that a few of them carry is
+    itself uncertain: its upper standard error is reported."""
+    return Bound(Reason.CHOSEN, _upper(answer, facts) * answer.scatter)
+
+
+def disagreement(answer: Answer, facts: Facts) -> Bound:
+    """The error is as many times larger as another candidate is joint errors away, if many.
+
+    Fits that extrapolate in different ways differ where few draws are, and no scatter shows that.
+    """
+    error = _upper(answer, facts) * answer.internal_error
+    away = np.zeros_like(error)
+    if answer.alternatives is not None:
+        value, other = answer.alternatives
+        with np.errstate(invalid="ignore", divide="ignore"):
+            distances = np.abs(value - answer.value) / np.hypot(other, error)
+        away = np.max(np.nan_to_num(distances, nan=0.0), axis=0, initial=0.0)
+    return Bound(Reason.DISAGREEMENT, np.where(away > APART, away * error, 0.0), capped=True)
+
+
+def weighted_mean(answer: Answer, facts: Facts) -> Bound:
+    """The weighted mean of left-out residuals is right for any control variate."""
+    return Bound(Reason.WEIGHTED_MEAN, np.abs(answer.in_a_mean.mean(axis=(0, 1))))
+
+
+def second_error(answer: Answer, facts: Facts) -> Bound:
+    """In an exponential tail no control variate is known to be right."""
+    second = facts.second
+    size = _LEAST * second.error if second and second.long_tails else 0 * answer.value
+    return Bound(Reason.SECOND, size)
+
+
+def second_distance(answer: Answer, facts: Facts) -> Bound:
+    """In an exponential tail the error covers the distance from the second opinion."""
+    second, size = facts.second, 0 * answer.value
+    if second and second.long_tails:
+        away = np.abs(second.answer.value - answer.value)
+        size = np.where(away > APART * second.error, away, 0.0)
+    return Bound(Reason.SECOND_DISTANCE, size)
+
+
+def joint_errors(answer: Answer, plain: Answer) -> PerIntegrand:
+    """How many joint errors an answer is away from the plain mean."""
+    away, error = np.abs(answer.value - plain.value), np.hypot(answer.scatter, plain.scatter)
+    return np.divide(away, error, out=np.zeros_like(away), where=error > 0)
+
+
+def _upper(answer: Answer, facts: Facts) -> PerIntegrand:
+    """How many times the upper standard error is the error, where the answer was chosen."""
+    if answer.alternatives is None:
+        return np.ones(len(answer.value))
+    sums = batch_sums(answer.influences, facts.autocorrelation)
+    return np.sqrt(1 + relative_uncertainty(sums))
+
+
+def _outside(answer: Answer, outside: PerIntegrand) -> PerIntegrand:
+    """The error within the draws and that outside of them together, if the latter is larger."""
+    within = answer.internal_error
+    return np.where(outside > within, np.hypot(within, outside), 0.0)
+
+
+ON_DISK: tuple[Rule, ...] = (
+    unseen_event,
+    single_values,
+    short_values,
+    single_scores,
+    short_draws,
+    distance_from_plain,
+)
+ONE_FAMILY: tuple[Rule, ...] = (
+    *ON_DISK,
+    own_bias,
+    discounted_draws,
+    beyond_draws,
+    outermost_draws,
+)
+STACK: tuple[Rule, ...] = (*ONE_FAMILY, chosen_on_same_draws, disagreement)
+WEIGHTED_POINTS: tuple[Rule, ...] = (*STACK, weighted_mean, second_error, second_distance)
