@@ -12,7 +12,7 @@ from problems import ar1, gaussian
 import zerovar as zv
 from zerovar.families.monomials import monomial_rows
 from zerovar.fitting import Method
-from zerovar.inference.answers import answer_of
+from zerovar.inference.fits import fit_answer
 from zerovar.inference.task import Task
 
 NAMES = [f"p{j}" for j in range(12)]
@@ -107,7 +107,7 @@ def test_errors_know_that_terms_were_chosen():
             [np.cos(3 * x[:, j]) + x[:, j + 1] * x[:, j + 2] for j in range(0, 18, 3)], axis=1
         )
         task = Task.of(zv.Sample(x, s), values)
-        answer = answer_of(task, Method(zv.SparsePolynomial()), zv.cross_fit(3))
+        answer = fit_answer(task, Method(zv.SparsePolynomial()), zv.cross_fit(3))
         z.append((answer.value, answer.std_error(task.scale)[0]))
         fitted = zv.fit(zv.SparsePolynomial(), task.sample, values)
         rest = values - fitted(task.sample)
