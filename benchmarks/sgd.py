@@ -258,8 +258,8 @@ def _slope(
     from noise."""
     from zerovar.solvers.training import trainer
 
-    keep, seconds = trainer._KEEP, []
-    trainer._KEEP = keep if kept else 0
+    keep, seconds = trainer.KEPT, []
+    trainer.KEPT = keep if kept else 0
     try:
         for size in sizes:
             family, x, f, options = problem(size)
@@ -273,7 +273,7 @@ def _slope(
             long()
             seconds.append(max((best(long, 3) - best(short, 3)) / more, 1e-6))
     finally:
-        trainer._KEEP = keep
+        trainer.KEPT = keep
     return Slope(case, sizes, tuple(seconds), bound)
 
 
@@ -284,10 +284,10 @@ def step_rows(
     whitening, the fit and its slope."""
     from zerovar.solvers.training import trainer
 
-    x, rows, keep = np.random.default_rng(0).normal(size=(m, d)), [], trainer._KEEP
+    x, rows, keep = np.random.default_rng(0).normal(size=(m, d)), [], trainer.KEPT
     for batch, centres in sizes:
         for label, room in (("features kept", keep), ("made for each batch", 0)):
-            trainer._KEEP = room
+            trainer.KEPT = room
             try:
                 options = {"batch_size": batch, "centres": centres}
                 objective = zv.LeastSquares(zv.Ridge(1e-4))
@@ -305,7 +305,7 @@ def step_rows(
                 long()
                 ours = (best(long, 2) - best(short, 2)) / (5 * -(-m // batch))
             finally:
-                trainer._KEEP = keep
+                trainer.KEPT = keep
             floor = _products(
                 x,
                 batch,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import zerovar as zv
+from zerovar import solvers
 
 SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and
@@ -25,20 +26,20 @@ ORDER = {
     "io": "atomic archive programs",
     "families": """base monomials polynomial kernel network anisotropic
         ridge_functions sparse_polynomial""",
-    "solvers": """algebra terms stats base exact iterative training screening
-        default""",
+    "solvers": """algebra terms stats scope windows base exact iterative training
+        screening default""",
     "solvers/algebra": "memory threads dense tiles factors",
     "solvers/exact": "moments primal dual spectral streamed lasso moving_sums centres solver",
     "solvers/iterative": "products preconditioner conjugate shortest_residual stopping_rule primal "
     "dual solver",
-    "solvers/training": "schedules windows batch_order whitening coordinates loop batch_schedule "
-    "driver trainer dual solver",
+    "solvers/training": "schedules batch_order whitening coordinates loop batch_schedule "
+    "checkpoints driver trainer dual solver",
     "solvers/screening": "base_fits candidates solver",
     "tuning": "criteria descent grid tuned",
     "diagnostics": "identities layout outliers checks",
     "choice": "policy defaults candidates rivals race stacking automatic request",
     "output": "formatting selection record plots report estimates frames",
-    "chunked": "arrays rows sums windows estimate",
+    "chunked": "arrays rows sums windows fits estimate",
     "adapters": "base chunks log_density arviz blackjax hierarchies numpyro pymc models stan "
     "recognition files",
     "integration": "target modes proposals importance evidence second_opinion means",
@@ -188,6 +189,26 @@ def test_no_module_knows_a_concrete_family():
             continue
         used = {other[-1] for other in imported(path) if "families" in other}
         assert not used & names, f"{name} knows {used & names}: ask the family instead"
+
+
+# Solvers declare what they can do: only the public names and the command line's table know them.
+KNOWS_SOLVERS = {"__init__.py", "cli.py"}
+
+
+def test_no_module_outside_solvers_knows_a_concrete_solver():
+    names = {
+        name
+        for name in dir(solvers)
+        if isinstance(cls := getattr(solvers, name), type)
+        and issubclass(cls, zv.Solver)
+        and not cls.__abstractmethods__
+    }
+    assert {"Exact", "Spectral", "Nystrom", "Screening", "CG", "SGD", "DualSGD"} == names
+    for path, name in zip(FILES, NAMES, strict=True):
+        if name.startswith("solvers/") or name in KNOWS_SOLVERS:
+            continue
+        used = {other[-1] for other in imported(path) if "solvers" in other}
+        assert not used & names, f"{name} knows {used & names}: ask what the solver declares"
 
 
 def test_a_word_means_one_thing():

@@ -18,10 +18,11 @@ import zerovar as zv
 from zerovar.choice.defaults import streamed_polynomial
 from zerovar.chunked import arrays, sums
 from zerovar.chunked import estimate as streaming
-from zerovar.chunked.rows import Function, View, evaluated_in_tiles
+from zerovar.chunked.rows import Function, View, evaluate_in_tiles
 from zerovar.inputs.points import Standardisation
-from zerovar.solvers.exact.moments import moments, solve
-from zerovar.solvers.terms import arranged
+from zerovar.solvers import Families, FitStats, MomentsFit, Result, Scope
+from zerovar.solvers.exact.moments import moments, solve_moments
+from zerovar.solvers.terms import arrange
 
 CHAINS, LENGTH, D = 3, 1003, 3
 X, S = (array.reshape(CHAINS, LENGTH, D) for array in gaussian(CHAINS * LENGTH, D, seed=1))
@@ -82,11 +83,11 @@ def test_fits_from_moments_are_those_of_the_primal(family, ridge, weighted):
     f = F.reshape(-1, 2)
     expected = zv.fit(family, sample, f, zv.LeastSquares(zv.Ridge(ridge)), zv.Exact(), throw=False)
     x, s = expected.standardisation(sample.draws, sample.scores)
-    terms, held = arranged(family, D)
+    terms, held = arrange(family, D)
     weights = sample.weights * 3000 if weighted else None
     starts = np.array([0, 1, 700, 1024, 2500])
     found = moments(terms, x, s, f - f[0], weights, starts)
-    fit = solve(found.matrix, ridge * held)
+    fit = solve_moments(found.matrix, ridge * held)
     np.testing.assert_allclose(fit.intercept + f[0], expected.intercept, rtol=1e-10)
     np.testing.assert_allclose(
         fit.theta,
@@ -103,19 +104,19 @@ def test_fits_from_moments_are_those_of_the_primal(family, ridge, weighted):
 def test_sums_do_not_depend_on_the_order_of_the_chunks():
     chunks = arrays.Chunks.of(on_disk(X), on_disk(S), on_disk(F), None)
     sample = zv.Sample(X, S)
-    terms, _ = arranged(zv.Polynomial(2), D)
+    terms, _ = arrange(zv.Polynomial(2), D)
     parts = np.array([0, 401, LENGTH])
     view = View(
         Standardisation.of(sample.points()), None, ["values"], np.zeros(2), np.ones(2), 0.0, parts
     )
     plan = sums.PassPlan(view, np.array([0, 50, 401, 700, LENGTH]), terms)
-    pieces = [sums.of_chunk(plan, *(dask.compute(*task))) for task in chunks.tasks()]
-    expected = sums.merged(pieces)
+    pieces = [sums.sum_chunk(plan, *(dask.compute(*task))) for task in chunks.tasks()]
+    expected = sums.merge_sums(pieces)
     rng = np.random.default_rng(0)
     for _ in range(5):
         some = [pieces[k] for k in rng.permutation(len(pieces))]
         cut = int(rng.integers(1, len(some)))
-        other = sums.merged([sums.merged(some[:cut]), sums.merged(some[cut:])])
+        other = sums.merge_sums([sums.merge_sums(some[:cut]), sums.merge_sums(some[cut:])])
         np.testing.assert_array_equal(other.numbers, np.arange(CHAINS * 4))
         np.testing.assert_allclose(other.batches, expected.batches, rtol=1e-13, atol=1e-11)
         for part, matrix in expected.moments.items():
@@ -347,7 +348,7 @@ REFUSED = {
     "kernel": (lambda: zv.estimate(on_disk(X), on_disk(S), family=zv.Kernel()), "has no features"),
     "network": (
         lambda: zv.estimate(on_disk(X), on_disk(S), family=zv.Network(), solver=zv.Exact()),
-        r"linear families .* got Network.* Use solver=SGD\(\)",
+        r"linear families, .* got Network.* Use solver=SGD\(\)",
     ),
     "CG": (
         lambda: quadratic(on_disk(X), on_disk(S), solver=zv.CG()),
@@ -380,6 +381,44 @@ REFUSED = {
         "LeastSquares .* or Variance",
     ),
 }
+
+
+class Plain(zv.Solver):
+    """A solver that declares nothing."""
+
+    def prepare(self, family, objective, points, seed=0):
+        return zv.Exact().prepare(family, objective, points, seed)
+
+
+class FromMoments(Plain):
+    """Ridge regression from moments, in the plainest way."""
+
+    moments_scope = Scope(Families.FEATURES, (zv.Ridge,), otherwise="Use Exact()")
+
+    def solve_moments(self, matrix, penalty):
+        p = len(penalty)
+        system = matrix[: 1 + p, : 1 + p] / matrix[0, 0] + np.diag(np.append(0.0, penalty))
+        theta = np.linalg.solve(system, matrix[: 1 + p, 1 + p :] / matrix[0, 0])
+        return MomentsFit(theta[0], theta[1:], Result.OK, FitStats("plain ridge regression", p))
+
+
+def test_a_solver_of_ones_own_that_declares_moments_serves_chunked_draws():
+    options = {"family": zv.Polynomial(2), "objective": zv.LeastSquares(zv.Ridge(1e-2))}
+    own, exact = (
+        zv.estimate(*map(on_disk, (X, S, F)), **options, solver=solver)
+        for solver in (FromMoments(), zv.Exact())
+    )
+    np.testing.assert_allclose(own.value, exact.value, rtol=1e-9)
+    np.testing.assert_allclose(own.std_error, exact.std_error, rtol=1e-9)
+    assert own.stats["form"] == "plain ridge regression"
+    with pytest.raises(ValueError, match=r"solvers that declare moments or windows.*got Plain"):
+        zv.estimate(*map(on_disk, (X, S, F)), **options, solver=Plain())
+    for wrong, words in (
+        ({"objective": zv.LeastSquares(zv.L1(1.0))}, "a Ridge penalty or none; got L1"),
+        ({"family": zv.Kernel()}, "families with features.*; got Kernel"),
+    ):
+        with pytest.raises(ValueError, match=rf"FromMoments\(\) on chunked.*{words}.*Use Exact"):
+            zv.estimate(*map(on_disk, (X, S, F)), **(options | wrong), solver=FromMoments())
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -533,7 +572,7 @@ def test_copies_of_a_function_are_compiled_once():
         return x[0]
 
     for call in ("one", "one", "two"):
-        found = evaluated_in_tiles(Function(call, lambda x: first(x)), X[0])
+        found = evaluate_in_tiles(Function(call, lambda x: first(x)), X[0])
         np.testing.assert_allclose(found[:, 0], X[0, :, 0], rtol=1e-6)
     assert len(traced) == 2
 

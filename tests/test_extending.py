@@ -25,7 +25,7 @@ from zerovar.chunked import estimate as chunked_estimate
 from zerovar.chunked import windows as chunk_windows
 from zerovar.hyper import declarations
 from zerovar.solvers import Result
-from zerovar.solvers.training import batch_schedule, coordinates, trainer
+from zerovar.solvers.training import batch_schedule, coordinates
 from zerovar.statistics.series import INDEPENDENT
 from zerovar.tuning import descent
 from zerovar.tuning.criteria import SteinGp
@@ -314,9 +314,9 @@ def test_estimates_by_the_solver_are_those_of_exact(scratch):
 
 def test_the_solver_says_what_it_does_not_solve(scratch):
     solver = scratch.NormalEquations()
-    with pytest.raises(ValueError, match="needs a family with features"):
+    with pytest.raises(ValueError, match="takes linear families with features"):
         zv.fit(zv.Kernel(), SAMPLE, VALUES, solver=solver)
-    with pytest.raises(ValueError, match="with a Ridge or no penalty"):
+    with pytest.raises(ValueError, match="a Ridge penalty or none; got L1"):
         zv.fit(zv.Polynomial(2), SAMPLE, VALUES, zv.LeastSquares(zv.L1(0.1)), solver)
     # in d = 1 neighbours are the sites themselves: features repeat
     one = zv.Sample(X[:, :1], -X[:, :1])
@@ -526,6 +526,7 @@ WORDS = {
     "half": 0.5,
     "three": 3,
     "four": 4,
+    "eight": 8,
     "ten": 10,
     "twenty": 20,
     "four thousand": 4000,
@@ -547,7 +548,7 @@ REPEATED = [
             coordinates._SHARE,
         ],
     ),
-    ("docs/guide.md", "# of the draws is held out", [trainer._NETWORK_HELD]),
+    ("docs/guide.md", "# of the draws is held out", [batch_schedule.NETWORK.validation]),
     (
         "docs/choosing.md",
         "at least # effective draws a term, or # of a slow chain (one with an autocorrelation time "
@@ -607,12 +608,12 @@ REPEATED = [
     (
         "docs/large.md",
         "windows of # chunks or about # draws",
-        [chunk_windows._CHUNKS, round(chunk_windows._ROWS, -4)],
+        [chunk_windows.TOGETHER, round(chunk_windows._ROWS, -4)],
     ),
     (
         "docs/large.md",
         "as make # visits of draws for a network, # for a linear family",
-        [batch_schedule._NETWORK_VISITS, batch_schedule._LINEAR_VISITS],
+        [batch_schedule.NETWORK.visits, batch_schedule.LINEAR.visits],
     ),
     ("docs/large.md", "every one of some # batches", [chunked_estimate._BATCHES]),
     ("docs/large.md", "`cross_fit(#)` by default", [zv.cross_fit().k]),

@@ -233,7 +233,8 @@ def test_products_by_slabs():
     rows = slab_rows(102_400, 4096)
     assert rows % 4096 == 0
     assert 102_400 % rows == 0
-    assert slab_rows(24_576, 4096) == 8192
+    assert slab_rows(8192, 4096) == 8192
+    assert slab_rows(24_576, 4096) == 4096
 
 
 def test_a_stall_is_reported():
@@ -269,7 +270,7 @@ def test_conjugate_gradients_say_what_they_do_not_take():
             zv.fit(kernel, sample, values, objective, zv.CG())
     with pytest.raises(ValueError, match="only 60 distinct draws"):
         zv.fit(zv.Polynomial(11, weight=np.inf), sample, values, solver=zv.CG())
-    with pytest.raises(ValueError, match="centres go with"):
+    with pytest.raises(ValueError, match=r"a Ridge or L1 penalty or none; got L2\. Centres"):
         zv.fit(kernel, sample, values, zv.LeastSquares(zv.L2(0.1)), zv.Nystrom(9))
     with pytest.raises(ValueError, match="not linear"):
         zv.fit(zv.Network(), sample, values, solver=zv.CG())
@@ -318,7 +319,7 @@ def test_products_with_features_need_no_features(family, x64):
     np.testing.assert_allclose(back, features.T @ (features @ theta), rtol=1e-10, atol=1e-9)
 
 
-RULES = [zv.centres.Pivots(), zv.centres.Uniform(), zv.centres.KMeans(), zv.centres.SteinThinning()]
+RULES = [zv.centres.Pivots(), zv.centres.Uniform()]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[type(rule).__name__ for rule in RULES])
@@ -333,11 +334,9 @@ def test_centres_approach_the_exact_fit(rule):
     distances = [
         np.max(np.abs(found.intercept - reference.intercept) / error) for found in (few, many)
     ]
-    assert distances[1] < (
-        0.05 if isinstance(rule, (zv.centres.Pivots, zv.centres.KMeans)) else 0.5
-    )
+    assert distances[1] < (0.05 if isinstance(rule, zv.centres.Pivots) else 0.5)
     assert distances[1] < distances[0]
-    assert 10 + 5 <= few.stats["unknowns"] <= 15 + 5  # Stein thinning may choose a draw again
+    assert few.stats["unknowns"] == 15 + 5
 
 
 def test_all_centres_are_the_exact_fit():
@@ -408,7 +407,9 @@ def test_tiles_of_an_accelerator_are_lapack(monkeypatch, family, options):
     sample, values = problem(300, 2, 9)
     objective = zv.LeastSquares(zv.Ridge(1e-4), **options)
     reference = zv.fit(family, sample, values, objective)
-    monkeypatch.setattr(dual, "factor_of", lambda *arguments: factors.OnDevice(*arguments, tile=64))
+    monkeypatch.setattr(
+        dual, "make_factor", lambda *arguments: factors.OnDevice(*arguments, tile=64)
+    )
     found = zv.fit(family, sample, values, objective)
     blocks = np.array_split(np.arange(300), 7)
     np.testing.assert_allclose(found.intercept, reference.intercept, rtol=1e-10)
@@ -424,7 +425,9 @@ def test_tiles_of_an_accelerator_are_lapack(monkeypatch, family, options):
 
 def test_tiles_notice_a_singular_matrix(monkeypatch):
     sample, values = problem(150, 1, 10)
-    monkeypatch.setattr(dual, "factor_of", lambda *arguments: factors.OnDevice(*arguments, tile=64))
+    monkeypatch.setattr(
+        dual, "make_factor", lambda *arguments: factors.OnDevice(*arguments, tile=64)
+    )
     with pytest.warns(zv.NumericalWarning, match="singular to rounding"):
         zv.fit(zv.Kernel(zv.kernels.Gaussian(5.0)), sample, values, zv.LeastSquares())
 
@@ -485,7 +488,7 @@ def test_the_default_solver_is_chosen_by_cost(monkeypatch):
     kernel, ridge = zv.Kernel(), zv.LeastSquares(zv.Ridge(1e-6))
     monkeypatch.setattr(default, "room", lambda: 8e9)
     monkeypatch.setattr(
-        default, "_rates", lambda: {name: 2 * rate for name, rate in default._CORE.items()}
+        default, "_rates", lambda: {name: 2 * rate for name, rate in default.CORE.items()}
     )
 
     def chosen(family, m, d, objective=ridge):

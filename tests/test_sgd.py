@@ -23,7 +23,8 @@ from zerovar.inputs.points import Points
 from zerovar.solvers.algebra.tiles import feature_matrix
 from zerovar.solvers.training import driver, trainer
 from zerovar.solvers.training.batch_order import BatchOrder
-from zerovar.solvers.training.coordinates import CoordinateOptions, Penalties, coordinates
+from zerovar.solvers.training.checkpoints import checkpoint_file
+from zerovar.solvers.training.coordinates import CoordinateOptions, Penalties, make_coordinates
 from zerovar.solvers.training.loop import Draws, Model, Params
 from zerovar.solvers.training.whitening import Dense, LowRank
 
@@ -222,10 +223,10 @@ def test_weights_and_repeated_draws_enter_as_in_the_exact_fit():
 
 
 @pytest.mark.parametrize(
-    "keep", [trainer._KEEP, 0], ids=["features kept", "features made for each batch"]
+    "keep", [trainer.KEPT, 0], ids=["features kept", "features made for each batch"]
 )
 def test_features_need_not_fit_into_memory(monkeypatch, keep):
-    monkeypatch.setattr(trainer, "_KEEP", keep)
+    monkeypatch.setattr(trainer, "KEPT", keep)
     x, s, f = problem()
     for family in (zv.Polynomial(2), zv.Kernel(zv.kernels.Gaussian(2.0))):
         objective = zv.LeastSquares(zv.Ridge(1e-3))
@@ -268,7 +269,7 @@ def test_whitening_makes_the_second_moment_the_identity(x64):
     points = Points(x, s, np.full(3000, 1 / 3000))
     plan = CoordinateOptions(centres=None, precondition=True, keep=1 << 24)
     for family in (zv.Polynomial(4), zv.Kernel(zv.kernels.Gaussian(1.0))):
-        at = coordinates(
+        at = make_coordinates(
             family, points, Penalties(1e-6, 0.0, False), True, plan, np.random.default_rng(0)
         )
         assert isinstance(at.basis, Dense)
@@ -277,7 +278,7 @@ def test_whitening_makes_the_second_moment_the_identity(x64):
         values = np.linalg.eigvalsh(moment[used][:, used])
         assert 0.02 < values.min() < values.max() < 10.0
         assert at.largest >= values.max()
-        plain = coordinates(
+        plain = make_coordinates(
             family,
             points,
             Penalties(1e-6, 0.0, False),
@@ -493,6 +494,47 @@ def test_a_checkpoint_of_another_fit_is_not_resumed(tmp_path):
         file.write_bytes(b"not a file of arrays")
     with pytest.raises(ValueError, match="delete it to start anew"):
         train(f, 0.01)
+
+
+def test_a_checkpoint_is_known_by_all_that_the_training_depends_on(tmp_path):
+    """Functions by what they captured, modules by their numbers; and by nothing that another
+    process would see otherwise."""
+    import optax
+
+    def names(*task):
+        return checkpoint_file(tmp_path, *task).name
+
+    def adam(rate, decay=0.999):
+        return zv.SGD(optimiser=optax.adam(rate, b2=decay))
+
+    network = zv.Network(zv.MLP(8, 1))
+    tasks = [
+        (adam(1e-3), zv.Polynomial(2)),
+        (adam(1e-2), zv.Polynomial(2)),
+        (adam(1e-3, 0.99), zv.Polynomial(2)),
+        (zv.SGD(optimiser=optax.sgd(1e-3)), zv.Polynomial(2)),
+        (zv.SGD(learning_rate=optax.cosine_decay_schedule(0.1, 10)), zv.Polynomial(2)),
+        (zv.SGD(learning_rate=optax.cosine_decay_schedule(0.1, 20)), zv.Polynomial(2)),
+        (adam(1e-3), zv.Polynomial(2, weight=2.0)),
+        (adam(1e-3), zv.Kernel(zv.kernels.Gaussian(1.0))),
+        (adam(1e-3), zv.Kernel(zv.kernels.Gaussian(1.1))),
+        (adam(1e-3), network),
+        (adam(1e-3), network, zv.LeastSquares(zv.L2(0.1))),
+        (adam(1e-3), network, zv.LeastSquares(zv.L2(0.2))),
+    ]
+    assert len({names(*task) for task in tasks}) == len(tasks)
+    again = (adam(1e-3), zv.Network(zv.MLP(8, 1)), zv.LeastSquares(zv.L2(0.2)))
+    assert names(*again) == names(*tasks[-1])
+    script = (
+        "import sys, optax, zerovar as zv\n"
+        "from zerovar.solvers.training.checkpoints import checkpoint_file\n"
+        "task = zv.SGD(optimiser=optax.adam(1e-3, b2=0.999)), zv.Polynomial(2)\n"
+        "print(checkpoint_file(sys.argv[1], *task).name)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == names(*tasks[0])
 
 
 def interrupted_after(epochs, monkeypatch):

@@ -10,7 +10,7 @@ import zerovar as zv
 from zerovar.chunked import arrays, windows
 from zerovar.chunked.rows import View
 from zerovar.inputs.points import Standardisation
-from zerovar.solvers.training import batch_schedule
+from zerovar.solvers.training import trainer
 
 CHAINS, LENGTH, D = 3, 4003, 2
 X = np.random.default_rng(3).normal(size=(CHAINS, LENGTH, D))
@@ -30,6 +30,7 @@ def _small_pieces(monkeypatch):
     monkeypatch.setattr(arrays, "_SMALL_CHUNK", 0)
     monkeypatch.setattr(arrays, "_PILOT_DRAWS", 3000)
     monkeypatch.setattr(windows, "_ROWS", 2000)
+    monkeypatch.setattr(windows, "TOGETHER", 4)
     with dask.config.set(scheduler="synchronous"):
         yield
 
@@ -272,7 +273,7 @@ def test_networks_are_trained_on_windows():
 
 
 def test_networks_are_trained_by_default(monkeypatch):
-    monkeypatch.setattr(batch_schedule, "_NETWORK_EPOCHS", 1)
+    monkeypatch.setattr(trainer, "NETWORK", trainer.NETWORK._replace(epochs=1))
     answer = trained(zv.Network(zv.MLP(width=4, depth=1)), solver=None)
     assert answer.stats["form"] == "sgd"
     assert answer.stats["trained_draws"] < answer.num_draws

@@ -20,7 +20,7 @@ from .io.archive import storable
 from .objectives import LeastSquares, Objective
 from .solvers import FitStats, Prepared, Result, Solution, Solver, default_solver
 from .solvers.algebra.dense import Groups
-from .solvers.terms import Term, summed
+from .solvers.terms import Term, sum_terms
 
 
 class Method(NamedTuple):
@@ -30,8 +30,9 @@ class Method(NamedTuple):
     objective: Objective | None = None
     solver: Solver | None = None
 
-    def checked(self) -> tuple[Family, Objective, Solver | None]:
-        """With the default objective, or a ValueError for what is of another kind."""
+    def complete(self) -> tuple[Family, Objective, Solver | None]:
+        """Return family, objective and solver with the default objective, or raise a ValueError for
+        what is of another kind."""
         family, objective, solver = self
         if not isinstance(family, Family):
             raise ValueError(
@@ -85,9 +86,9 @@ class Fitted:
         return self.at(sample.draws, sample.scores)
 
     def at(self, draws: np.ndarray, scores: np.ndarray) -> Float64[np.ndarray, "n q"]:
-        """g at draws and scores (n, d)."""
+        """Return g at draws and scores (n, d)."""
         refuse_fork()
-        self._must_have_solved()
+        self._require_solved()
         draws, scores, d = (
             as_float("draws", draws),
             as_float("scores", scores),
@@ -100,23 +101,23 @@ class Fitted:
                 f"{scores.shape}. One point is draws[None], chains are draws.reshape(-1, d)"
             )
         x, s = self.standardisation(draws, scores)
-        return summed(self.terms, x, s, len(self.intercept))
+        return sum_terms(self.terms, x, s, len(self.intercept))
 
     def chosen_terms(self) -> list[tuple[str, ...]]:
-        """For each integrand the terms that the fit chose for it, in the names of the sample's
-        coordinates, such as mu·tau: those with the largest coefficients first. They are terms in
-        the standardised coordinates."""
+        """Return for each integrand the terms that the fit chose for it, in the names of the
+        sample's coordinates, such as mu·tau: those with the largest coefficients first. They are
+        terms in the standardised coordinates."""
         for term in self.terms:
-            if (found := term.named(self.names)) is not None:
+            if (found := term.name_terms(self.names)) is not None:
                 return found
         raise ValueError(
             f"{self.family.describe()} has all of its terms: a SparsePolynomial chooses some"
         )
 
     def refit(self, values: Any = None, ridge: float | None = None) -> Fitted:
-        """New integrands at the fitting draws, or (after `Spectral()`) another ridge, without a new
-        factorisation."""
-        work = self._still_there("refit")
+        """Fit new integrands at the fitting draws, or (after `Spectral()`) another ridge, without a
+        new factorisation."""
+        work = self._require_work("refit")
         array = (
             work.values
             if values is None
@@ -125,6 +126,11 @@ class Fitted:
         if ridge is not None:
             if not ridge >= 0:
                 raise ValueError(f"ridge must be a number ≥ 0; got {ridge!r}")
+            if not work.prepared.any_ridge:
+                raise ValueError(
+                    "another ridge on the same factorisation needs solver=Spectral(); this fit was "
+                    "factorised for one ridge"
+                )
             ridge = self.objective.scale(work.draws.distinct.probabilities) * ridge
         ridge = work.ridge if ridge is None else ridge
         solution = work.prepared.solve(array, ridge)
@@ -138,19 +144,20 @@ class Fitted:
         )
 
     def leave_out(self, groups: Groups | None = None) -> Float64[np.ndarray, "n q"]:
-        """f − intercept − g at each fitting draw from the fit without that draw's group (None:
-        without that draw), (n, q).
+        """Return f − intercept − g at each fitting draw from the fit without that draw's group
+        (None: without that draw), (n, q).
 
         `groups` partitions the rows of the sample; equal draws always leave together.
         """
-        work = self._still_there("leave_out")
-        return work.prepared.leave_out(work.values, work.merged_groups(groups), work.ridge)[
+        work = self._require_work("leave_out")
+        return work.prepared.leave_out(work.values, work.merge_groups(groups), work.ridge)[
             work.draws.group
         ]
 
     def without(self, rows: RowNumbers) -> Float64[np.ndarray, "k q"]:
-        """f − intercept − g at some fitting draws from the fit without all of them, (k, q)."""
-        work = self._still_there("without")
+        """Return f − intercept − g at some fitting draws from the fit without all of them, (k,
+        q)."""
+        work = self._require_work("without")
         n, some = len(work.draws.group), np.asarray(rows)
         if (
             some.ndim != 1
@@ -167,9 +174,9 @@ class Fitted:
         return work.prepared.leave_out(work.values, [np.unique(states)], work.ridge)[states]
 
     def intercept_weights(self) -> Float64[np.ndarray, " n"]:
-        """w (n,) with intercept = Σ w f over the fitting draws; equal draws share the weight of
-        their state."""
-        work = self._still_there("intercept_weights")
+        """Return w (n,) with intercept = Σ w f over the fitting draws; equal draws share the weight
+        of their state."""
+        work = self._require_work("intercept_weights")
         group = work.draws.group
         share = work.draws.points.probabilities / work.draws.distinct.probabilities[group]
         return work.prepared.intercept_weights(work.ridge)[group] * share
@@ -177,14 +184,14 @@ class Fitted:
     def save(self, path: str | PathLike[str]) -> None:
         """Write to one file without pickle; `zv.load` reads it. A loaded fit evaluates, but has no
         factorisation to refit."""
-        self._must_have_solved()
+        self._require_solved()
         archive.write(path, self)
 
-    def _must_have_solved(self) -> None:
-        must_have_solved(self.family, self.result)
+    def _require_solved(self) -> None:
+        require_solved(self.family, self.result)
 
-    def _still_there(self, what: str) -> _Work:
-        self._must_have_solved()
+    def _require_work(self, what: str) -> _Work:
+        self._require_solved()
         if self._work is None:
             raise ValueError(
                 f"{what} needs the factorisation, which a loaded fit does not have; call zv.fit "
@@ -203,7 +210,7 @@ class _Work:
     values: Float64[np.ndarray, "m q"]  # at the distinct draws
     ridge: float | None = None  # other than the one that was factorised for
 
-    def merged_groups(self, groups: Groups | None) -> Groups | None:
+    def merge_groups(self, groups: Groups | None) -> Groups | None:
         if groups is None:
             return None
         group = self.draws.group
@@ -247,13 +254,13 @@ def fit(
     check_call(standardise, seed)
     array = as_values(values, sample).values
     draws = FittingDraws(sample.points(), standardise)
-    fitted = fitted_to(draws, array, Method(family, objective, solver), int(seed), sample, throw)
+    fitted = fit_draws(draws, array, Method(family, objective, solver), int(seed), sample, throw)
     if fitted.result is not Result.OK and not fitted.result.failed:
         warn(f"{fitted.family.describe()}: {fitted.result.value}", NumericalWarning)
     return fitted
 
 
-def fitted_to(
+def fit_draws(
     draws: FittingDraws,
     values: Float64[np.ndarray, "n q"],
     method: Method,
@@ -261,9 +268,9 @@ def fitted_to(
     sample: Sample | None = None,
     throw: bool = True,
 ) -> Fitted:
-    """`fit` to checked draws, without warnings; `sample` is kept for refits where the draws are all
+    """Fit to checked draws, without warnings; `sample` is kept for refits where the draws are all
     of it."""
-    family, objective, solver = method.checked()
+    family, objective, solver = method.complete()
     started = time.perf_counter()
     distinct, merged = draws.distinct, draws.merge(values)
     family.check(distinct.dim)
@@ -275,6 +282,7 @@ def fitted_to(
     standardisation = draws.standardisation(mixing=not family.keeps_axes)
     points = draws.standardise(mixing=not family.keeps_axes)
     family = family.resolve(points.x, merged)
+    solver.check(family, objective, points.dim)
     prepared = solver.prepare(family, objective, points, seed)
     solution = Solution(np.full(merged.shape[1], np.nan), ())
     if not prepared.result.failed:
@@ -291,12 +299,12 @@ def fitted_to(
     found = (solution.terms, solution.intercept, prepared.result, stats)
     fitted = Fitted(family, objective, standardisation, *found, names, work)
     if throw:
-        fitted._must_have_solved()
+        fitted._require_solved()
     return fitted
 
 
-def interrupted(fold: int, folds: int) -> KeyboardInterrupt:
-    """What Ctrl-C ends a cross-fitted training with."""
+def interruption(fold: int, folds: int) -> KeyboardInterrupt:
+    """Return what Ctrl-C ends a cross-fitted training with."""
     return KeyboardInterrupt(
         f"interrupted in fold {fold} of {folds}: without all of them there is no estimate. With "
         "SGD(checkpoint=folder) the same call goes on from where it was; holdout() trains once, "
@@ -304,13 +312,14 @@ def interrupted(fold: int, folds: int) -> KeyboardInterrupt:
     )
 
 
-def must_have_solved(family: Family, result: Result) -> None:
+def require_solved(family: Family, result: Result) -> None:
+    """Raise a NumericalError for a fit that failed."""
     if result.failed:
         raise NumericalError(f"{family.describe()}: {result.value}")
 
 
 def check_call(standardise: bool, seed: int = 0) -> None:
-    """What every call has, before anything is computed."""
+    """Check what every call has, before anything is computed."""
     refuse_fork()
     if not isinstance(standardise, (bool, np.bool_)):
         raise ValueError(f"standardise must be True or False; got {standardise!r}")

@@ -13,7 +13,7 @@ strength λ(1 − Σp²) = λ(m−1)/m.
 
 import math
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -60,22 +60,38 @@ class Magnitude(Penalty):
 
 
 class Objective(Storable, eqx.Module):
-    """A mean of squares plus penalties."""
+    """A mean of squares plus penalties.
 
+    needs_order: whether it looks at the order of the chain, as a criterion of moving sums of
+    features. pairwise: whether it is a mean over pairs of draws, in which no intercept stands.
+    """
+
+    needs_order: ClassVar[bool] = False
+    pairwise: ClassVar[bool] = False
     penalties: eqx.AbstractVar[tuple[Penalty, ...]]
     intercept_variance: eqx.AbstractVar[float]
 
     @abstractmethod
     def scale(self, probabilities: np.ndarray) -> float:
-        """What turns a strength into that of the equivalent least-squares problem."""
+        """Return what turns a strength into that of the equivalent least-squares problem."""
+
+    def window_of(self, draws: int) -> int:
+        """Return how many consecutive residuals of a chain of so many draws are summed before they
+        are squared."""
+        return 1
+
+    @property
+    def kinds(self) -> tuple[type[Penalty], ...]:
+        """Kinds of penalty with a positive strength, each once."""
+        return tuple(dict.fromkeys(type(p) for p in self.penalties if float(p.strength)))
 
     def strength(self, kind: type[Penalty], probabilities: np.ndarray) -> float:
-        """Total strength of one kind of penalty, for least squares with these probabilities
-        (m,)."""
+        """Return the total strength of one kind of penalty, for least squares with these
+        probabilities (m,)."""
         return self.scale(probabilities) * self.total(kind)
 
     def total(self, kind: type[Penalty]) -> float:
-        """Total strength of one kind of penalty in this objective itself."""
+        """Return the total strength of one kind of penalty in this objective itself."""
         return float(sum(float(p.strength) for p in self.penalties if isinstance(p, kind)))
 
 
@@ -106,6 +122,7 @@ class Variance(Objective):
     """The sample variance of f − g, which needs no intercept; c is then the mean of f − g over the
     fitting draws."""
 
+    pairwise: ClassVar[bool] = True
     penalties: tuple[Penalty, ...]
     intercept_variance: float = eqx.field(static=True)
 
@@ -125,9 +142,10 @@ class SpectralVariance(Objective):
     residual by what follows it. Up to a factor the criterion is the mean square of moving sums of
     `window` consecutive residuals. By default the window is the square root of the chain's length,
     at most a tenth of it. For linear families with features, by `Exact`; there is no closed-form
-    leave-out, so `estimate` cross-fits.
+    leave-out, so `estimate` cross-fits. The penalty, if any, is a `Ridge`.
     """
 
+    needs_order: ClassVar[bool] = True
     penalties: tuple[Penalty, ...]
     window: int | None = eqx.field(static=True)
     intercept_variance: float = eqx.field(static=True)
@@ -142,13 +160,26 @@ class SpectralVariance(Objective):
             )
         self.window = None if window is None else int(window)
         self.penalties = _penalties(penalties)
+        if others := [kind.__name__ for kind in self.kinds if not issubclass(kind, Ridge)]:
+            raise ValueError(f"SpectralVariance takes a Ridge penalty; got {', '.join(others)}")
         self.intercept_variance = math.inf
 
     def scale(self, probabilities):
         return 1.0
 
+    def window_of(self, draws):
+        if self.window is None:
+            return min(math.isqrt(draws), max(draws // 10, 1))
+        if self.window > draws:
+            raise ValueError(
+                f"SpectralVariance: the window of {self.window} draws is longer than the chain, "
+                f"{draws}"
+            )
+        return self.window
+
 
 def _penalties(penalties: Any) -> tuple[Penalty, ...]:
+    """Return one penalty or several as a tuple, or raise a ValueError for what is none."""
     try:
         found = (penalties,) if isinstance(penalties, Penalty) else tuple(penalties)
     except TypeError:

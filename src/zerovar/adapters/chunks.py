@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..chunked import Blocks, Columns, evaluated_in_tiles
+from ..chunked import Blocks, Columns, evaluate_in_tiles
 from ..inputs.integrands import DrawFunction, run_in_double
 from ..inputs.sample import Posterior
 from .base import Labels, check_chains, check_score, merge_values, named_entries, ravel
@@ -90,7 +90,7 @@ def _at_blocks(name: str, function: DrawFunction) -> Callable[..., np.ndarray]:
             key: np.reshape(block, (-1, *block.shape[2:])).astype(np.float64)
             for key, block in found.items()
         }
-        return run_in_double(name, lambda: evaluated_in_tiles(function, rows)).reshape(*shape, -1)
+        return run_in_double(name, lambda: evaluate_in_tiles(function, rows)).reshape(*shape, -1)
 
     return at
 

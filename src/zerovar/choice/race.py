@@ -17,7 +17,7 @@ from ..errors import NumericalError
 from ..inference.answer import Answer, Columns, PerIntegrand
 from ..inference.task import Task
 from ..output.formatting import EXACT
-from ..solvers.algebra.threads import on_threads, one_thread
+from ..solvers.algebra.threads import map_on_threads, use_one_thread
 from ..tuning import DescentEnd
 from .candidates import Attempt, is_slow, mean_squares
 from .policy import Policy
@@ -114,8 +114,8 @@ def race(
         """Tune and fit rivals side by side, each for its integrands."""
         entries = [(rival, columns) for rival, columns in entries if columns.any()]
         say(" and ".join(rival.label for rival, _ in entries))
-        with one_thread():
-            starts = on_threads(begin, [(rival, guides(columns)) for rival, columns in entries])
+        with use_one_thread():
+            starts = map_on_threads(begin, [(rival, guides(columns)) for rival, columns in entries])
             starting = [(*entry, start) for entry, start in zip(entries, starts, strict=True)]
             if known:  # after others have been tuned for, the one that begins best ends best
                 losses = [_losses(guides(columns), start) for _, columns, start in starting]
@@ -126,7 +126,7 @@ def race(
                 ]
                 notes.extend(f"{label}: others begin ahead" for label in labels)
                 starting = [one for one, so in zip(starting, lead, strict=True) if so]
-            for outcome in on_threads(run, starting):
+            for outcome in map_on_threads(run, starting):
                 (notes if isinstance(outcome, str) else runners).append(outcome)  # type: ignore[arg-type]
 
     def polish() -> None:
@@ -141,8 +141,8 @@ def race(
             answer = one.rival.answer(track.only(one.columns), tuning, policy)
             return dataclasses.replace(one, tuning=tuning, answer=answer)
 
-        with one_thread():
-            further = on_threads(resume, [(runner,) for runner in close])
+        with use_one_thread():
+            further = map_on_threads(resume, [(runner,) for runner in close])
         for old, new in zip(close, further, strict=True):
             runners[runners.index(old)] = new
 

@@ -3,6 +3,6 @@ window by window."""
 
 from .arrays import Blocks, Columns, is_chunked
 from .estimate import estimate_chunked
-from .rows import evaluated_in_tiles
+from .rows import evaluate_in_tiles
 
-__all__ = ["Blocks", "Columns", "estimate_chunked", "evaluated_in_tiles", "is_chunked"]
+__all__ = ["Blocks", "Columns", "estimate_chunked", "evaluate_in_tiles", "is_chunked"]

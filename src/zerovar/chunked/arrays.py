@@ -21,21 +21,23 @@ from ..inputs.integrands import as_values, has_chains
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Sample
 
+# Draws of the pilot: enough to standardise, check and choose by. They are read in pieces of about
+# six hundred, each from one chunk where that can be had.
 _PILOT_DRAWS = 20_000
 _PILOT_PIECES = 32
-# bytes of draws; smaller chunks are joined, as the handling of one costs milliseconds
+# Bytes of draws: smaller chunks are joined, as the handling of one costs milliseconds.
 _SMALL_CHUNK = 2e6
 
 Blocks = Any  # a dask array (chain, draw, …)
 
 
 class BadNumbers(ValueError):
-    """What a block raises about its numbers; the message is for the user."""
+    """An error that a block raises about its numbers; the message is for the user."""
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """What blocks raise about the user's numbers, without the trace of Dask, whose doing it is
+    """Raise what blocks say about the user's numbers without the trace of Dask, whose doing it is
     not."""
     try:
         yield
@@ -44,8 +46,8 @@ def plain_errors() -> Iterator[None]:
 
 
 class Columns(Mapping[str, Any]):
-    """name → (chain, draw), kept as one chunked array (chain, draw, q): one task a chunk, however
-    many names there are."""
+    """A mapping from names to (chain, draw), kept as one chunked array (chain, draw, q): one task a
+    chunk, however many names there are."""
 
     def __init__(self, names: tuple[str, ...], array: Blocks):
         self.names, self.array = names, array
@@ -78,8 +80,19 @@ class Pilot(NamedTuple):
     draw: Int[np.ndarray, " n"]
 
 
+class ChunkTask(NamedTuple):
+    """One chunk: its first chain and draw, and the delayed blocks of its arrays."""
+
+    chain: int
+    draw: int
+    draws: Blocks
+    scores: Blocks
+    values: list[Blocks]
+    log_weights: Blocks | None
+
+
 def is_chunked(thing: Any) -> bool:
-    """Whether this is a chunked array, or a dict with one: told by Dask's protocol, without
+    """Return whether this is a chunked array, or a dict with one: by Dask's protocol, without
     importing Dask."""
     graph = getattr(thing, "__dask_graph__", None)
     if callable(graph):
@@ -102,7 +115,7 @@ class Chunks:
 
     @staticmethod
     def of(draws: Any, scores: Any, values: Any, log_weights: Any) -> Chunks:
-        """From what a user has; `values` None stands for the draws."""
+        """Return what a user has in aligned chunks; `values` None stands for the draws."""
         draws, scores = _chunked_array("draws", draws), _chunked_array("scores", scores)
         if draws.shape != scores.shape or draws.ndim not in (2, 3):
             got = f"{draws.shape} and {scores.shape}. For one parameter use draws[:, None]"
@@ -167,8 +180,7 @@ class Chunks:
         return self.values if callable(self.values) and not is_chunked(self.values) else None
 
     def pilot(self, names: Sequence[str] | None, coordinates: Sequence[str] | None = None) -> Pilot:
-        """About 20 000 draws, 32 segments spread over all chains; the names of the integrands, and
-        of the coordinates."""
+        """Read about 20 000 draws, 32 segments spread over all chains, with their integrands."""
         import dask
 
         places, length = self._pieces()
@@ -203,8 +215,8 @@ class Chunks:
         )
 
     def _pieces(self) -> tuple[list[tuple[int, int]], int]:
-        """(chain, first draw) of each segment of the pilot, and their length; whole chains if there
-        are few draws."""
+        """Return (chain, first draw) of each segment of the pilot, and their length; whole chains
+        if there are few draws."""
         chains, draws, _ = self.shape
         if len(self) <= 1.5 * _PILOT_DRAWS:
             return [(chain, 0) for chain in range(chains)], draws
@@ -223,9 +235,8 @@ class Chunks:
                 places.append((int(chain), start))
         return places, length
 
-    def tasks(self) -> list[tuple[int, int, Any, Any, list[Any], Any]]:
-        """For each chunk: its first chain and draw, and the delayed blocks of draws, scores, values
-        and log weights.
+    def tasks(self) -> list[ChunkTask]:
+        """Return all chunks.
 
         Graphs are not optimised one by one: so arrays that are cut from the same file keep sharing
         what is read of it.
@@ -243,14 +254,16 @@ class Chunks:
         )
         places = itertools.product(range(x.shape[0]), range(x.shape[1]))
         return [
-            (chains[i], draws[j], x[i, j], s[i, j], [v[i, j] for v in values], weights[i, j])
+            ChunkTask(
+                chains[i], draws[j], x[i, j], s[i, j], [v[i, j] for v in values], weights[i, j]
+            )
             for i, j in places
         ]
 
 
 def finite_block(name: str, block: Any, chain: int, draw: int) -> np.ndarray:
-    """A block (chain, draw, …), which begins at this chain and draw, in double precision; an error
-    where it is not finite."""
+    """Return a block (chain, draw, …), which begins at this chain and draw, in double precision;
+    raise an error where it is not finite."""
     array = np.asarray(block, dtype=np.float64)
     # a sum that overflows is looked at more closely
     if not np.isfinite(array.sum()) and (bad := ~np.isfinite(array)).any():
@@ -270,7 +283,7 @@ def finite_block(name: str, block: Any, chain: int, draw: int) -> np.ndarray:
 
 
 def _chunked_array(name: str, thing: Any) -> Blocks:
-    """The dask array inside, (chain, draw, …) in that order where dimensions have names."""
+    """Return the dask array inside, (chain, draw, …) in that order where dimensions have names."""
     import dask.array
 
     if not is_chunked(thing):
@@ -299,7 +312,7 @@ def _chunked_array(name: str, thing: Any) -> Blocks:
 
 
 def _flat(name: str, array: Blocks, chains: int, length: int) -> Blocks:
-    """Any of the shapes that `estimate` takes, as (chain, draw, q)."""
+    """Return any of the shapes that `estimate` takes as (chain, draw, q)."""
     if has_chains(name, array.shape, chains, length):
         return array if array.ndim == 3 else array[:, :, None]
     flat = array if array.ndim == 2 else array[:, None]
@@ -307,15 +320,16 @@ def _flat(name: str, array: Blocks, chains: int, length: int) -> Blocks:
 
 
 def _cuts(draws: Blocks) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes of chunks along chains and along draws: those of the draws, small ones joined."""
+    """Return sizes of chunks along chains and along draws: those of the draws, small ones
+    joined."""
     of_chains, of_draws, _ = draws.chunks
     row = 8 * draws.shape[2]
-    of_draws = _joined(of_draws, _SMALL_CHUNK / (row * max(of_chains)))
-    return _joined(of_chains, _SMALL_CHUNK / (row * max(of_draws))), of_draws
+    of_draws = _join(of_draws, _SMALL_CHUNK / (row * max(of_chains)))
+    return _join(of_chains, _SMALL_CHUNK / (row * max(of_draws))), of_draws
 
 
-def _joined(sizes: Sequence[int], least: float) -> tuple[int, ...]:
-    """Neighbours put together until each has `least`; the last may have less."""
+def _join(sizes: Sequence[int], least: float) -> tuple[int, ...]:
+    """Put neighbours together until each has `least`; the last may have less."""
     out: list[int] = []
     for size in map(int, sizes):
         if out and out[-1] < least:

@@ -6,7 +6,7 @@ moments of the other folds, added. As f − g is linear in the features, its sum
 from the batch's first moments, so that residuals need no second pass over the draws; and about four
 thousand batch means carry the standard errors, as the chain of single draws does in memory.
 
-What SGD trains, it trains before, fold by fold on windows of the chunks; in the pass g itself then
+What is trained, is trained before, fold by fold on windows of the chunks; in the pass g itself then
 takes the place of features.
 """
 
@@ -18,7 +18,6 @@ import math
 import time
 import uuid
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,31 +26,26 @@ from jaxtyping import Float64
 from ..choice import Automatic, Request
 from ..choice.defaults import streamed_polynomial
 from ..diagnostics import check
-from ..families import Family, LinearFamily
-from ..fitting import interrupted, must_have_solved
+from ..families import Family
 from ..inference import rules
 from ..inference.answer import Answer, mean_answer
 from ..inference.cautions import Cautions
 from ..inference.conclude import conclude, describe_settings
 from ..inference.facts import Digits, Facts
 from ..inference.splits import Contiguous, Split, cross_fit
-from ..inputs.points import FittingDraws, Points
+from ..inputs.points import FittingDraws
 from ..inputs.sample import Posterior
-from ..objectives import LeastSquares, Objective, Ridge, Variance
+from ..objectives import LeastSquares
 from ..output import Estimate
-from ..solvers import SGD, Exact, FitStats, Result, Screening, Solver
-from ..solvers.exact.moments import Solved, solve
-from ..solvers.terms import Term, arranged
+from ..solvers import FitStats, default_streamed_solver
 from ..statistics.series import influences_on_mean, standard_error
 from ..statistics.tails import heaviness
-from .arrays import Chunks, Pilot
+from .arrays import Chunks
+from .fits import PartFits, StreamedTask, check_streamed, fit_parts
 from .rows import Function, View
-from .sums import PassPlan, Sums, sums_over
-from .windows import ChunkWindows
+from .sums import Sums
 
 _BATCHES = 4000  # over all chains, about: their scatter knows a standard error to a few per cent
-_FEWEST_BATCHES = 4  # of each chain in each part
-_FEWEST_PILOT = 50  # draws of the pilot that a training is prepared on
 
 
 def estimate_chunked(
@@ -64,22 +58,20 @@ def estimate_chunked(
     and is what the scores are checked on. Everything that is estimated comes from all draws.
     """
     started = time.perf_counter()
-    family, solver = request.family, request.solver
+    family = request.family
     objective = LeastSquares() if request.objective is None else request.objective
-    split = cross_fit() if request.split is None else _checked_split(request.split)
-    screening = solver if isinstance(solver, Screening) else Screening() if solver is None else None
-    if solver is None or isinstance(solver, Screening):
-        solver = (
-            SGD()
-            if isinstance(family, Family) and not isinstance(family, LinearFamily)
-            else Exact()
-        )
-    solver = _checked_solver(solver, objective)
+    split = cross_fit() if request.split is None else _check_split(request.split)
     chunks = Chunks.of(posterior.draws, posterior.scores, posterior.values, posterior.log_weights)
     chains, length, d = chunks.shape
     if family is None or isinstance(family, Automatic):
-        family = _streamed(family or Automatic(), len(chunks), d)
-    _check_family(family, d, solver)
+        family = _streamed_family(family or Automatic(), len(chunks), d)
+    if not isinstance(family, Family):
+        raise ValueError(
+            f"family must be a family such as Polynomial(2) or Network(); got {family!r}"
+        )
+    family.check(d)
+    solver = default_streamed_solver(family) if request.solver is None else request.solver
+    check_streamed(solver, family, objective, d)
     parts, fitting = split.parts(length)
 
     pilot = chunks.pilot(names, posterior.names)
@@ -96,12 +88,12 @@ def estimate_chunked(
     )
     edges = _batches(parts, chains)
     resolved = family.resolve(points.x, pilot.values)
-    if screening is not None and resolved.chooses_monomials:
-        resolved = screening.chosen(resolved, objective, points, (pilot.values - centre) / unit)
-    work = _Work(chunks, view, edges, fitting, pilot, points, resolved, objective, request.seed)
+    work = StreamedTask(
+        chunks, view, edges, fitting, pilot, points, resolved, objective, request.seed
+    )
     prepared = time.perf_counter()
 
-    fits = _trained(work, solver) if isinstance(solver, SGD) else _solved(work, solver)
+    fits = fit_parts(work, solver)
     series = _Series.of(fits, chains, len(edges) - 1, len(pilot.names))
     answer = series.answer(fits, parts, edges)
     # repeated ones are not merged
@@ -138,7 +130,7 @@ def estimate_chunked(
     return conclude(answer, facts, rules.ON_DISK, cautions, split=split.describe(), settings=asked)
 
 
-def _streamed(choice: Automatic, n: int, d: int) -> Family:
+def _streamed_family(choice: Automatic, n: int, d: int) -> Family:
     """The family that an automatic choice comes down to: one polynomial, by the numbers of its
     policy."""
     if choice.also:
@@ -150,108 +142,8 @@ def _streamed(choice: Automatic, n: int, d: int) -> Family:
     return streamed_polynomial(n, d, choice.policy)
 
 
-class _Work(NamedTuple):
-    """What is to be fitted, and to what."""
-
-    chunks: Chunks
-    view: View
-    edges: np.ndarray  # of the batches
-    fitting: dict[int, list[int]]  # for each part that estimates, those that fit
-    pilot: Pilot
-    points: Points  # of the pilot, standardised
-    family: Any
-    objective: Objective
-    seed: int
-
-
-class _Fits(NamedTuple):
-    """The pass over all chunks; for each part that estimates, the fit to others; the number of
-    features or of trained g."""
-
-    sums: Sums
-    by_part: dict[int, Solved]
-    p: int
-
-
-def _solved(work: _Work, solver: Exact) -> _Fits:
-    """One pass of moments, then a small solve for each part."""
-    terms, held = arranged(
-        with_features(work.family, solver, work.points, work.seed), work.points.dim
-    )
-    started = time.perf_counter()
-    sums = sums_over(work.chunks, PassPlan(work.view, work.edges, terms))
-    stats = {"passes": 1, "pass_seconds": time.perf_counter() - started}
-    fits = {part: _fit(sums, others, held, work.objective) for part, others in work.fitting.items()}
-    for fit in fits.values():
-        must_have_solved(work.family, fit.result)
-    return _Fits(
-        sums, {part: fit._replace(stats=fit.stats | stats) for part, fit in fits.items()}, len(held)
-    )
-
-
-def _fit(sums: Sums, parts: list[int], held: np.ndarray, objective: Objective) -> Solved:
-    """To the draws of these parts."""
-    matrix = reduce(np.add, [sums.moments[part] for part in parts])
-    # an objective asks for probabilities, but only Σp² of them matters
-    root = np.sqrt(np.array([sums.weights[parts].sum()])) / matrix[0, 0]
-    ridge = objective.strength(Ridge, root)
-    solved = solve(matrix, ridge * held)
-    return solved._replace(stats=solved.stats | {"ridge": ridge})
-
-
-def _trained(work: _Work, solver: SGD) -> _Fits:
-    """A training for each part on windows of the others, then a pass with what they gave."""
-    started = time.perf_counter()
-    trained, fits = {}, {}
-    for fold, (part, others) in enumerate(work.fitting.items(), 1):
-        trained[part], fits[part] = _training(work, solver, others)
-        if fits[part].result is Result.INTERRUPTED and len(work.fitting) > 1:
-            raise interrupted(fold, len(work.fitting))
-    ready = time.perf_counter()
-    sums = sums_over(work.chunks, PassPlan(work.view, work.edges, trained=trained))
-    stats = {"training_seconds": ready - started, "pass_seconds": time.perf_counter() - ready}
-    return _Fits(
-        sums,
-        {part: fit._replace(stats=fit.stats | stats) for part, fit in fits.items()},
-        len(work.view.centre),
-    )
-
-
-def _training(work: _Work, solver: SGD, parts: list[int]) -> tuple[tuple[Term, ...], Solved]:
-    """On the draws of these parts; f − g is then f less one g for each integrand."""
-    with ChunkWindows(work.chunks, work.view, parts, work.pilot, work.seed) as windows:
-        rows = windows.rows
-        if len(rows) < _FEWEST_PILOT:
-            raise ValueError(
-                f"only {len(rows)} draws of the pilot lie in the part of the chains that is to be "
-                "trained on, of at least "
-                f"{_FEWEST_PILOT} that are needed. Use another split, such as cross_fit(5), or "
-                "more draws"
-            )
-        prepared = solver.training(
-            work.family, work.objective, work.points.take(rows), work.seed, windows
-        )
-        solution = prepared.solve(work.pilot.values[rows])
-    must_have_solved(work.family, prepared.result)
-    return solution.terms, Solved(
-        solution.intercept, np.eye(len(solution.intercept)), prepared.result, prepared.stats
-    )
-
-
-def with_features(family: LinearFamily, solver: Exact, pilot: Points, seed: int) -> LinearFamily:
-    """The family, if it has features, or its kernels at centres; these come from the pilot,
-    standardised."""
-    family = solver.represented(family, pilot, seed)
-    if family.num_features(pilot.dim) is None:
-        raise ValueError(
-            f"{family.describe()} has no features, only a Gram matrix between all draws, which "
-            "chunked draws cannot have. "
-            "Use a Polynomial, solver=Nystrom(…) or SGD(), or fewer draws, in memory"
-        )
-    return family
-
-
-def _checked_split(split: Any) -> Contiguous:
+def _check_split(split: Any) -> Contiguous:
+    """Return a split of chunked draws, or raise a ValueError for what is none."""
     if isinstance(split, Contiguous):
         return split
     if isinstance(split, Split):
@@ -265,44 +157,12 @@ def _checked_split(split: Any) -> Contiguous:
     )
 
 
-def _checked_solver(solver: Any, objective: Objective) -> SGD | Exact:
-    if isinstance(solver, SGD):
-        return solver  # it checks the objective itself
-    if not isinstance(solver, Exact):
-        ways = "fitted by solver=Exact(), from one pass of sums, or trained by SGD()"
-        raise ValueError(f"chunked draws are {ways}; got {type(solver).__name__}")
-    if not isinstance(objective, (LeastSquares, Variance)) or not np.isinf(
-        objective.intercept_variance
-    ):
-        ways = "by LeastSquares (with a free intercept) or Variance"
-        raise ValueError(f"Exact() fits chunked draws {ways}; got {type(objective).__name__}")
-    others = sorted({type(penalty).__name__ for penalty in objective.penalties} - {Ridge.__name__})
-    if others:
-        raise ValueError(
-            f"Exact() fits chunked draws with a Ridge penalty or none; got {', '.join(others)}"
-        )
-    return solver
-
-
-def _check_family(family: Any, d: int, solver: Solver) -> None:
-    if not isinstance(family, Family):
-        raise ValueError(
-            f"family must be a family such as Polynomial(2) or Network(); got {family!r}"
-        )
-    if isinstance(solver, Exact) and not isinstance(family, LinearFamily):
-        raise ValueError(
-            f"Exact() fits linear families such as Polynomial(2); got {family.describe()}. Use "
-            "solver=SGD()"
-        )
-    family.check(d)
-
-
 def _batches(parts: np.ndarray, chains: int) -> np.ndarray:
-    """Edges of batches of nearly one length, each within one part: about four thousand in all, or
-    single draws."""
+    """Return edges of batches of nearly one length, each within one part: about four thousand in
+    all, or single draws."""
     edges = [0]
     for first, last in itertools.pairwise(parts.tolist()):
-        wanted = max(round(_BATCHES / chains * (last - first) / parts[-1]), _FEWEST_BATCHES)
+        wanted = max(round(_BATCHES / chains * (last - first) / parts[-1]), 2)
         edges += (
             np.linspace(first, last, min(wanted, last - first) + 1).round().astype(int)[1:].tolist()
         )
@@ -319,7 +179,7 @@ class _Series(NamedTuple):
     coordinates: Float64[np.ndarray, "chain batch c"]
 
     @staticmethod
-    def of(fits: _Fits, chains: int, batches: int, q: int) -> _Series:
+    def of(fits: PartFits, chains: int, batches: int, q: int) -> _Series:
         table = fits.sums.batches.reshape(chains, batches, -1)
         weights = table[:, :, 0]
         means = table[:, :, 1:] / weights[:, :, None]
@@ -334,7 +194,7 @@ class _Series(NamedTuple):
         answer = mean_answer(self.integrands, self.probabilities, FitStats("plain", 0))
         return dataclasses.replace(answer, controlled=np.zeros_like(answer.controlled))
 
-    def answer(self, fits: _Fits, parts: np.ndarray, edges: np.ndarray) -> Answer:
+    def answer(self, fits: PartFits, parts: np.ndarray, edges: np.ndarray) -> Answer:
         """The mean of f − g over the batches that estimate, each by the fit that did not see it."""
         own = np.searchsorted(parts, edges[:-1], side="right") - 1
         out = np.empty_like(self.integrands)

@@ -41,7 +41,8 @@ class View(NamedTuple):
     # edges of the parts, along the draws of a chain, that fits are to
     parts: Int[np.ndarray, " edges"]
 
-    def scaled(self, f: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "n q"]:
+    def standardise(self, f: Float64[np.ndarray, "n q"]) -> Float64[np.ndarray, "n q"]:
+        """Return integrands as they enter fits."""
         return (f - self.centre) / self.unit
 
 
@@ -55,7 +56,7 @@ class ChunkRows(NamedTuple):
     weights: Float64[np.ndarray, " n"] | None
 
 
-class Opened(NamedTuple):
+class OpenChunk(NamedTuple):
     """One chunk, checked. Its arrays are (chain, draw, …); rows are numbered chain after chain."""
 
     view: View
@@ -75,7 +76,8 @@ class Opened(NamedTuple):
         scores: Any,
         values: Sequence[Any],
         log_weights: Any,
-    ) -> Opened:
+    ) -> OpenChunk:
+        """Return one chunk, as `Chunks.tasks` has it, checked."""
         draws, scores = (
             finite_block("draws", draws, chain, draw),
             finite_block("scores", scores, chain, draw),
@@ -96,7 +98,7 @@ class Opened(NamedTuple):
                     "more than 700: these few draws would be the whole answer. Are these "
                     "logarithms of weights?"
                 )
-        return Opened(view, chain, draw, draws, scores, values, weights)
+        return OpenChunk(view, chain, draw, draws, scores, values, weights)
 
     @property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
@@ -106,14 +108,14 @@ class Opened(NamedTuple):
         )
 
     def part(self, number: int) -> np.ndarray:
-        """The rows that lie in a part."""
+        """Return the rows that lie in a part."""
         first, last = np.searchsorted(self.places[1], self.view.parts[[number, number + 1]])
         return (
             np.arange(len(self.draws))[:, None] * self.draws.shape[1] + np.arange(first, last)
         ).ravel()
 
     def rows(self, which: np.ndarray) -> ChunkRows:
-        """Some of them, at least one."""
+        """Return some of the rows, at least one, as a fit can use them."""
         draws, scores, *values = (
             _rows(array, which) for array in (self.draws, self.scores, *self.values)
         )
@@ -123,11 +125,11 @@ class Opened(NamedTuple):
         )
 
     def _integrands(self, draws: np.ndarray, values: list[np.ndarray]) -> np.ndarray:
-        """(n, q), from the arrays or from the function."""
+        """Return integrands (n, q), from the arrays or from the function."""
         function = self.view.function
         if function is None:
             return values[0] if len(values) == 1 else np.concatenate(values, axis=1)
-        f = run_in_double("values", lambda: evaluated_in_tiles(function, draws))
+        f = run_in_double("values", lambda: evaluate_in_tiles(function, draws))
         if not np.isfinite(f).all():
             first = draws[np.argwhere(~np.isfinite(f))[0][0]]
             where = (
@@ -141,15 +143,15 @@ class Opened(NamedTuple):
 
 
 def _rows(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows of (chain, draw, k) by number; without a copy where they follow each other, as they do
-    in one chain."""
+    """Return rows of (chain, draw, k) by number; without a copy where they follow each other, as
+    they do in one chain."""
     flat = array.reshape(-1, array.shape[2])
     return flat[rows[0] : rows[-1] + 1] if rows[-1] - rows[0] + 1 == len(rows) else flat[rows]
 
 
-def evaluated_in_tiles(function: Callable[[Any], Any], draws: Any) -> Float64[np.ndarray, "n m"]:
-    """A function of one draw at an array or tree of arrays (n, …), its results side by side;
-    compiled once for all chunks."""
+def evaluate_in_tiles(function: Callable[[Any], Any], draws: Any) -> Float64[np.ndarray, "n m"]:
+    """Evaluate a function of one draw at an array or tree of arrays (n, …), its results side by
+    side; compiled once for all chunks."""
     leaves = jax.tree.leaves(map_tiles(lambda some: _at_tile(function, some), draws))
     return np.concatenate(
         [np.asarray(leaf, dtype=np.float64).reshape(len(leaf), -1) for leaf in leaves], axis=1

@@ -11,15 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ..solvers.algebra.threads import one_thread
+from ..solvers.algebra.memory import ROWS
+from ..solvers.algebra.threads import use_one_thread
 from ..solvers.exact.moments import moments
-from ..solvers.terms import Term, Terms, summed
+from ..solvers.terms import LinearParts, Term, sum_terms
 from ..statistics.series import some_columns
 from .arrays import Chunks, plain_errors
-from .rows import ChunkRows, Opened, View
+from .rows import ChunkRows, OpenChunk, View
 
-_TOGETHER = 8  # statistics that are merged at once
-_SLAB = 16_384  # rows of a chunk that are standardised at a time
+# Statistics that are merged, tiles of rows that are standardised, and chunks that are shuffled at
+# once: enough to be worth the call, and few enough for all memory to be that of the chunks at work.
+TOGETHER = 8
 
 
 class PassPlan(NamedTuple):
@@ -28,22 +30,22 @@ class PassPlan(NamedTuple):
 
     view: View
     batches: np.ndarray  # edges of the batches, along the draws of a chain; each lies in one part
-    terms: Terms = ()
+    families: LinearParts = ()  # whose features are yet to be fitted
     trained: dict[int, tuple[Term, ...]] | None = None  # by the part that it estimates
 
     def columns(self, part: int, rows: ChunkRows) -> np.ndarray:
-        """(n, ·) what there is besides the terms: g where it was trained, and the integrands, both
-        in units of these."""
-        f = self.view.scaled(rows.f)
+        """Return what there is besides the terms, (n, ·): g where it was trained, and the
+        integrands, both in units of these."""
+        f = self.view.standardise(rows.f)
         if self.trained is None:
             return f
-        g = summed(self.trained.get(part, ()), rows.x, rows.s, f.shape[1])
+        g = sum_terms(self.trained.get(part, ()), rows.x, rows.s, f.shape[1])
         return np.concatenate([g / self.view.unit, f], axis=1)
 
 
 class Sums(NamedTuple):
-    """Of some rows; those of more rows are sums of these. z = [1, features or g, (f − centre) /
-    unit]."""
+    """Sums over some rows; those of more rows are sums of these. z = [1, features or g, (f −
+    centre) / unit]."""
 
     moments: dict[int, Float64[np.ndarray, "k k"]]  # by part: Σ w z zᵀ
     numbers: np.ndarray  # (b,) of the batches that these rows touch, chain after chain
@@ -55,26 +57,26 @@ class Sums(NamedTuple):
     high: Float64[np.ndarray, " q"]
 
 
-def sums_over(chunks: Chunks, plan: PassPlan) -> Sums:
-    """The pass, on whichever scheduler Dask is set to."""
+def sum_chunks(chunks: Chunks, plan: PassPlan) -> Sums:
+    """Sum over all chunks, on whichever scheduler Dask is set to."""
     import dask
 
     shared = dask.delayed(plan, traverse=False, pure=False)
-    of_block, of_several = dask.delayed(of_chunk, pure=False), dask.delayed(merged, pure=False)
+    of_block, of_several = dask.delayed(sum_chunk, pure=False), dask.delayed(merge_sums, pure=False)
     level = [of_block(shared, *task) for task in chunks.tasks()]
     while len(level) > 1:
-        level = [of_several(level[i : i + _TOGETHER]) for i in range(0, len(level), _TOGETHER)]
+        level = [of_several(level[i : i + TOGETHER]) for i in range(0, len(level), TOGETHER)]
     # Dask's workers are the parallelism. Where they are threads of this process, a BLAS with
     # threads of its own would contend with them for the same cores: six times slower, measured on
     # two.
-    with plain_errors(), one_thread():
+    with plain_errors(), use_one_thread():
         (total,) = dask.compute(level[0], traverse=False)
     return total
 
 
-def of_chunk(plan: PassPlan, *chunk: Any) -> Sums:
-    """Of one chunk, as `Chunks.tasks` has it."""
-    opened = Opened.of(plan.view, *chunk)
+def sum_chunk(plan: PassPlan, *chunk: Any) -> Sums:
+    """Return the sums of one chunk, as `Chunks.tasks` has it."""
+    opened = OpenChunk.of(plan.view, *chunk)
     chains, draws = opened.places
     batch = (
         np.searchsorted(plan.batches, draws, side="right") - 1 + (len(plan.batches) - 1) * chains
@@ -82,18 +84,18 @@ def of_chunk(plan: PassPlan, *chunk: Any) -> Sums:
     found: list[Sums] = []
     for part in range(len(plan.view.parts) - 1):
         rows = opened.part(part)
-        for slab in np.array_split(rows, max(-(-len(rows) // _SLAB), 1)):
+        for slab in np.array_split(rows, max(-(-len(rows) // (TOGETHER * ROWS)), 1)):
             if len(slab):
-                found.append(_of_rows(plan, part, opened.rows(slab), batch[slab]))
-                found = [merged(found)] if len(found) == _TOGETHER else found
-    return merged(found)
+                found.append(_sum_rows(plan, part, opened.rows(slab), batch[slab]))
+                found = [merge_sums(found)] if len(found) == TOGETHER else found
+    return merge_sums(found)
 
 
-def _of_rows(plan: PassPlan, part: int, rows: ChunkRows, batch: np.ndarray) -> Sums:
-    """Of rows of one part, in the order of their batches."""
+def _sum_rows(plan: PassPlan, part: int, rows: ChunkRows, batch: np.ndarray) -> Sums:
+    """Return the sums of rows of one part, in the order of their batches."""
     starts = np.flatnonzero(np.diff(batch, prepend=-1))
     matrix, sums = moments(
-        plan.terms, rows.x, rows.s, plan.columns(part, rows), rows.weights, starts
+        plan.families, rows.x, rows.s, plan.columns(part, rows), rows.weights, starts
     )
     x = some_columns(rows.x)
     weighted = x if rows.weights is None else x * rows.weights[:, None]
@@ -112,8 +114,8 @@ def _of_rows(plan: PassPlan, part: int, rows: ChunkRows, batch: np.ndarray) -> S
     )
 
 
-def merged(parts: Sequence[Sums]) -> Sums:
-    """Those of several sets of rows, added in the order in which they come."""
+def merge_sums(parts: Sequence[Sums]) -> Sums:
+    """Add the sums of several sets of rows in the order in which they come."""
     matrices: dict[int, np.ndarray] = {}
     for part in parts:
         for key, matrix in part.moments.items():

@@ -1,7 +1,7 @@
 """Windows of chunked draws to train on, what comes next being read while the present ones are
 trained on.
 
-Every epoch deals the chunks out anew into shards of at least four, if they are not large, so that
+Every epoch deals the chunks out anew into shards of at least eight, if they are not large, so that
 draws from several places of several chains are shuffled together; a shard is one window, or is cut
 into some. Dask reads and prepares the rows, wherever it does its work; the training is where the
 call was made.
@@ -18,17 +18,19 @@ from typing import Any
 import numpy as np
 
 from ..inputs.points import Points
-from ..solvers.training.windows import Window, Windows
+from ..solvers.algebra.memory import KEPT
+from ..solvers.windows import Window, Windows
 from .arrays import Chunks, Pilot, plain_errors
-from .rows import ChunkRows, Opened, View
+from .rows import ChunkRows, OpenChunk, View
+from .sums import TOGETHER
 
-_ROWS = 131_072  # of a shard, about, or more for as many chunks as these; chunks are not cut
-_CHUNKS = 4
-_BYTES = 2**28  # of its points and scores that these two may not exceed, about
+# Rows of a shard, about, or more for some chunks, which are not cut: enough for their mixture to
+# stand for all draws, and small next to memory.
+_ROWS = 131_072
 
 
 class ChunkWindows(Windows):
-    """Of the draws in some parts; a context, whose end ends the reading ahead."""
+    """Windows of the draws in some parts; a context, whose end ends the reading ahead."""
 
     def __init__(self, chunks: Chunks, view: View, parts: Sequence[int], pilot: Pilot, seed: int):
         self._view, self._parts, self._seed = view, list(parts), seed
@@ -48,9 +50,9 @@ class ChunkWindows(Windows):
         self._tasks = [task for task, size in zip(chunks.tasks(), sizes, strict=True) if size]
         sizes = np.sort(sizes[sizes > 0])[::-1]
         self.draws = int(sizes.sum())
-        wanted = max(
-            min(max(_ROWS, _CHUNKS * float(sizes.mean())), _BYTES / (16 * chunks.shape[2])), 1.0
-        )
+        # of some chunks at least, if draws and scores, of this shard and the next, can be kept
+        wanted = max(_ROWS, TOGETHER * float(sizes.mean()))
+        wanted = max(min(wanted, KEPT / (4 * chunks.shape[2])), 1.0)
         self._shards = min(max(round(self.draws / wanted), 1), len(sizes))
         self._largest = int(sizes[: -(-len(sizes) // self._shards)].sum())
         self._cuts, self.count, self.most = 1, self._shards, self._largest
@@ -96,16 +98,14 @@ class ChunkWindows(Windows):
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _shard(self, number: int) -> Window:
-        """Of all windows that it is cut into."""
+        """Read the rows of all windows that a shard is cut into."""
         import dask
 
         epoch, place = divmod(number, self._shards)
         dealt = np.random.default_rng([self._seed, 4, epoch]).permutation(len(self._tasks))
         shared = dask.delayed((self._view, self._parts, self._held), traverse=False, pure=False)
-        of_chunk = dask.delayed(rows_of_chunk, pure=False)
-        tasks = [
-            of_chunk(shared, *self._tasks[k]) for k in np.array_split(dealt, self._shards)[place]
-        ]
+        read = dask.delayed(read_rows, pure=False)
+        tasks = [read(shared, *self._tasks[k]) for k in np.array_split(dealt, self._shards)[place]]
         found = [rows for rows in dask.compute(*tasks, traverse=False) if rows is not None]
         if not found:
             return self._shard(number + 1)  # of a chunk with hardly any rows all were held out
@@ -118,10 +118,11 @@ class ChunkWindows(Windows):
         return Window(Points(x, s, weights / (self._weight * self.draws)), f)
 
 
-def rows_of_chunk(shared: tuple[View, list[int], np.ndarray], *chunk: Any) -> ChunkRows | None:
-    """Those of some parts that count and are not held out, of a chunk as `Chunks.tasks` has it."""
+def read_rows(shared: tuple[View, list[int], np.ndarray], *chunk: Any) -> ChunkRows | None:
+    """Return the rows of some parts that count and are not held out, of a chunk as `Chunks.tasks`
+    has it."""
     view, parts, held = shared
-    opened = Opened.of(view, *chunk)
+    opened = OpenChunk.of(view, *chunk)
     rows = np.sort(np.concatenate([opened.part(part) for part in parts]))
     if opened.weights is not None:
         rows = rows[opened.weights.ravel()[rows] > 0]
@@ -130,7 +131,7 @@ def rows_of_chunk(shared: tuple[View, list[int], np.ndarray], *chunk: Any) -> Ch
 
 
 def _among(draws: np.ndarray, some: np.ndarray) -> np.ndarray:
-    """Which draws (n, d) are equal to some (m, d): a Metropolis chain repeats them."""
+    """Return which draws (n, d) are equal to some (m, d): a Metropolis chain repeats them."""
     found = np.isin(draws[:, 0], some[:, 0])  # which are few
     known = {row.tobytes() for row in some}
     found[found] = [row.tobytes() in known for row in draws[found]]

@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 
-from ..fitting import Method, fitted_to, interrupted
+from ..fitting import Method, fit_draws, interruption
 from ..solvers import FitStats, Result, Solver, default_solver
-from ..solvers.algebra.threads import on_threads, one_thread, threads_for
+from ..solvers.algebra.threads import limit_threads, map_on_threads, use_one_thread
 from ..statistics.series import INDEPENDENT
 from .answer import Answer, mean_answer
 from .splits import OutOfFold, Split, blocks, cross_fit, in_sample
@@ -24,13 +24,13 @@ _SIDE_BY_SIDE = 2_000_000
 
 def default_split(task: Task, method: Method) -> Split:
     """In sample if leave-out residuals come in closed form and are honest, else cross-fitting."""
-    closed = _solver(task, method).leaves_out(method.checked()[1])
+    closed = _solver(task, method).leaves_out(method.complete()[1])
     return in_sample() if closed and not method.family.sees_values else cross_fit()
 
 
 def fit_answer(task: Task, method: Method, split: Split) -> Answer:
     """The answer by one family, fitted and estimated as the split says."""
-    with threads_for(len(task)):
+    with limit_threads(len(task)):
         if isinstance(split, OutOfFold):
             return _out_of_fold(task, method, split)
         return _in_sample(task, method)
@@ -38,7 +38,7 @@ def fit_answer(task: Task, method: Method, split: Split) -> Answer:
 
 def _solver(task: Task, method: Method) -> Solver:
     """The solver of the method, or the default one."""
-    family, objective, solver = method.checked()
+    family, objective, solver = method.complete()
     if solver is not None:
         return solver
     return default_solver(family, len(task), task.sample.dim, task.values.shape[1], objective)
@@ -57,7 +57,7 @@ def _in_sample(task: Task, method: Method) -> Answer:
             "fitting draws, so that in_sample() has no honest standard error for it. Use "
             "split=cross_fit() or holdout()"
         )
-    fitted = fitted_to(task.draws, task.values, method, task.seed, task.sample)
+    fitted = fit_draws(task.draws, task.values, method, task.seed, task.sample)
     slow = task.autocorrelation >= INDEPENDENT
     length = int(np.ceil(_BLOCK_TIMES * task.autocorrelation))
     groups = blocks(task.sample, length) if slow else None
@@ -84,16 +84,16 @@ def _out_of_fold(task: Task, method: Method, split: OutOfFold) -> Answer:
     residuals = np.empty_like(values)
 
     def fit_fold(fold: int, fitting: np.ndarray, rest: np.ndarray) -> tuple[Result, FitStats]:
-        fit = fitted_to(task.part(fitting), values[fitting], method, task.seed)
+        fit = fit_draws(task.part(fitting), values[fitting], method, task.seed)
         if fit.result is Result.INTERRUPTED and len(folds) > 1:
-            raise interrupted(fold, len(folds))
+            raise interruption(fold, len(folds))
         residuals[rest] = values[rest] - fit.at(sample.draws[rest], sample.scores[rest])
         return fit.result, fit.stats
 
     jobs = [(fold, *rows) for fold, rows in enumerate(folds, 1)]
     if sample.draws.size <= _SIDE_BY_SIDE and _solver(task, method).silent:
-        with one_thread():
-            fits = on_threads(fit_fold, jobs)
+        with use_one_thread():
+            fits = map_on_threads(fit_fold, jobs)
     else:
         fits = [fit_fold(*job) for job in jobs]
     rows = np.sort(np.concatenate([estimating for _, estimating in folds]))

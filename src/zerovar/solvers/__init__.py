@@ -5,20 +5,37 @@ of them. `exact` factorises, `iterative` multiplies, `training` takes random bat
 chooses terms; `algebra` is what they share, `default` chooses among them by cost.
 """
 
-from .base import Prepared as Prepared
-from .base import Problem as Problem
-from .base import Result as Result
-from .base import Solution as Solution
-from .base import Solver as Solver
-from .default import default_solver as default_solver
-from .exact.solver import Exact as Exact
-from .exact.solver import Nystrom as Nystrom
-from .exact.solver import Spectral as Spectral
-from .iterative.solver import CG as CG
-from .screening.solver import Screening as Screening
-from .stats import FitStats as FitStats
-from .terms import LinearTerm as LinearTerm
-from .terms import NetworkTerm as NetworkTerm
-from .terms import Term as Term
-from .training.solver import SGD as SGD
-from .training.solver import DualSGD as DualSGD
+from .base import MomentsFit, Prepared, Problem, Result, Solution, Solver
+from .default import any_ridge_solver, default_solver, default_streamed_solver
+from .exact.solver import Exact, Nystrom, Spectral
+from .iterative.solver import CG
+from .scope import Families, Scope
+from .screening.solver import Screening
+from .stats import FitStats
+from .terms import LinearTerm, NetworkTerm, Term
+from .training.solver import SGD, DualSGD
+
+__all__ = [
+    "CG",
+    "SGD",
+    "DualSGD",
+    "Exact",
+    "Families",
+    "FitStats",
+    "LinearTerm",
+    "MomentsFit",
+    "NetworkTerm",
+    "Nystrom",
+    "Prepared",
+    "Problem",
+    "Result",
+    "Scope",
+    "Screening",
+    "Solution",
+    "Solver",
+    "Spectral",
+    "Term",
+    "any_ridge_solver",
+    "default_solver",
+    "default_streamed_solver",
+]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
@@ -14,10 +14,12 @@ from jaxtyping import Float64
 from ..families import Family, LinearFamily
 from ..inputs.points import Points
 from ..io.archive import storable
-from ..objectives import Objective
+from ..objectives import Objective, Penalty
 from .algebra.dense import Groups
+from .scope import Families, Scope, check_scope
 from .stats import FitStats
 from .terms import Term
+from .windows import Windows
 
 Values = Float64[np.ndarray, "m q"]
 
@@ -83,7 +85,7 @@ class Problem:
 
     @property
     def penalised(self) -> LinearFamily:
-        """The part that the ridge holds."""
+        """The part of the family that the ridge holds."""
         found = self.family.split()[0]
         assert found is not None, "a dual needs a penalised part"
         return found
@@ -99,23 +101,33 @@ class Solution:
     family: Family | None = None
 
 
-class Prepared(ABC):
-    """What is computed once a family and sample, and then serves any integrands; `result` and
-    `stats` are of the last solve."""
+class MomentsFit(NamedTuple):
+    """A fit from moments, f ≈ intercept + φ·θ, and how its solve ended."""
 
+    intercept: Float64[np.ndarray, " q"]
+    theta: Float64[np.ndarray, "p q"]
+    result: Result
+    stats: FitStats
+
+
+class Prepared(ABC):
+    """What is computed once for a family and sample, and then serves any integrands; `result` and
+    `stats` are of the last solve. any_ridge: whether it serves any `ridge`; else that is None."""
+
+    any_ridge: ClassVar[bool] = False
     result: Result = Result.OK
     stats: FitStats
 
     @abstractmethod
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        """Coefficients for these values; another `ridge` than the one factorised for, where the
-        factorisation serves any."""
+        """Return the fit to these values; with another `ridge` than the one factorised for, where
+        the factorisation serves any."""
 
     def leave_out(
         self, values: Values, groups: Groups | None, ridge: float | None = None
     ) -> Values:
-        """f − c − g at every draw, from the fit that leaves its group out; 0 at draws in no group.
-        None: one group each."""
+        """Return f − c − g at every draw, from the fit that leaves its group out; 0 at draws in no
+        group. None: one group each."""
         raise ValueError(
             "This fit (trained, with terms chosen, or with an L1 penalty) has no closed-form "
             "leave-one-out residuals, so "
@@ -123,8 +135,8 @@ class Prepared(ABC):
         )
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
-        """w with c = Σ w f: leaving a group of draws out moves the intercept by Σ w · (leave-out
-        residual) over the group."""
+        """Return w with c = Σ w f: leaving a group of draws out moves the intercept by Σ w ·
+        (leave-out residual) over the group."""
         raise ValueError(
             "The intercept of this fit (trained, with terms chosen, or with an L1 penalty) is no "
             "linear function of the "
@@ -132,10 +144,10 @@ class Prepared(ABC):
         )
 
 
-def check_sizes(family: LinearFamily, m: int, d: int, held: bool = True) -> None:
-    """That the intercept and the terms that no penalty holds are determined; `held`: whether one
-    holds any."""
-    free = family.split()[1] if held else family
+def check_sizes(family: LinearFamily, m: int, d: int, penalised: bool = True) -> None:
+    """Refuse more terms that no penalty holds than the draws determine; `penalised`: whether a
+    penalty holds the others."""
+    free = family.split()[1] if penalised else family
     unpenalised = None if free is None else free.num_features(d)
     if unpenalised is not None and unpenalised + 1 > m:
         raise ValueError(
@@ -146,26 +158,8 @@ def check_sizes(family: LinearFamily, m: int, d: int, held: bool = True) -> None
         )
 
 
-def check_sparse(family: LinearFamily | None, d: int) -> None:
-    """That an L1 penalty makes sense; None stands for what is not linear."""
-    if family is None or family.num_features(d) is None or family.split()[1] is not None:
-        raise ValueError(
-            "L1 needs a family with features, all of them penalised: a Polynomial with finite "
-            "weights"
-        )
-
-
-def only_its_own_ridge(ridge: float | None) -> None:
-    """For factorisations that serve one ridge."""
-    if ridge is not None:
-        raise ValueError(
-            "another ridge on the same factorisation needs solver=Spectral(); this fit was "
-            "factorised for one ridge"
-        )
-
-
 def check_integers(solver: Solver, *names: str) -> None:
-    """That these options are integers of at least 1, where they are given."""
+    """Refuse options that are given and no integers of at least 1."""
     for name in names:
         value = getattr(solver, name)
         if value is not None and (
@@ -177,18 +171,52 @@ def check_integers(solver: Solver, *names: str) -> None:
 
 
 class Solver(ABC):
-    """How θ is found. One that is `silent` shows no progress and writes no files, so that several
-    fits may run at once."""
+    """How θ is found, and declarations of what it can do, by which alone the library knows it.
+
+    silent: whether it shows no progress and writes no files, so that several fits may run at once.
+    scope: what it takes of draws in memory. moments_scope: what it takes where it fits from moments
+    of features, which one pass over chunked draws gives; None if it does not. trains_on_windows:
+    whether it trains on windows of chunked draws, within `scope`.
+    """
 
     silent: ClassVar[bool] = False
+    scope: ClassVar[Scope] = Scope(Families.ANY, (Penalty,), intercept=(Penalty,), ordered=True)
+    moments_scope: ClassVar[Scope | None] = None
+    trains_on_windows: ClassVar[bool] = False
 
     @abstractmethod
     def prepare(
         self, family: Family, objective: Objective, points: Points, seed: int = 0
     ) -> Prepared:
-        """Everything that does not depend on the integrands, at distinct, standardised points;
-        `seed` is for what is random."""
+        """Do all that does not depend on the integrands, at distinct, standardised points; `seed`
+        is for what is random."""
 
     def leaves_out(self, objective: Objective) -> bool:
-        """Whether leave-out residuals, and so an in-sample standard error, come in closed form."""
+        """Return whether leave-out residuals, and so an in-sample standard error, come in closed
+        form."""
         return False
+
+    def choose_features(
+        self, family: LinearFamily, objective: Objective, points: Points, values: Values, seed: int
+    ) -> LinearFamily:
+        """Return the family whose features the moments are to be of, chosen on some standardised
+        points, where the solver fits from moments."""
+        return family
+
+    def solve_moments(
+        self, matrix: Float64[np.ndarray, "k k"], penalty: Float64[np.ndarray, " p"]
+    ) -> MomentsFit:
+        """Solve least squares with a free intercept and the penalty Σ penalty θ² a unit of weight,
+        from Σ w z zᵀ with z = [1, features, integrands], where the solver fits from moments."""
+        raise NotImplementedError(f"{type(self).__name__} does not fit from moments")
+
+    def prepare_windows(
+        self, family: Family, objective: Objective, points: Points, seed: int, windows: Windows
+    ) -> Prepared:
+        """Prepare to train on windows of draws that these points are a pilot of, where the solver
+        does so."""
+        raise NotImplementedError(f"{type(self).__name__} does not train on windows")
+
+    def check(self, family: Family, objective: Objective, d: int) -> None:
+        """Refuse a family in d dimensions, or an objective, that is outside its scope."""
+        check_scope(type(self).__name__, self.scope, family, objective, d)

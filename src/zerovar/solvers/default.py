@@ -11,19 +11,16 @@ from typing import NamedTuple
 
 from ..families import Family, LinearFamily
 from ..objectives import Objective, Ridge
-from .algebra.memory import on_host, room
+from .algebra.memory import ACCELERATOR, CORE, KEPT, on_host, room
 from .base import Solver
-from .exact.solver import KEPT, Exact, primal_is_smaller
+from .exact.solver import Exact, Spectral, primal_is_smaller
 from .iterative.solver import CG
 from .screening.solver import Screening
 from .training.solver import SGD
 
-PATIENCE = 900.0  # seconds
+PATIENCE = 900.0  # seconds that an exact fit may take before a rougher one is preferred
 # of conjugate gradients: 15 to 50 at ridges from 1e-4 to 1e-6 of the mean diagonal
 _ITERATIONS = 40
-# a second: flops of LAPACK, of skinny products, entries of a Gram
-_CORE = {"multiply": 1.5e10, "stream": 7e9, "pair": 4e7}
-_ACCELERATOR = {"multiply": 3e13, "stream": 4e12, "pair": 1e10}
 
 
 class Cost(NamedTuple):
@@ -38,7 +35,7 @@ class Cost(NamedTuple):
 
 
 def default_solver(family: Family, m: int, d: int, q: int, objective: Objective) -> Solver:
-    """For m draws in d dimensions and q integrands."""
+    """Return the solver for m draws in d dimensions and q integrands."""
     if not isinstance(family, LinearFamily):
         return SGD()
     if family.chooses_monomials:
@@ -52,7 +49,20 @@ def default_solver(family: Family, m: int, d: int, q: int, objective: Objective)
     return CG() if iterative.affordable else SGD()
 
 
+def default_streamed_solver(family: Family) -> Solver:
+    """Return the solver for chunked draws, of which only moments and windows are to be had."""
+    if not isinstance(family, LinearFamily):
+        return SGD()
+    return Screening() if family.chooses_monomials else Exact()
+
+
+def any_ridge_solver() -> Solver:
+    """Return the solver of which one factorisation serves every ridge."""
+    return Spectral()
+
+
 def exact_cost(family: LinearFamily, m: int, d: int, ridge: bool) -> Cost:
+    """Return what an exact fit would take."""
     rate, p = _rates(), family.num_features(d)
     dual = Cost(m**3 / 3 / rate["multiply"] + m**2 / 2 / rate["pair"], 8.0 * m**2)
     if p is None:
@@ -62,6 +72,7 @@ def exact_cost(family: LinearFamily, m: int, d: int, ridge: bool) -> Cost:
 
 
 def cg_cost(family: LinearFamily, m: int, d: int, q: int) -> Cost:
+    """Return what conjugate gradients would take."""
     rate, work, kept = _rates(), family.work(d), 8.0 * m**2
     if kept < room():
         dual = Cost(_ITERATIONS * 2 * m**2 * (q + 2) / rate["stream"] + m**2 / rate["pair"], kept)
@@ -73,9 +84,10 @@ def cg_cost(family: LinearFamily, m: int, d: int, q: int) -> Cost:
 
 
 def _rates() -> dict[str, float]:
+    """Return what this machine does a second."""
     if not on_host():
-        return _ACCELERATOR
+        return ACCELERATOR
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    return {name: cores * rate for name, rate in _CORE.items()}
+    return {name: cores * rate for name, rate in CORE.items()}

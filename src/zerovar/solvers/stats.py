@@ -28,7 +28,7 @@ class FitStats(Mapping[str, Any]):
     details: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __or__(self, more: Mapping[str, Any]) -> FitStats:
-        """With these in addition, or in place of those of the same name."""
+        """Return these with others in addition, or in place of those of the same name."""
         told = dict(more)
         own = {name: told.pop(name) for name in _FIELDS if name in told}
         return dataclasses.replace(self, **own, details=self.details | told)

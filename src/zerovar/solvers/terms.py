@@ -12,9 +12,8 @@ from jaxtyping import Float64
 
 from ..families import LinearFamily, NonlinearFamily
 from ..io.archive import Storable
-from .algebra.tiles import Matrix, evaluate, in_tiles
-
-_MOST_FEATURES = 2**24  # at a single draw they are 128 MiB
+from .algebra.memory import KEPT
+from .algebra.tiles import Matrix, evaluate, evaluate_tiles
 
 
 class Term(Storable, ABC):
@@ -22,16 +21,16 @@ class Term(Storable, ABC):
 
     @abstractmethod
     def __call__(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
-        """Its values at standardised points with scores."""
+        """Return its values at standardised points with scores."""
 
-    def named(self, names: tuple[str, ...] | None) -> list[tuple[str, ...]] | None:
-        """For each integrand the terms that were chosen for it, in these names of coordinates; None
-        if none were chosen."""
+    def name_terms(self, names: tuple[str, ...] | None) -> list[tuple[str, ...]] | None:
+        """Return for each integrand the terms that were chosen for it, in these names of
+        coordinates; None if none were chosen."""
         return None
 
 
-def summed(terms: Sequence[Term], x: Matrix, s: Matrix, q: int) -> Float64[np.ndarray, "n q"]:
-    """g for q integrands: the sum of its terms, which may be none."""
+def sum_terms(terms: Sequence[Term], x: Matrix, s: Matrix, q: int) -> Float64[np.ndarray, "n q"]:
+    """Return g for q integrands: the sum of its terms, which may be none."""
     return sum((term(x, s) for term in terms), np.zeros((len(x), q)))
 
 
@@ -49,7 +48,7 @@ class LinearTerm(Term):
 def linear_terms(
     families: Sequence[LinearFamily], theta: Float64[np.ndarray, "p q"], d: int
 ) -> tuple[LinearTerm, ...]:
-    """A term a family, from the coefficients of all their features in d dimensions, side by
+    """Return a term a family, from the coefficients of all their features in d dimensions, side by
     side."""
     ends = np.cumsum([width(family, d) for family in families])
     return tuple(
@@ -57,24 +56,25 @@ def linear_terms(
     )
 
 
-Terms = tuple[LinearFamily, ...]
+LinearParts = tuple[LinearFamily, ...]
 
 
-def arranged(family: LinearFamily, d: int) -> tuple[Terms, Float64[np.ndarray, " p"]]:
-    """The family in parts, penalised ones first, and for each feature 1 where a ridge holds it and
-    0 where it is free."""
+def arrange(family: LinearFamily, d: int) -> tuple[LinearParts, Float64[np.ndarray, " p"]]:
+    """Return the family in parts, penalised ones first, and for each feature 1 where a ridge holds
+    it and 0 where it is free."""
     penalised, free = family.split()
-    parts = [(term, held) for term, held in ((penalised, 1.0), (free, 0.0)) if term is not None]
-    return tuple(term for term, _ in parts), np.concatenate(
-        [np.full(width(term, d), held) for term, held in parts]
+    parts = [(part, flag) for part, flag in ((penalised, 1.0), (free, 0.0)) if part is not None]
+    return tuple(part for part, _ in parts), np.concatenate(
+        [np.full(width(part, d), flag) for part, flag in parts]
     )
 
 
 def width(term: LinearFamily, d: int) -> int:
-    """How many features it has; an error, before memory is taken, if they are far too many."""
+    """Return how many features a family has; raise an error, before memory is taken, if they are
+    far too many."""
     p = term.num_features(d)
     assert p is not None, "a family without features has only a Gram"
-    if p > _MOST_FEATURES:
+    if p > KEPT:
         raise ValueError(
             f"{term.describe()} has {p:,} terms in d = {d}, more than fit into memory one by one. "
             "Use a lower degree, or "
@@ -92,7 +92,7 @@ class NetworkTerm(Term):
 
     def __call__(self, x, s):
         return (
-            in_tiles(
+            evaluate_tiles(
                 lambda a, b: _values(self.network, a, b), x, s, self.network.floats(x.shape[1])
             )
             * self.scale

@@ -21,7 +21,7 @@ from ..families import Family, LinearFamily
 from ..hyper import Kind, declarations, hyper_parameters, may_move, with_hyper_parameters
 from ..inputs.points import FittingDraws, Points
 from ..objectives import LeastSquares, Ridge
-from ..solvers.algebra.threads import threads_for
+from ..solvers.algebra.threads import limit_threads
 from ..solvers.algebra.tiles import feature_matrix, gram_matrix, gram_slopes
 from .criteria import Differentiable, MarginalLikelihood, Square, SteinGp, Values
 
@@ -161,7 +161,7 @@ class Descent:
         # it remembers all steps, as long as these take no more room than a few Grams
         remembered = min(evaluations, len(self.points))
         options = {"maxiter": evaluations, "maxfun": evaluations, "maxcor": remembered}
-        with threads_for(len(self.points)):
+        with limit_threads(len(self.points)):
             if start is None:
                 position[0] = np.log(self._first_ridge(position, values, criterion))
             done = minimize(
@@ -201,7 +201,7 @@ class Descent:
         if not len(varying):
             return DescentStart(np.concatenate([[np.log(_FIRST_RIDGES[0])], flat]), varying, least)
         losses = np.full((len(_FIRST_RIDGES), len(varying)), _FAILED)
-        with threads_for(len(self.points)):
+        with limit_threads(len(self.points)):
             for i, ridge in enumerate(_FIRST_RIDGES):
                 gp = SteinGp.of(
                     gram.copy(), self._noise(gram, ridge), self.border, self.values[:, varying]

@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Float64
 
 from ..families import Family, LinearFamily
-from ..fitting import Method, fitted_to
+from ..fitting import Method, fit_draws
 from ..inference.splits import cross_fit
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Sample
 from ..objectives import LeastSquares, Ridge
-from ..solvers import Spectral
+from ..solvers import any_ridge_solver
 from .criteria import Criterion, CrossValidation, Values
 from .descent import Descent, Tuned, mean_diagonal, penalised_part
 
@@ -43,18 +43,18 @@ def grid_point(
         * mean_diagonal(penalised_part(start.family), start.points)
         / len(sample)
     )
-    method = Method(family, LeastSquares(Ridge(0.0)), Spectral())
+    method = Method(family, LeastSquares(Ridge(0.0)), any_ridge_solver())
     residuals = np.empty((len(strengths), *values.shape))
     if isinstance(criterion, CrossValidation):
         for fitting, rest in cross_fit(criterion.k).folds(sample):
             part = FittingDraws(sample.points(fitting), standardise)
-            fitted = fitted_to(part, values[fitting], method, 0, sample)
+            fitted = fit_draws(part, values[fitting], method, 0, sample)
             for i, strength in enumerate(strengths):
                 again = fitted.refit(ridge=strength)
                 g = again.at(sample.draws[rest], sample.scores[rest])
                 residuals[i, rest] = values[rest] - again.intercept - g
     else:
-        fitted = fitted_to(draws, values, method, 0, sample)
+        fitted = fit_draws(draws, values, method, 0, sample)
         for i, strength in enumerate(strengths):
             residuals[i] = fitted.refit(ridge=strength).leave_out()
     squares = np.einsum("n,rnq->rq", sample.probabilities, residuals**2)

@@ -6,22 +6,34 @@ from itertools import pairwise
 import numpy as np
 import scipy
 
-_EPS = np.finfo(np.float64).eps
+EPS = np.finfo(np.float64).eps
+# What sums of some thousand products do not tell from zero, relative to their terms: directions of
+# no more than that have no coefficient, and solutions are refined that know fewer digits.
+ROUNDING = 1e-12
+# The smallest pivot, at unit diagonal, that a factor of second moments is used with: one step of
+# refinement restores what is lost down to here. What adds less to others counts as part of them.
+SINGULAR = 1e-10
 Groups = Sequence[np.ndarray]  # of row numbers
 
 
+def gram_rounding(n: int, diagonal: float) -> float:
+    """Return what rounding may do to the smallest eigenvalue of an n × n Gram with this mean
+    diagonal, ten times over: a ridge that large always suffices."""
+    return 10 * n * EPS * diagonal
+
+
 def economic_qr(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Q, R of columns brought to unit length first, and whether they are independent to
+    """Return Q and R of columns brought to unit length first, and whether they are independent to
     rounding."""
     lengths = np.linalg.norm(columns, axis=0)
     orthonormal, triangle = scipy.linalg.qr(columns / lengths, mode="economic", check_finite=False)
-    independent = np.abs(triangle.diagonal()).min() > len(columns) * _EPS
+    independent = np.abs(triangle.diagonal()).min() > len(columns) * EPS
     return orthonormal, triangle * lengths, bool(independent)
 
 
 def pivoted_cholesky(matrix: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
-    """R and pivots of a Cholesky factorisation with complete pivoting, stopped where the rest is
-    below the tolerance."""
+    """Return R and the pivots of a Cholesky factorisation with complete pivoting, stopped where the
+    rest is below the tolerance."""
     factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(
         np.asfortranarray(matrix), tol=tolerance, lower=0
     )
@@ -47,9 +59,9 @@ def solve_group(
     return scipy.linalg.lapack.dpotrs(factor, right, lower=1)[0]
 
 
-def packed(groups: Groups, most: int) -> Iterator[tuple[np.ndarray, list[slice]]]:
-    """Whole groups together, up to `most` rows or one group: their row numbers, and where each
-    group is among them."""
+def pack_groups(groups: Groups, most: int) -> Iterator[tuple[np.ndarray, list[slice]]]:
+    """Yield whole groups together, up to `most` rows or one group: their row numbers, and where
+    each group is among them."""
     waiting: list[np.ndarray] = []
     for k, group in enumerate(groups):
         waiting.append(group)

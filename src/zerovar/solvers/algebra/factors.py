@@ -10,7 +10,7 @@ and only half a matrix is ever stored, so that 100 000 draws take 40 GB.
 import contextlib
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -23,65 +23,63 @@ from jaxtyping import Float64, Int
 
 from ...families import LinearFamily
 from ...inputs.points import Matrix, Vector
-from .dense import Groups, packed
+from .dense import Groups, pack_groups
 from .memory import on_host, room
-from .threads import one_thread
-from .tiles import gram_diagonal, gram_matrix, padded
+from .threads import use_one_thread
+from .tiles import DEVICE_TILES, gram_diagonal, gram_matrix, pad_tiles
 
-# the first argument's memory becomes the result's
-_in_place = functools.partial(jax.jit, donate_argnums=0)
-
-_TILE = 4096
-_WORTHWHILE = 2048  # draws from which an accelerator is used
-# one tile, of a multiple of this many draws, holds all of them if memory has room for so many of it
-_ROUND, _COPIES = 128, 6
+# One tile holds all draws if there is room for so many of it: the Gram, its factor, two inverses,
+# and what the compiler takes besides.
+_COPIES = 6
 
 HostVectors = Float64[np.ndarray, "n q"]
 
 
 class Factor(ABC):
-    """A⁻¹ on vectors, and blocks of it."""
+    """A factor of A, which gives A⁻¹ on vectors, and blocks of it."""
 
     rcond: float  # smallest over largest squared pivot, 0 if there is no factor
 
     @abstractmethod
     def diagonal(self) -> Vector:
-        """Of K + shift."""
+        """Return the diagonal of K + shift."""
 
     @abstractmethod
     def factorise(self, ridge: Vector) -> bool:
-        """Whether A has a Cholesky factor to rounding."""
+        """Factorise A, and return whether it has a Cholesky factor to rounding."""
 
     @abstractmethod
     def solve(self, right: HostVectors) -> HostVectors:
-        """A⁻¹ right."""
+        """Return A⁻¹ right."""
 
     @abstractmethod
     def inverse_diagonal(self) -> Vector:
-        """Of A⁻¹."""
+        """Return the diagonal of A⁻¹."""
 
     def small_work(self) -> AbstractContextManager[Any]:
-        """For what the host does besides: with all its threads, unless they would only wait for
-        each other."""
+        """Return a context for what the host does besides: with all its threads, unless they would
+        only wait for each other."""
         return contextlib.nullcontext()
 
     @abstractmethod
     def inverse_blocks(
         self, groups: Groups
     ) -> Iterator[tuple[Int[np.ndarray, " k"], Float64[np.ndarray, "k k"]]]:
-        """The block of A⁻¹ that belongs to each group of rows."""
+        """Yield each group of rows with the block of A⁻¹ that belongs to it."""
 
 
-def factor_of(family: LinearFamily, x: Matrix, s: Matrix, shift: float) -> Factor:
-    """Where the machine is fastest."""
-    if not on_host() and len(x) >= _WORTHWHILE:
-        whole = -(-len(x) // _ROUND) * _ROUND
-        return OnDevice(family, x, s, shift, whole if _COPIES * 8 * whole**2 < room() else _TILE)
+def make_factor(family: LinearFamily, x: Matrix, s: Matrix, shift: float) -> Factor:
+    """Return the factor that is made where the machine is fastest."""
+    smallest, least, most = DEVICE_TILES
+    if not on_host() and len(x) > least:  # fewer are not worth the way there
+        unit = smallest // 8  # so that few programs serve all numbers of draws
+        whole = -(-len(x) // unit) * unit
+        return OnDevice(family, x, s, shift, whole if _COPIES * 8 * whole**2 < room() else most)
     return OnHost(family, x, s, shift)
 
 
 class OnHost(Factor):
-    """LAPACK in place."""
+    """A factor that LAPACK makes in place."""
 
     def __init__(self, family: LinearFamily, x: Matrix, s: Matrix, shift: float):
         array = gram_matrix(family, x, s)
@@ -137,8 +135,8 @@ class OnHost(Factor):
             self._inverted = True
 
     def _inverse_columns(self, columns: Int[np.ndarray, " k"]) -> np.ndarray:
-        """These columns of the lower-triangular L⁻¹, below their first row; the rest of the array
-        is not part of it."""
+        """Return these columns of the lower-triangular L⁻¹, below their first row; the rest of the
+        array is not part of it."""
         start = int(columns.min())
         block = np.array(self._array[start:, columns], order="F")
         stop = int(columns.max()) + 1 - start
@@ -147,13 +145,18 @@ class OnHost(Factor):
 
 
 class OnDevice(Factor):
-    """Tiles of the lower triangle; rows are padded by those of the identity."""
+    """A factor of tiles of the lower triangle; rows are padded by those of the identity."""
 
-    def __init__(self, family: LinearFamily, x: Matrix, s: Matrix, shift: float, tile: int = _TILE):
-        self._family, self._shift, self._tile, self._width = family, shift, tile, min(tile, _TILE)
+    def __init__(self, family: LinearFamily, x: Matrix, s: Matrix, shift: float, tile: int):
+        self._family, self._shift, self._tile, self._width = (
+            family,
+            shift,
+            tile,
+            min(tile, DEVICE_TILES[-1]),
+        )
         self._n = len(x)
         with jax.enable_x64(True):
-            self._x, self._s = (jnp.asarray(padded(array, tile)) for array in (x, s))
+            self._x, self._s = (jnp.asarray(pad_tiles(array, tile)) for array in (x, s))
         self._count = len(self._x)
 
     def diagonal(self):
@@ -165,7 +168,7 @@ class OnDevice(Factor):
 
     def factorise(self, ridge):
         whole, real = (
-            padded(column[:, None], self._tile)[:, :, 0] for column in (ridge, np.ones(self._n))
+            pad_tiles(column[:, None], self._tile)[:, :, 0] for column in (ridge, np.ones(self._n))
         )
         self._tiles = tiles = dict[tuple[int, int], Any]()
         with jax.enable_x64(True):
@@ -186,7 +189,7 @@ class OnDevice(Factor):
 
     def solve(self, right):
         with jax.enable_x64(True):
-            parts = self._forward([jnp.asarray(part) for part in padded(right, self._tile)])
+            parts = self._forward([jnp.asarray(part) for part in pad_tiles(right, self._tile)])
             for i in reversed(range(self._count)):
                 for k in range(i + 1, self._count):
                     parts[i] = _less_transposed(parts[i], self._tiles[k, i], parts[k])
@@ -194,7 +197,7 @@ class OnDevice(Factor):
             return np.concatenate([np.asarray(part) for part in parts])[: self._n]
 
     def small_work(self):
-        return one_thread()  # with sixteen, an exact fit of 20 000 draws took a fifth longer
+        return use_one_thread()  # with sixteen, an exact fit of 20 000 draws took a fifth longer
 
     def inverse_diagonal(self):
         rows = [np.arange(i, min(i + self._width, self._n)) for i in range(0, self._n, self._width)]
@@ -204,15 +207,15 @@ class OnDevice(Factor):
             )
 
     def inverse_blocks(self, groups):
-        for rows, parts in packed(groups, self._width):
+        for rows, parts in pack_groups(groups, self._width):
             with jax.enable_x64(True):
                 block = np.asarray(self._inverse(rows))
             for part in parts:
                 yield rows[part], block[part, part]
 
     def _inverse(self, rows: Int[np.ndarray, " k"]) -> Any:
-        """The block of A⁻¹ that belongs to some rows, padded: XᵀX with LX = their columns of the
-        identity."""
+        """Return the block of A⁻¹ that belongs to some rows, padded: XᵀX with LX = their columns of
+        the identity."""
         width = max(self._width, len(rows))  # one shape for all but groups that are larger
         places = np.pad(rows, (0, width - len(rows)), constant_values=-1)
         unit = [_unit(jnp.asarray(places - i * self._tile), self._tile) for i in range(self._count)]
@@ -222,7 +225,7 @@ class OnDevice(Factor):
         return total
 
     def _forward(self, parts: list[Any], first: int = 0) -> list[Any]:
-        """L⁻¹ of columns in tiles, those before `first` being zero."""
+        """Return L⁻¹ times columns in tiles, those before `first` being zero."""
         for i in range(first, self._count):
             for k in range(first, i):
                 parts[i] = _less_product(parts[i], self._tiles[i, k], parts[k])
@@ -238,6 +241,11 @@ def _gram(family, x, s, y, t, row, column, shift, diagonal):
     )
 
 
+def _in_place(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Compile a function so that its first argument's memory becomes the result's."""
+    return jax.jit(function, donate_argnums=0)
+
+
 _solve = functools.partial(jax.lax.linalg.triangular_solve, lower=True)
 _root = _in_place(functools.partial(jax.lax.linalg.cholesky, symmetrize_input=False))
 _over = _in_place(lambda tile, factor: _solve(factor, tile, left_side=False, transpose_a=True))
@@ -249,6 +257,9 @@ _less = _in_place(lambda tile, left, right: tile - left @ right.T)
 _less_product = _in_place(lambda part, tile, other: part - tile @ other)
 _less_transposed = _in_place(lambda part, tile, other: part - tile.T @ other)
 _more = _in_place(lambda total, part: total + part.T @ part)
-_unit = jax.jit(
-    lambda rows, size: (jnp.arange(size)[:, None] == rows).astype(jnp.float64), static_argnums=1
-)
+
+
+@functools.partial(jax.jit, static_argnames="size")
+def _unit(rows: Any, size: int) -> Any:
+    """Return columns of the identity, those of these rows."""
+    return (jnp.arange(size)[:, None] == rows).astype(jnp.float64)

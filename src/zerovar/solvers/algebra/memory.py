@@ -1,26 +1,41 @@
-"""Where numbers live, and how much memory there is to work in."""
+"""Where numbers live, how much memory there is to work in, and how fast the machine is."""
 
 import os
 
 import jax
 
-# of what is free that one array may take; other programs want the host's, too
-_SHARE, _SHARE_OF_DEVICE = 0.5, 0.8
+# Of what is free, one array may take so much: the rest is for copies, and on a host, which is not
+# ours alone, for other programs.
+_SHARE = 0.5
+_DEVICE_SHARE = 0.8
+# Numbers, half a gigabyte, that are kept for the next pass rather than made anew: beyond that,
+# writing and reading them takes as long as making them.
+KEPT = 2**26
+# Rows of features that are made at once: with a few hundred features they stay in a core's cache
+# for what reads them next.
+ROWS = 1024
+# Draws that a mean square is estimated from, where all of them would be too many: it is then known
+# to a few per cent.
+SAMPLE = 4096
+# What a core and an accelerator do a second (`benchmarks/scale.py`): flops of LAPACK, of skinny
+# products, and entries of a Gram.
+CORE = {"multiply": 1.5e10, "stream": 7e9, "pair": 4e7}
+ACCELERATOR = {"multiply": 3e13, "stream": 4e12, "pair": 1e10}
 
 
 def on_host() -> bool:
-    """Whether JAX has no accelerator, so that its arrays and NumPy's share memory."""
+    """Return whether JAX has no accelerator, so that its arrays and NumPy's share memory."""
     return jax.default_backend() == "cpu"
 
 
 def room() -> int:
-    """Bytes that one array may take on the default device."""
+    """Return how many bytes one array may take on the default device."""
     stats = None if on_host() else jax.local_devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return int(
             (stats["bytes_limit"] - stats.get("bytes_in_use", 0))
             * len(jax.local_devices())
-            * _SHARE_OF_DEVICE
+            * _DEVICE_SHARE
         )
     return int(_free_on_host() * _SHARE)
 

@@ -11,32 +11,30 @@ from typing import Any, TypeVar
 import jax
 from threadpoolctl import ThreadpoolController
 
-from .memory import on_host
+from .memory import ROWS, on_host
 
 _T = TypeVar("_T")
 
 
-_SMALL = 1200  # draws up to which one thread of BLAS is as fast as many
-
-
-def one_thread() -> AbstractContextManager[Any]:
-    """One of BLAS, for as long as this lasts."""
+def use_one_thread() -> AbstractContextManager[Any]:
+    """Give BLAS one thread, for as long as this lasts."""
     return _controller().limit(limits=1, user_api="blas")
 
 
-def threads_for(draws: int) -> AbstractContextManager[Any]:
-    """One of BLAS for matrices of so few draws. BLAS and XLA take turns, and idle threads of one
-    get in the way of the other: on a machine that is busy with other work, many times over."""
-    return one_thread() if draws <= _SMALL else nullcontext()
+def limit_threads(draws: int) -> AbstractContextManager[Any]:
+    """Give BLAS one thread for matrices of few draws, which many serve no better. BLAS and XLA take
+    turns, and idle threads of one get in the way of the other: on a machine that is busy with other
+    work, many times over."""
+    return use_one_thread() if draws <= ROWS else nullcontext()
 
 
 # looking for the libraries of this process takes as long as a small fit
 _controller = functools.cache(ThreadpoolController)
 
 
-def on_threads(work: Callable[..., _T], jobs: Iterable[tuple[Any, ...]]) -> list[_T]:
-    """`work(*job)` in double precision for each job, in order; a thread a core: XLA runs a small
-    program on one. What is called on such a thread goes on there, one after the other."""
+def map_on_threads(work: Callable[..., _T], jobs: Iterable[tuple[Any, ...]]) -> list[_T]:
+    """Return `work(*job)` in double precision for each job, in order; a thread a core, as XLA runs
+    a small program on one. What is called on such a thread goes on there, one after the other."""
 
     def one(job: tuple[Any, ...]) -> _T:
         with jax.enable_x64(True):  # a thread has settings of its own

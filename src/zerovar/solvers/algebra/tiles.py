@@ -18,16 +18,14 @@ from jaxtyping import Array, Float, Float64
 from ...families import LinearFamily
 from ...hyper import declarations
 from ...inputs.points import Matrix
-from .memory import on_host
-from .threads import on_threads
+from .memory import KEPT, ROWS, on_host
+from .threads import map_on_threads
 
-_TILES = (64, 192, 512)
-_FEW_TILES = 2048  # points from which the largest tiles pay for one more program to compile
-_DEVICE_TILES = (512, 4096)  # an accelerator waits for its instructions unless each is large
-_SLOPE_TILES = (64, 192)  # a derivative keeps more arrays than its function
-_DEVICE_SLOPE_TILES = (512, 1024)
-_FEATURE_ROWS = (128, 1024)
-_FLOATS = 2**25  # numbers that a tile may hold, where that is known: 256 MB
+# Sides of tiles. On a core the intermediate arrays of 192 draws stay in cache: tiles of 512 took
+# up to a fourth longer. An accelerator waits for its instructions unless each is large; of a
+# derivative, which keeps more arrays than its function, the largest are left out.
+_TILES = (64, 192)
+DEVICE_TILES = (512, 1024, 4096)
 
 
 _gram_tile = eqx.filter_jit(lambda family, x, s, y, t: family.gram(x, s, y, t))
@@ -36,7 +34,7 @@ _feature_tile = eqx.filter_jit(lambda family, x, s: family.features(x, s).T)
 
 
 @eqx.filter_jit
-def _pulled_tile(family, x, s, y, t, slope):
+def _pull_tile(family, x, s, y, t, slope):
     leaves, rebuild = jax.tree.flatten(family)
     chosen = [entry.number for entry in declarations(family)]
 
@@ -48,12 +46,11 @@ def _pulled_tile(family, x, s, y, t, slope):
 
 
 def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n n"]:
-    """The symmetric Gram of one set of points."""
+    """Return the symmetric Gram of one set of points."""
     n = len(x)
-    few = _TILES if n > _FEW_TILES else _TILES[:-1]
     # half of the tiles suffice: rather a few than one
-    tile = _tile_for(n // 2, few if on_host() else _DEVICE_TILES)
-    xs, ss = padded(x, tile), padded(s, tile)
+    tile = _tile_for(n // 2, _TILES if on_host() else DEVICE_TILES)
+    xs, ss = pad_tiles(x, tile), pad_tiles(s, tile)
     out = np.empty((n, n))
 
     def fill(i: int, j: int) -> None:
@@ -63,14 +60,14 @@ def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarra
         if i != j:
             out[left, top] = part.T
 
-    on_threads(fill, _lower_half(len(xs)))
+    map_on_threads(fill, _lower_half(len(xs)))
     return out
 
 
 @eqx.filter_jit
 def gram_diagonal(family: LinearFamily, x: Any, s: Any) -> Float[Array, " n"]:
-    """Of the Gram of one set of points, where that itself is not made; within JAX's own context of
-    precision."""
+    """Return the diagonal of the Gram of one set of points, where that itself is not made; within
+    JAX's own context of precision."""
     return jax.vmap(
         lambda point, score: family.gram(point[None], score[None], point[None], score[None])[0, 0]
     )(x, s)
@@ -79,31 +76,29 @@ def gram_diagonal(family: LinearFamily, x: Any, s: Any) -> Float[Array, " n"]:
 def gram_slopes(
     family: LinearFamily, x: Matrix, s: Matrix, slope: Float64[np.ndarray, "n n"]
 ) -> list[np.ndarray]:
-    """The derivative of Σ slope · Gram in each of the family's hyper-parameters; `slope` is
+    """Return the derivative of Σ slope · Gram in each of the family's hyper-parameters; `slope` is
     symmetric."""
     if not declarations(family):
         return []
-    tile = _tile_for(len(x), _SLOPE_TILES if on_host() else _DEVICE_SLOPE_TILES)
-    xs, ss = padded(x, tile), padded(s, tile)
+    tile = _tile_for(len(x), _TILES if on_host() else DEVICE_TILES[:-1])
+    xs, ss = pad_tiles(x, tile), pad_tiles(s, tile)
 
     def pulled(i: int, j: int) -> list[np.ndarray]:
         part = slope[i * tile : (i + 1) * tile, j * tile : (j + 1) * tile]
         block = np.zeros((tile, tile))
         block[: part.shape[0], : part.shape[1]] = part if i == j else 2 * part
-        return [
-            np.asarray(leaf) for leaf in _pulled_tile(family, xs[i], ss[i], xs[j], ss[j], block)
-        ]
+        return [np.asarray(leaf) for leaf in _pull_tile(family, xs[i], ss[i], xs[j], ss[j], block)]
 
-    parts = on_threads(pulled, _lower_half(len(xs)))
+    parts = map_on_threads(pulled, _lower_half(len(xs)))
     return [np.asarray(sum(leaf)) for leaf in zip(*parts, strict=True)]
 
 
 def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "p n"]:
-    """Features with one row a feature, the layout in which they are computed and in which LAPACK
-    wants them."""
+    """Return features with one row a feature, the layout in which they are computed and in which
+    LAPACK wants them."""
     n = len(x)
-    tile = _tile_for(n, _FEATURE_ROWS)
-    xs, ss = padded(x, tile), padded(s, tile)
+    tile = _feature_rows(n)
+    xs, ss = pad_tiles(x, tile), pad_tiles(s, tile)
     p = family.num_features(x.shape[1])
     assert p is not None, "a family without features has only a Gram"
     out = np.empty((p, n))
@@ -121,33 +116,33 @@ def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.nda
 def evaluate(
     family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix, s: Matrix
 ) -> Float64[np.ndarray, "n q"]:
-    """features(x, s) @ theta, tile by tile, without ever holding all features."""
+    """Return features(x, s) @ theta, tile by tile, without ever holding all features."""
     if (kernel := family.translated) is not None:
         weights = theta if kernel.lift is None else kernel.lift @ theta
-        return _translated(kernel, weights, x, s)
-    tile = _tile_for(len(x), _FEATURE_ROWS)
+        return _evaluate_translates(kernel, weights, x, s)
+    tile = _feature_rows(len(x))
     with jax.enable_x64(True):
-        tiles = zip(padded(x, tile), padded(s, tile), strict=True)
+        tiles = zip(pad_tiles(x, tile), pad_tiles(s, tile), strict=True)
         return np.concatenate(
             [np.asarray(_feature_tile(family, *pair)).T @ theta for pair in tiles]
         )[: len(x)]
 
 
-def _translated(
+def _evaluate_translates(
     kernel: Any, a: Float64[np.ndarray, "m q"], x: Matrix, s: Matrix
 ) -> Float64[np.ndarray, "n q"]:
-    """Σ_j k(·, x_j) a_j. On an accelerator tiles are multiplied where they are made, for what
-    travels to be small."""
+    """Return Σ_j k(·, x_j) a_j. On an accelerator tiles are multiplied where they are made, for
+    what travels to be small."""
     there = not on_host()
     tile, columns = (
-        _tile_for(size, _DEVICE_TILES if there else _TILES) for size in (len(x), len(a))
+        _tile_for(size, DEVICE_TILES if there else _TILES) for size in (len(x), len(a))
     )
-    across: list[Any] = [padded(array, columns) for array in (kernel.points, kernel.scores, a)]
+    across: list[Any] = [pad_tiles(array, columns) for array in (kernel.points, kernel.scores, a)]
     out = []
     with jax.enable_x64(True):
         if there:
             across = [jax.device_put(array) for array in across]
-        for row in zip(padded(x, tile), padded(s, tile), strict=True):
+        for row in zip(pad_tiles(x, tile), pad_tiles(s, tile), strict=True):
             if there:
                 parts = [
                     _gram_product(kernel.family, *row, *column)
@@ -163,30 +158,37 @@ def _translated(
     return np.concatenate(out)[: len(x)]
 
 
-def in_tiles(
+def evaluate_tiles(
     values: Callable[..., jax.Array], x: Matrix, s: Matrix, floats: int
 ) -> Float64[np.ndarray, "n q"]:
-    """A compiled function of points and scores, which holds `floats` numbers a row, by tiles of one
-    shape."""
-    tile = int(np.clip(_FLOATS // floats, 8, _FEATURE_ROWS[-1]))
+    """Evaluate a compiled function of points and scores, which holds `floats` numbers a row, by
+    tiles of one shape."""
+    tile = int(np.clip(KEPT // floats, 8, ROWS))
     with jax.enable_x64(True):
         blocks = [
-            np.asarray(values(a, b)) for a, b in zip(padded(x, tile), padded(s, tile), strict=True)
+            np.asarray(values(a, b))
+            for a, b in zip(pad_tiles(x, tile), pad_tiles(s, tile), strict=True)
         ]
     return np.concatenate(blocks)[: len(x)]
 
 
 def _lower_half(count: int) -> list[tuple[int, int]]:
-    """Rows and columns of the tiles that a symmetric matrix is known by."""
+    """Return rows and columns of the tiles that a symmetric matrix is known by."""
     return [(i, j) for i in range(count) for j in range(i + 1)]
 
 
+def _feature_rows(n: int) -> int:
+    """Return how many rows of features are made at once: of few draws an eighth of the usual."""
+    return _tile_for(n, (ROWS // 8, ROWS))
+
+
 def _tile_for(n: int, sizes: tuple[int, ...]) -> int:
+    """Return the smallest size that holds n, or the largest."""
     return next((size for size in sizes if n <= size), sizes[-1])
 
 
-def padded(array: np.ndarray, tile: int) -> np.ndarray:
-    """(n, d) as (ceil(n / tile), tile, d), zeros at the end."""
+def pad_tiles(array: np.ndarray, tile: int) -> np.ndarray:
+    """Return (n, d) as (ceil(n / tile), tile, d), zeros at the end."""
     count = -(-len(array) // tile)
     out = np.zeros((count * tile, array.shape[1]))
     out[: len(array)] = array

@@ -1,6 +1,7 @@
 """Centres: the few draws whose translates stand in for those of all, and rules that choose them."""
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -12,12 +13,9 @@ from jaxtyping import Array, Float, Int
 
 from ...families import LinearFamily, join
 from ...inputs.points import Points
-from ..algebra.dense import pivoted_cholesky, triangular_inverse
+from ..algebra.dense import ROUNDING, SINGULAR, pivoted_cholesky, triangular_inverse
+from ..algebra.memory import KEPT
 from ..algebra.tiles import gram_diagonal, gram_matrix
-
-_ROUNDS = 10
-_CANDIDATES = 40_000  # draws that centres are chosen from, where there are more
-_REDUNDANT = 1e-10  # of the mean diagonal: what a centre must add to the others
 
 
 class CentreRule(ABC):
@@ -26,43 +24,41 @@ class CentreRule(ABC):
     def __call__(
         self, count: int, kernel: LinearFamily, points: Points, rng: np.random.Generator
     ) -> Int[np.ndarray, " r"]:
-        """Row numbers of at most `count` centres, increasing; fewer where more would be
+        """Return row numbers of at most `count` centres, increasing; fewer where more would be
         redundant."""
         n, some = len(points), np.arange(len(points))
         if count >= n:
             return some
-        if n > _CANDIDATES:
-            some = np.sort(
-                rng.choice(n, max(_CANDIDATES, 4 * count), replace=False, p=points.probabilities)
-            )
+        candidates = max(KEPT // count, 4 * count)  # translates at all centres there can be kept
+        if n > candidates:
+            some = np.sort(rng.choice(n, candidates, replace=False, p=points.probabilities))
         with jax.enable_x64(True):
-            return np.sort(some[self.chosen(count, kernel, points.take(some), rng)])
+            return np.sort(some[self.choose(count, kernel, points.take(some), rng)])
 
     @abstractmethod
-    def chosen(
+    def choose(
         self, count: int, kernel: LinearFamily, points: Points, rng: np.random.Generator
     ) -> Int[np.ndarray, " r"]:
-        """Of fewer than all points, in any order."""
+        """Choose among the points, of which there are more than `count`, in any order."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Pivots(CentreRule):
-    """Over the kernel's space: each with a probability proportional to what those before leave of
-    it (randomly pivoted Cholesky, in rounds). The smallest error of approximation; the default."""
+    """Centres spread over the kernel's space: each with a probability proportional to what those
+    before leave of it (randomly pivoted Cholesky, in rounds). The smallest error of approximation;
+    the default."""
 
-    def chosen(self, count, kernel, points, rng):
-        # rounds of a tenth of the centres each, drawn by what is left of the diagonal; those that
+    def choose(self, count, kernel, points, rng):
+        # as many rounds as centres in each, drawn by what is left of the diagonal; those that
         # repeat others are dropped
-        x, s, p, share = (
-            *map(jax.device_put, (points.x, points.s)),
-            points.probabilities,
-            -(-count // _ROUNDS),
-        )
+        x, s = map(jax.device_put, (points.x, points.s))
+        p, share = points.probabilities, math.isqrt(count - 1) + 1
+        rounds = -(-count // share)
         left = np.asarray(gram_diagonal(kernel, x, s))
-        least = _REDUNDANT * left.mean()
-        factor: Any = jax.device_put(np.zeros((len(x), _ROUNDS * share)))
+        least = SINGULAR * left.mean()
+        factor: Any = jax.device_put(np.zeros((len(x), rounds * share)))
         found: list[int] = []
-        for k in range(_ROUNDS):
+        for k in range(rounds):
             weights = np.where(left > least, p * left, 0.0)
             weights[found] = 0.0
             size = min(share, count - len(found), int(np.count_nonzero(weights)))
@@ -73,10 +69,10 @@ class Pivots(CentreRule):
             chosen = np.concatenate([chosen, np.full(share - size, chosen[0])])
             rest = _rest(kernel, x, s, factor, chosen)
             square = np.asarray(rest)[chosen]
-            triangle, kept = pivoted_cholesky(square, max(least, 1e-12 * square.max()))
+            triangle, kept = pivoted_cholesky(square, max(least, ROUNDING * square.max()))
             lift = np.zeros((share, share))
             lift[kept, : len(kept)] = triangular_inverse(triangle)
-            factor, more = _extended(factor, rest, lift, np.int64(k * share))
+            factor, more = _extend(factor, rest, lift, np.int64(k * share))
             left = np.maximum(left - np.asarray(more), 0.0)
             found += [int(row) for row in chosen[kept]]
         return np.array(found)
@@ -84,40 +80,17 @@ class Pivots(CentreRule):
 
 @dataclasses.dataclass(frozen=True)
 class Uniform(CentreRule):
-    """Over the draws themselves: the cheapest."""
+    """Centres spread over the draws themselves: the cheapest."""
 
-    def chosen(self, count, kernel, points, rng):
+    def choose(self, count, kernel, points, rng):
         return rng.choice(len(points), count, replace=False, p=points.probabilities)
 
 
-@dataclasses.dataclass(frozen=True)
-class KMeans(CentreRule):
-    """Over the draws' coordinates: each with a probability proportional to its squared distance
-    from those before, as k-means++ starts."""
-
-    def chosen(self, count, kernel, points, rng):
-        start, key = (
-            int(rng.choice(len(points), p=points.probabilities)),
-            jax.random.key(int(rng.integers(2**31))),
-        )
-        return np.unique(
-            np.asarray(_spread(points.x, points.probabilities, np.int32(start), key, count))
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class SteinThinning(CentreRule):
-    """Over the target: greedily, so that the centres' Stein discrepancy is least."""
-
-    def chosen(self, count, kernel, points, rng):
-        return np.unique(np.asarray(_thinned(kernel, points.x, points.s, count)))
-
-
-def at_centres(
+def represent_at_centres(
     family: LinearFamily, points: Points, count: int, rule: CentreRule, rng: np.random.Generator
 ) -> LinearFamily:
-    """The family with features: its kernels, together, as translates at centres, orthonormal in the
-    kernels' space."""
+    """Return the family with features: its kernels, together, as translates at centres, orthonormal
+    in the kernels' space."""
     x, s = points.x, points.s
     penalised, free = family.split()
     others, kernel = (None, None) if penalised is None else penalised.split_by_features(points.dim)
@@ -125,7 +98,7 @@ def at_centres(
         return family
     chosen = rule(count, kernel, points, rng)
     gram = gram_matrix(kernel, x[chosen], s[chosen])
-    triangle, pivots = pivoted_cholesky(gram, _REDUNDANT * gram.diagonal().max())
+    triangle, pivots = pivoted_cholesky(gram, SINGULAR * gram.diagonal().max())
     chosen = chosen[pivots]
     found = join(
         (others, kernel.translates(x[chosen], s[chosen], triangular_inverse(triangle)), free)
@@ -136,39 +109,12 @@ def at_centres(
 
 @eqx.filter_jit
 def _rest(kernel: LinearFamily, x: Any, s: Any, factor: Any, chosen: Any) -> Float[Array, "n k"]:
-    """Columns of what the factor leaves of the Gram."""
+    """Return columns of what the factor leaves of the Gram."""
     return kernel.gram(x, s, x[chosen], s[chosen]) - factor @ factor[chosen].T
 
 
 @eqx.filter_jit
-def _extended(factor: Any, rest: Any, lift: Any, at: Any) -> tuple[Any, Any]:
+def _extend(factor: Any, rest: Any, lift: Any, at: Any) -> tuple[Any, Any]:
+    """Return the factor with more columns, and what these take from the diagonal."""
     new = rest @ lift
     return jax.lax.dynamic_update_slice_in_dim(factor, new, at, axis=1), jnp.sum(new**2, axis=1)
-
-
-@eqx.filter_jit
-def _spread(x: Any, p: Any, start: Any, key: Any, count: int) -> Int[Array, " r"]:
-    def step(carry, k):
-        nearest, last = carry
-        nearest = jnp.minimum(nearest, jnp.sum((x - x[last]) ** 2, axis=1))
-        # one draw from the distribution p · distance², by its sums: a categorical one would make n
-        # random numbers a step
-        ladder = jnp.cumsum(p * nearest)
-        place = jax.random.uniform(k, dtype=ladder.dtype) * ladder[-1]
-        chosen = jnp.minimum(jnp.searchsorted(ladder, place), len(x) - 1)
-        return (nearest, chosen), chosen
-
-    first = (jnp.full(len(x), jnp.inf), jnp.asarray(start))
-    _, chosen = jax.lax.scan(step, first, jax.random.split(key, count - 1))
-    return jnp.append(chosen, start)
-
-
-@eqx.filter_jit
-def _thinned(kernel: LinearFamily, x: Any, s: Any, count: int) -> Int[Array, " r"]:
-    diagonal = gram_diagonal(kernel, x, s)
-
-    def step(total, _):
-        chosen = jnp.argmin(0.5 * diagonal + total)
-        return total + kernel.gram(x, s, x[chosen][None], s[chosen][None])[:, 0], chosen
-
-    return jax.lax.scan(step, jnp.zeros(len(x)), None, length=count)[1]

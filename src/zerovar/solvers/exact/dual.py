@@ -10,14 +10,13 @@ import numpy as np
 import scipy
 from jaxtyping import Float64
 
-from ..algebra.dense import Groups, economic_qr, solve_group
-from ..algebra.factors import factor_of
+from ..algebra.dense import EPS, Groups, economic_qr, gram_rounding, solve_group
+from ..algebra.factors import make_factor
 from ..algebra.tiles import feature_matrix
-from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
-from ..terms import LinearTerm, Terms
+from ..terms import LinearParts, LinearTerm
 
-_EPS = np.finfo(np.float64).eps
 Free = Float64[np.ndarray, "b q"]
 
 
@@ -33,17 +32,17 @@ class PreparedDual(Prepared):
     def __init__(self, problem: Problem):
         self.probabilities = problem.points.probabilities
         n = len(self.probabilities)
-        self.border, self.terms = border_of(problem)
+        self.border, self._parts = make_border(problem)
         self.intercept_variance = problem.intercept_variance
         shift = self.intercept_variance if np.isfinite(self.intercept_variance) else 0.0
-        self._factor = factor_of(problem.penalised, problem.points.x, problem.points.s, shift)
+        self._factor = make_factor(problem.penalised, problem.points.x, problem.points.s, shift)
         ridge, ridges, count = (
             problem.ridge,
             problem.ridge / self.probabilities,
             self.border.shape[1],
         )
-        if not (self._factor.factorise(ridges) and self._factor.rcond > n * _EPS):
-            floor = 10 * n * _EPS * self._factor.diagonal().mean()
+        if not (self._factor.factorise(ridges) and self._factor.rcond > n * EPS):
+            floor = gram_rounding(n, self._factor.diagonal().mean())
             ridge = max(ridge, floor / n)
             self.result = (
                 Result.RIDGE_RAISED
@@ -62,13 +61,11 @@ class PreparedDual(Prepared):
             self.result = self.result if full else Result.COLLINEAR
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
         with self._factor.small_work():
             a, free = self._dual_coefficients(values)
-        return solution_of(a, free, self.terms, self.intercept_variance)
+        return make_solution(a, free, self._parts, self.intercept_variance)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
-        only_its_own_ridge(ridge)
         if np.isfinite(self.intercept_variance):
             return (
                 self.intercept_variance
@@ -84,7 +81,6 @@ class PreparedDual(Prepared):
     def leave_out(
         self, values: Values, groups: Groups | None, ridge: float | None = None
     ) -> Values:
-        only_its_own_ridge(ridge)
         a, _ = self._dual_coefficients(values)
         half = np.zeros((len(a), 0))
         if self._border_solved is not None:
@@ -101,13 +97,13 @@ class PreparedDual(Prepared):
             return self._factor.solve(values), np.zeros((0, values.shape[1]))
         # What the border explains is taken out first: exact, whatever the condition of A
         first = self._orthonormal.T @ values
-        a = self._solved_with_border(values - self._orthonormal @ first)
+        a = self._solve_with_border(values - self._orthonormal @ first)
         second = scipy.linalg.cho_solve((self._schur, True), self._orthonormal.T @ a)
         a -= self._border_solved @ second
         return a, scipy.linalg.solve_triangular(self._triangle, first + second)
 
-    def _solved_with_border(self, right: Values) -> Values:
-        """A⁻¹ right; the first time, A⁻¹ of the border along with it."""
+    def _solve_with_border(self, right: Values) -> Values:
+        """Return A⁻¹ right; the first time, make A⁻¹ of the border along with it."""
         if self._border_solved is not None:
             return self._factor.solve(right)
         both = self._factor.solve(np.concatenate([self._orthonormal, right], axis=1))
@@ -117,9 +113,9 @@ class PreparedDual(Prepared):
         return rest
 
 
-def border_of(problem: Problem) -> tuple[np.ndarray, Terms]:
-    """Free columns (n, b), the intercept unless it has a finite variance, then the unpenalised
-    features; and the terms of g."""
+def make_border(problem: Problem) -> tuple[np.ndarray, LinearParts]:
+    """Return free columns (n, b), the intercept unless it has a finite variance, then the
+    unpenalised features; and the terms of g."""
     x, s = problem.points.x, problem.points.s
     free = [term for term in problem.family.split()[1:] if term is not None]
     constant = np.ones((int(np.isinf(problem.intercept_variance)), len(x)))
@@ -127,11 +123,12 @@ def border_of(problem: Problem) -> tuple[np.ndarray, Terms]:
     return border, (problem.penalised.translates(x, s), *free)
 
 
-def solution_of(a: Values, free: Free, terms: Terms, intercept_variance: float) -> Solution:
+def make_solution(a: Values, free: Free, parts: LinearParts, intercept_variance: float) -> Solution:
+    """Return the solution with these coefficients of translates and of free columns."""
     if np.isinf(intercept_variance):
         intercept, free = free[0], free[1:]
     else:
         intercept = intercept_variance * a.sum(axis=0)
     return Solution(
-        intercept, tuple(LinearTerm(*pair) for pair in zip(terms, (a, free), strict=False))
+        intercept, tuple(LinearTerm(*pair) for pair in zip(parts, (a, free), strict=False))
     )

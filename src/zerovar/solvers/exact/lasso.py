@@ -5,17 +5,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from ..algebra.dense import ROUNDING
+from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
 from .primal import CentredFeatures
 
-# largest change of a coefficient in one sweep, relative to the largest standard deviation of f
-_TOLERANCE = 1e-11
-_MAX_SWEEPS = 10_000
+_MAX_SWEEPS = 10_000  # after which slow convergence is reported
 
 
 class PreparedLasso(Prepared):
-    """Σ p r² + strength · Σ sd_j |θ_j| + ridge · Σ θ_j²."""
+    """Features brought to unit variance, for Σ p r² + strength · Σ sd_j |θ_j| + ridge · Σ θ_j²."""
 
     def __init__(self, problem: Problem):
         self._data = CentredFeatures(problem)
@@ -29,7 +28,6 @@ class PreparedLasso(Prepared):
         self.stats = FitStats("lasso", len(phi)) | {"ridge": problem.ridge}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
         f, mean = self._data.values(values)
         scale = float(np.linalg.norm(f, axis=0).max()) or 1.0
         with jax.enable_x64(True):
@@ -65,6 +63,6 @@ def _descend(gram, target, ridge, threshold):
 
     start = (jnp.zeros_like(target), target, jnp.full((), jnp.inf), 0)
     beta, _, _, count = jax.lax.while_loop(
-        lambda state: (state[2] > _TOLERANCE) & (state[3] < _MAX_SWEEPS), sweep, start
+        lambda state: (state[2] > ROUNDING) & (state[3] < _MAX_SWEEPS), sweep, start
     )
     return beta, count

@@ -18,54 +18,44 @@ import scipy
 from jaxtyping import Float64
 
 from ...inputs.points import Matrix, RowNumbers, Vector
+from ..algebra.dense import ROUNDING, SINGULAR
 from ..algebra.factors import HostVectors
-from ..base import Result
+from ..algebra.memory import ROWS
+from ..base import MomentsFit, Result
 from ..stats import FitStats
-from ..terms import Terms, width
-
-_ROWS = 1024  # of a tile: its features stay in cache for what reads them next
-# Products of features know the fit only to the square root of rounding: below this pivot, at unit
-# diagonal, a Cholesky factor would amplify rounding, and below this eigenvalue a direction is not
-# told from none.
-_SMALLEST_PIVOT = 1e-10
-_SMALLEST_EIGENVALUE = 1e-12
+from ..terms import LinearParts, width
 
 
 class Moments(NamedTuple):
-    """Of some rows: Σ w z zᵀ, and Σ w z over each segment of them."""
+    """Moments of some rows: Σ w z zᵀ, and Σ w z over each segment of them."""
 
     matrix: Float64[np.ndarray, "k k"]
     sums: Float64[np.ndarray, "b k"]
 
 
-class Solved(NamedTuple):
-    """f − f₀ ≈ intercept + φ·θ, how the solve ended, and the rank and smallest squared pivot of the
-    system."""
-
-    intercept: Float64[np.ndarray, " q"]
-    theta: Float64[np.ndarray, "p q"]
-    result: Result
-    stats: FitStats
-
-
 def moments(
-    terms: Terms, x: Matrix, s: Matrix, f: HostVectors, weights: Vector | None, starts: RowNumbers
+    parts: LinearParts,
+    x: Matrix,
+    s: Matrix,
+    f: HostVectors,
+    weights: Vector | None,
+    starts: RowNumbers,
 ) -> Moments:
-    """The moments of n rows: standardised points x, scores s, targets f less f₀, and what each
-    counts (None: one each).
+    """Return the moments of n rows: standardised points x, scores s, targets f less f₀, and what
+    each counts (None: one each).
 
     `starts` are the rows at which segments begin, the first of them 0; sums over these are kept
     apart.
     """
     n, d = x.shape
-    k = 1 + sum(width(term, d) for term in terms) + f.shape[1]
+    k = 1 + sum(width(part, d) for part in parts) + f.shape[1]
     matrix, product, sums = np.zeros((k, k)), np.empty((k, k)), np.zeros((len(starts), k))
     root = None if weights is None else np.sqrt(weights)
-    ones = np.ones(_ROWS)
-    leaves, structure = jax.tree.flatten(terms)
+    ones = np.ones(ROWS)
+    leaves, structure = jax.tree.flatten(parts)
     with jax.enable_x64(True):
-        for first in range(0, n, _ROWS):
-            rows = min(_ROWS, n - first)
+        for first in range(0, n, ROWS):
+            rows = min(ROWS, n - first)
             tile = np.asarray(
                 _columns(structure, leaves, *(_full(a, first) for a in (x, s, f, root)))
             )
@@ -82,15 +72,18 @@ def moments(
     return Moments(matrix, sums)
 
 
-def solve(matrix: Float64[np.ndarray, "k k"], penalty: Float64[np.ndarray, " p"]) -> Solved:
-    """Least squares with a free intercept and Σ penalty θ², per unit of weight, from Σ w z zᵀ."""
+def solve_moments(
+    matrix: Float64[np.ndarray, "k k"], penalty: Float64[np.ndarray, " p"]
+) -> MomentsFit:
+    """Solve least squares with a free intercept and Σ penalty θ², per unit of weight, from Σ w z
+    zᵀ."""
     p = len(penalty)
     means = matrix[0, 1:] / matrix[0, 0]
     centred = matrix[1:, 1:] / matrix[0, 0] - np.outer(means, means)
     stats = FitStats("primal from moments", p, counts_terms=True) | {"rank": p, "rcond": 0.0}
     if not np.isfinite(centred).all():
         nothing = np.full(len(means) - p, np.nan)
-        return Solved(nothing, np.full((p, len(nothing)), np.nan), Result.SINGULAR, stats)
+        return MomentsFit(nothing, np.full((p, len(nothing)), np.nan), Result.SINGULAR, stats)
     gram = centred[:p, :p].copy()
     gram[np.diag_indices(p)] += penalty
     basis, rcond, by_eigenvectors = whitening(gram)
@@ -99,12 +92,12 @@ def solve(matrix: Float64[np.ndarray, "k k"], penalty: Float64[np.ndarray, " p"]
     if by_eigenvectors:
         stats |= {"form": f"{stats.form}, by eigenvectors"}
     result = Result.OK if basis.shape[1] == p else Result.RANK_DEFICIENT
-    return Solved(means[p:] - means[:p] @ theta, theta, result, stats)
+    return MomentsFit(means[p:] - means[:p] @ theta, theta, result, stats)
 
 
 class Whitening(NamedTuple):
-    """T with TᵀHT = 1, (p, rank); the smallest squared pivot of H at unit diagonal; and whether
-    eigenvectors were needed."""
+    """A matrix T with TᵀHT = 1, (p, rank); the smallest squared pivot of H at unit diagonal; and
+    whether eigenvectors were needed."""
 
     matrix: Float64[np.ndarray, "p r"]
     rcond: float
@@ -112,19 +105,19 @@ class Whitening(NamedTuple):
 
 
 def whitening(gram: Float64[np.ndarray, "p p"]) -> Whitening:
-    """By Cholesky at unit diagonal, or by the eigenvectors that rounding has left, so that H⁻¹ =
-    TTᵀ on what it determines."""
+    """Return the whitening of H by Cholesky at unit diagonal, or by the eigenvectors that rounding
+    has left, so that H⁻¹ = TTᵀ on what it determines."""
     diagonal = gram.diagonal()
     scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
     unit = gram * np.outer(scale, scale)
     factor, info = scipy.linalg.lapack.dpotrf(unit, lower=1, clean=1)
     rcond = float(factor.diagonal().min() ** 2) if info == 0 else 0.0
-    if rcond >= _SMALLEST_PIVOT:
+    if rcond >= SINGULAR:
         return Whitening(
             scale[:, None] * scipy.linalg.lapack.dtrtri(factor, lower=1)[0].T, rcond, False
         )
     values, vectors = scipy.linalg.eigh(unit, check_finite=False)
-    kept = values > _SMALLEST_EIGENVALUE * values[-1]
+    kept = values > ROUNDING * values[-1]
     basis = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
     return Whitening(basis, float(values[kept][0] / values[-1]), True)
 
@@ -132,16 +125,16 @@ def whitening(gram: Float64[np.ndarray, "p p"]) -> Whitening:
 # not Equinox's, whose dispatch would cost a tenth of a tile's time
 @functools.partial(jax.jit, static_argnums=0)
 def _columns(structure: Any, leaves: Any, x: Any, s: Any, f: Any, root: Any) -> jax.Array:
-    """z of the rows of a tile, times √w, (k, rows): the layout in which features are computed and
-    BLAS wants them."""
-    terms = jax.tree.unflatten(structure, leaves)
-    z = jnp.concatenate([jnp.ones((1, len(x))), *(term.features(x, s).T for term in terms), f.T])
+    """Return z of the rows of a tile, times √w, (k, rows): the layout in which features are
+    computed and BLAS wants them."""
+    parts = jax.tree.unflatten(structure, leaves)
+    z = jnp.concatenate([jnp.ones((1, len(x))), *(part.features(x, s).T for part in parts), f.T])
     return z if root is None else z * root
 
 
 def _full(array: np.ndarray | None, first: int) -> np.ndarray | None:
-    """The rows of a tile, with zeros at the end of the last."""
-    rows = None if array is None else array[first : first + _ROWS]
-    if rows is None or len(rows) == _ROWS:
+    """Return the rows of a tile, with zeros at the end of the last."""
+    rows = None if array is None else array[first : first + ROWS]
+    if rows is None or len(rows) == ROWS:
         return rows
-    return np.concatenate([rows, np.zeros((_ROWS - len(rows), *rows.shape[1:]))])
+    return np.concatenate([rows, np.zeros((ROWS - len(rows), *rows.shape[1:]))])

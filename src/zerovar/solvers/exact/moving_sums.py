@@ -15,26 +15,21 @@ import numpy as np
 import scipy
 from jaxtyping import Float64, Int
 
-from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from ...objectives import Objective
+from ..algebra.dense import SINGULAR
+from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
 from .primal import CentredFeatures
-
-_RANK_TOLERANCE = 1e-10
 
 
 class PreparedMovingSums(Prepared):
     """Centred features of every draw, in the order of the chain, summed; then least squares."""
 
-    def __init__(self, problem: Problem, window: int | None):
+    def __init__(self, problem: Problem, objective: Objective):
         chain = problem.points.chain
         assert chain is not None, "SpectralVariance is of a chain in order"
         longest = int(np.bincount(chain.segment).max())
-        self.window = min(math.isqrt(longest), max(longest // 10, 1)) if window is None else window
-        if self.window > longest:
-            raise ValueError(
-                f"SpectralVariance: the window of {self.window} draws is longer than the chain, "
-                f"{longest}"
-            )
+        self.window = objective.window_of(longest)
         self._data, self._chain = CentredFeatures(problem), chain
         # Rows come weighted by √p; each draw of the chain is to count by its share of p, 1 on
         # average
@@ -42,7 +37,7 @@ class PreparedMovingSums(Prepared):
             len(chain.group) * np.sqrt(problem.points.probabilities) / np.bincount(chain.group)
         )
         self._p = len(self._data.penalty)
-        summed = self._summed(self._data.centred(np.ones(self._p)).T)
+        summed = self._sum_windows(self._data.centred(np.ones(self._p)).T)
         self._columns = np.concatenate([summed, np.diag(np.sqrt(self._data.penalty))])
         self._scale = np.linalg.norm(self._columns, axis=0)
         self._scale[self._scale == 0] = 1.0
@@ -52,18 +47,18 @@ class PreparedMovingSums(Prepared):
         }
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
         f, mean = self._data.values(values)
-        right = np.concatenate([self._summed(f), np.zeros((self._p, f.shape[1]))])
+        right = np.concatenate([self._sum_windows(f), np.zeros((self._p, f.shape[1]))])
         theta, _, rank, _ = scipy.linalg.lstsq(
-            self._columns / self._scale, right, cond=_RANK_TOLERANCE, check_finite=False
+            self._columns / self._scale, right, cond=SINGULAR, check_finite=False
         )
         self.stats = self.stats | {"rank": int(rank)}
         self.result = Result.RANK_DEFICIENT if rank < self._p else Result.OK
         return self._data.solution(theta / self._scale[:, None], mean)
 
-    def _summed(self, rows: Float64[np.ndarray, "m k"]) -> Float64[np.ndarray, "t k"]:
-        """Moving sums, at the scale at which their sum of squares is the asymptotic variance."""
+    def _sum_windows(self, rows: Float64[np.ndarray, "m k"]) -> Float64[np.ndarray, "t k"]:
+        """Return moving sums at the scale at which their sum of squares is the asymptotic
+        variance."""
         series = (self._weights[:, None] * rows)[self._chain.group]
         return moving_sums(series, self._chain.segment, self.window) / math.sqrt(
             len(series) * self.window
@@ -73,7 +68,7 @@ class PreparedMovingSums(Prepared):
 def moving_sums(
     rows: Float64[np.ndarray, "n k"], segment: Int[np.ndarray, " n"], window: int
 ) -> Float64[np.ndarray, "t k"]:
-    """Sums of `window` consecutive rows within each segment, those that overhang its ends
+    """Return sums of `window` consecutive rows within each segment, those that overhang its ends
     included."""
     out = []
     for piece in np.split(rows, np.flatnonzero(np.diff(segment)) + 1):

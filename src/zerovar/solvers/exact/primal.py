@@ -13,19 +13,11 @@ import numpy as np
 import scipy
 from jaxtyping import Float64
 
-from ..algebra.dense import Groups, solve_group
+from ..algebra.dense import EPS, ROUNDING, SINGULAR, Groups, solve_group
 from ..algebra.tiles import feature_matrix
-from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
-from ..terms import arranged, linear_terms
-
-_EPS = np.finfo(np.float64).eps
-# The Cholesky route is taken while ΦᵀΦ, at unit diagonal, keeps pivots above this: refinement then
-# restores full accuracy.
-_SMALLEST_PIVOT = 1e-10
-_REFINE_BELOW = 1e-3
-_RANK_TOLERANCE = 1e-12
-_UNDETERMINED = 1e-10
+from ..terms import arrange, linear_terms
 
 
 class CentredFeatures:
@@ -38,10 +30,10 @@ class CentredFeatures:
     """
 
     def __init__(self, problem: Problem):
-        self.terms, held = arranged(problem.family, problem.points.dim)
-        blocks = [feature_matrix(term, problem.points.x, problem.points.s) for term in self.terms]
+        self._parts, penalised = arrange(problem.family, problem.points.dim)
+        blocks = [feature_matrix(term, problem.points.x, problem.points.s) for term in self._parts]
         self.raw = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-        self.penalty, self._dim = problem.ridge * held, problem.points.dim
+        self.penalty, self._dim = problem.ridge * penalised, problem.points.dim
         self.free_intercept = np.isinf(problem.intercept_variance)
         if not self.free_intercept:  # the constant is one more penalised feature
             self._constant = np.sqrt(problem.intercept_variance)
@@ -57,25 +49,27 @@ class CentredFeatures:
         )
 
     def values(self, values: Values) -> tuple[Values, np.ndarray]:
-        """√p (f − mean), and the mean (q,), which is zero where the intercept is not free."""
+        """Return √p (f − mean), and the mean (q,), which is zero where the intercept is not
+        free."""
         mean = self.root**2 @ values if self.free_intercept else np.zeros(values.shape[1])
         return self.root[:, None] * (values - mean), mean
 
     def gram(self) -> Float64[np.ndarray, "p p"]:
-        """ΦᵀΦ, in the lower triangle."""
+        """Return ΦᵀΦ, in the lower triangle."""
         # raw.T is Fortran-ordered: no copy
         gram = scipy.linalg.blas.dsyrk(self._scale**2, self.raw.T, trans=1, lower=1)
         return scipy.linalg.blas.dsyr(-1.0, self._means, a=gram, lower=1, overwrite_a=1)
 
     def project(self, f: Values) -> Float64[np.ndarray, "p q"]:
-        """Φᵀf for centred f."""
+        """Return Φᵀf for centred f."""
         return self._scale * (self.raw @ f)
 
-    def fitted(self, theta: Float64[np.ndarray, "p q"]) -> Values:
+    def evaluate(self, theta: Float64[np.ndarray, "p q"]) -> Values:
+        """Return Φθ."""
         return self._scale * (self.raw.T @ theta) - self.root[:, None] * (self._means @ theta)
 
     def centred(self, scale: Float64[np.ndarray, " p"]) -> Float64[np.ndarray, "p m"]:
-        """Φ itself, each feature times its scale."""
+        """Return Φ itself, each feature times its scale."""
         out = (self._scale * scale)[:, None] * self.raw
         if self.free_intercept:
             out -= np.outer(scale * self._means, self.root)
@@ -87,11 +81,12 @@ class CentredFeatures:
         return -self._means if self.free_intercept else self._constant * np.eye(len(self.raw))[0]
 
     def solution(self, theta: Float64[np.ndarray, "p q"], mean: np.ndarray) -> Solution:
+        """Return the solution with these coefficients."""
         if self.free_intercept:
             intercept = mean - self._means @ theta
         else:
             intercept, theta = self._constant * theta[0], theta[1:]
-        return Solution(intercept, linear_terms(self.terms, theta, self._dim))
+        return Solution(intercept, linear_terms(self._parts, theta, self._dim))
 
 
 class PreparedPrimal(Prepared):
@@ -115,11 +110,10 @@ class PreparedPrimal(Prepared):
         }
         self._whitened: np.ndarray | None = None
         self._complete: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-        if self._rcond < _SMALLEST_PIVOT:
+        if self._rcond < SINGULAR:
             self._factorise_by_qr()
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
         f, mean = self._data.values(values)
         if self._complete is not None:
             right, lower, order = self._complete
@@ -127,20 +121,21 @@ class PreparedPrimal(Prepared):
             theta[order] = right @ scipy.linalg.solve_triangular(lower, self._whiten() @ f, trans=1)
             return self._data.solution(self._scale[:, None] * theta, mean)
         theta = self._normal(self._data.project(f))
-        if self._rcond < _REFINE_BELOW:
-            residual = f - self._data.fitted(theta)
+        if ROUNDING * self._rcond < EPS:
+            residual = f - self._data.evaluate(theta)
             theta += self._normal(
                 self._data.project(residual) - self._data.penalty[:, None] * theta
             )
         return self._data.solution(theta, mean)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
-        only_its_own_ridge(ridge)
         root = self._data.root
         # c = Σ p f − means·θ, or constant·θ₀; θ = (ΦᵀΦ + D)⁻¹Φᵀ√p f, so w is the fit of what θ is
         # contracted with
         if self._complete is None:
-            through = self._data.fitted(self._normal(self._data.intercept_direction[:, None]))[:, 0]
+            through = self._data.evaluate(self._normal(self._data.intercept_direction[:, None]))[
+                :, 0
+            ]
         else:
             right, lower, order = self._complete
             target = (self._scale * self._data.intercept_direction)[order]
@@ -150,13 +145,12 @@ class PreparedPrimal(Prepared):
     def leave_out(
         self, values: Values, groups: Groups | None, ridge: float | None = None
     ) -> Values:
-        only_its_own_ridge(ridge)
         f, _ = self._data.values(values)
         v = self._whiten()
         residuals = f - v.T @ (v @ f)
         if self._data.free_intercept:
             v = np.concatenate([v, self._data.root[None]])  # now the whole hat matrix is vᵀv
-        return left_out(v, residuals, f, groups) / self._data.root[:, None]
+        return leave_groups_out(v, residuals, f, groups) / self._data.root[:, None]
 
     def _normal(self, right: np.ndarray) -> np.ndarray:
         return (
@@ -165,8 +159,8 @@ class PreparedPrimal(Prepared):
         )
 
     def _whiten(self) -> np.ndarray:
-        """L⁻¹SΦ (rank, m), S the scaling: inner products of its columns are the hat matrix, but for
-        the intercept's."""
+        """Return L⁻¹SΦ (rank, m), S the scaling: inner products of its columns are the hat matrix,
+        but for the intercept's."""
         if self._whitened is None:
             # Fortran order, solved in place from the right
             scaled = self._data.centred(self._scale).T
@@ -176,8 +170,8 @@ class PreparedPrimal(Prepared):
         return self._whitened
 
     def _factorise_by_qr(self) -> None:
-        """Φ S P = Q R; the rank is where R's diagonal drops to rounding, the solution the one of
-        least scaled norm."""
+        """Factorise Φ S P = Q R; the rank is where R's diagonal drops to rounding, the solution the
+        one of least scaled norm."""
         columns = self._data.centred(self._scale).T
         if self._data.penalty.any():
             columns = np.concatenate([columns, np.diag(np.sqrt(self._data.penalty) * self._scale)])
@@ -185,7 +179,7 @@ class PreparedPrimal(Prepared):
             columns, mode="economic", pivoting=True, check_finite=False
         )
         size = np.abs(triangle.diagonal())
-        rank = int(np.sum(size > _RANK_TOLERANCE * size[0]))
+        rank = int(np.sum(size > ROUNDING * size[0]))
         if rank < len(self._scale):
             self.result = Result.RANK_DEFICIENT
         self.stats |= {
@@ -200,26 +194,26 @@ class PreparedPrimal(Prepared):
         )
 
 
-def left_out(
+def leave_groups_out(
     v: Float64[np.ndarray, "r m"], residuals: Values, plain: Values, groups: Sequence[Any] | None
 ) -> Values:
-    """(I − vᵀv)⁻¹ residuals of each group, None is one each; `plain` where the rest does not
+    """Return (I − vᵀv)⁻¹ residuals of each group, None is one each; `plain` where the rest does not
     determine the fit."""
     if groups is None:
-        return residuals / np.maximum(1.0 - np.einsum("ij,ij->j", v, v), _EPS)[:, None]
+        return residuals / np.maximum(1.0 - np.einsum("ij,ij->j", v, v), EPS)[:, None]
     out = np.zeros_like(residuals)
     for group in groups:
-        out[group] = _without(v[:, group], residuals[group], plain[group])
+        out[group] = _leave_group_out(v[:, group], residuals[group], plain[group])
     return out
 
 
-def _without(v: Float64[np.ndarray, "r k"], residuals: np.ndarray, plain: np.ndarray) -> np.ndarray:
-    """(I − vᵀv)⁻¹ residuals, through the smaller of the two sizes."""
+def _leave_group_out(
+    v: Float64[np.ndarray, "r k"], residuals: np.ndarray, plain: np.ndarray
+) -> np.ndarray:
+    """Return (I − vᵀv)⁻¹ residuals, through the smaller of the two sizes."""
     rank, size = v.shape
     if size <= rank:
-        return solve_group(np.eye(size) - v.T @ v, residuals, plain, _UNDETERMINED)
+        return solve_group(np.eye(size) - v.T @ v, residuals, plain, SINGULAR)
     inside = v @ residuals
-    lifted = solve_group(
-        np.eye(rank) - v @ v.T, inside, np.full_like(inside, np.nan), _UNDETERMINED
-    )
+    lifted = solve_group(np.eye(rank) - v @ v.T, inside, np.full_like(inside, np.nan), SINGULAR)
     return plain if np.isnan(lifted).any() else residuals + v.T @ lifted

@@ -1,16 +1,16 @@
 """The dual by one eigendecomposition, which serves every ridge and every integrand."""
 
+from typing import ClassVar
+
 import numpy as np
 import scipy
 from jaxtyping import Float64
 
-from ..algebra.dense import Groups, economic_qr, solve_group
+from ..algebra.dense import EPS, Groups, economic_qr, gram_rounding, solve_group
 from ..algebra.tiles import gram_matrix
 from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
-from .dual import Free, border_of, solution_of
-
-_EPS = np.finfo(np.float64).eps
+from .dual import Free, make_border, make_solution
 
 
 class PreparedSpectral(Prepared):
@@ -20,8 +20,10 @@ class PreparedSpectral(Prepared):
     complement Q = V diag(1/(e + λ)) Vᵀ for every λ.
     """
 
+    any_ridge: ClassVar[bool] = True
+
     def __init__(self, problem: Problem):
-        self.border, self.terms = border_of(problem)
+        self.border, self._parts = make_border(problem)
         self.intercept_variance, self._root = (
             problem.intercept_variance,
             np.sqrt(problem.points.probabilities)[:, None],
@@ -50,16 +52,16 @@ class PreparedSpectral(Prepared):
         self._eigenvalues, self._vectors = np.maximum(eigenvalues[count:], 0.0), vectors[:, count:]
         # in the weighted problem the rounding of the largest eigenvalue bounds what a ridge can
         # resolve
-        self.floor = 10 * len(gram) * _EPS * self._eigenvalues.mean()
+        self.floor = gram_rounding(len(gram), self._eigenvalues.mean())
         least, most = self._eigenvalues.min(), self._eigenvalues.max()
-        raised = least + problem.ridge < len(gram) * _EPS * most
+        raised = least + problem.ridge < len(gram) * EPS * most
         self.result = Result.RIDGE_RAISED if raised else Result.OK
         self.ridge = max(problem.ridge, self.floor) if raised else problem.ridge
         self.stats |= {"ridge": self.ridge, "rcond": float(least / most)}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         weighted, free = self._coefficients(values, ridge)
-        return solution_of(self._root * weighted, free, self.terms, self.intercept_variance)
+        return make_solution(self._root * weighted, free, self._parts, self.intercept_variance)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
         inverse = 1 / (self._eigenvalues + self._ridge(ridge))

@@ -11,16 +11,14 @@ import numpy as np
 from jaxtyping import Float64
 
 from ...inputs.points import RowNumbers
-from ..algebra.dense import Groups, packed
+from ..algebra.dense import EPS, ROUNDING, Groups, pack_groups
+from ..algebra.memory import ROWS
 from ..algebra.tiles import feature_matrix
-from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
-from ..terms import arranged, linear_terms
+from ..terms import arrange, linear_terms
 from .moments import moments, whitening
-from .primal import left_out
-
-_ROWS = 4096  # of a pass
-_REFINE_BELOW = 1e-3
+from .primal import leave_groups_out
 
 
 class PreparedStream(Prepared):
@@ -29,11 +27,11 @@ class PreparedStream(Prepared):
 
     def __init__(self, problem: Problem):
         self._points, self._p = problem.points, problem.points.probabilities
-        self._terms, held = arranged(problem.family, self._points.dim)
-        self._penalty = problem.ridge * held
+        self._parts, penalised = arrange(problem.family, self._points.dim)
+        self._penalty = problem.ridge * penalised
         nothing, first = np.zeros((len(self._p), 0)), np.zeros(1, dtype=int)
         matrix = moments(
-            self._terms, self._points.x, self._points.s, nothing, self._p, first
+            self._parts, self._points.x, self._points.s, nothing, self._p, first
         ).matrix
         self._means = matrix[0, 1:]
         gram = matrix[1:, 1:] - np.outer(self._means, self._means)
@@ -45,18 +43,15 @@ class PreparedStream(Prepared):
         self.stats |= {"rank": rank, "ridge": problem.ridge, "rcond": self._rcond}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
         theta, intercept = self._fit(values)
-        return Solution(intercept, linear_terms(self._terms, theta, self._points.dim))
+        return Solution(intercept, linear_terms(self._parts, theta, self._points.dim))
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
-        only_its_own_ridge(ridge)
         return self._p * (1 - self._at_draws(self._normal(self._means)))
 
     def leave_out(
         self, values: Values, groups: Groups | None, ridge: float | None = None
     ) -> Values:
-        only_its_own_ridge(ridge)
         theta, intercept = self._fit(values)
         root, plain = np.sqrt(self._p), values - self._p @ values
         out = np.zeros_like(values)
@@ -66,7 +61,7 @@ class PreparedStream(Prepared):
             # the hat matrix is vᵀv
             v = np.concatenate([self._whitening.T @ phi * root[rows], root[None, rows]])
             weight = root[rows, None]
-            left = left_out(
+            left = leave_groups_out(
                 v, weight * residuals, weight * plain[rows], None if groups is None else parts
             )
             out[rows] = left / weight
@@ -75,7 +70,7 @@ class PreparedStream(Prepared):
     def _fit(self, values: Values) -> tuple[Float64[np.ndarray, "p q"], Float64[np.ndarray, " q"]]:
         mean = self._p @ values
         theta = self._normal(self._project(values - mean))
-        if self._rcond < _REFINE_BELOW:
+        if ROUNDING * self._rcond < EPS:
             residuals = values - mean - self._at_draws(theta)
             theta = theta + self._normal(self._project(residuals) - self._penalty[:, None] * theta)
         return theta, mean - self._means @ theta
@@ -98,14 +93,14 @@ class PreparedStream(Prepared):
     def _centred(self, rows: RowNumbers) -> Float64[np.ndarray, "p k"]:
         x, s = self._points.x[rows], self._points.s[rows]
         return (
-            np.concatenate([feature_matrix(term, x, s) for term in self._terms])
+            np.concatenate([feature_matrix(term, x, s) for term in self._parts])
             - self._means[:, None]
         )
 
 
 def _batches(n: int, groups: Groups | None) -> Iterator[tuple[RowNumbers, list[slice]]]:
-    """RowNumbers in batches of about `_ROWS` that hold whole groups, and where each group is in its
-    batch."""
+    """Yield row numbers in batches of about `ROWS` that hold whole groups, and where each group is
+    in its batch."""
     if groups is not None:
-        return packed(groups, _ROWS)
-    return ((np.arange(start, min(start + _ROWS, n)), []) for start in range(0, n, _ROWS))
+        return pack_groups(groups, ROWS)
+    return ((np.arange(start, min(start + ROWS, n)), []) for start in range(0, n, ROWS))

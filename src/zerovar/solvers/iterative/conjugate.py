@@ -20,14 +20,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...progress import progress_bar
+from ..algebra.dense import ROUNDING
 from ..base import Result
 from ..stats import FitStats
 
-EVERY = 5  # iterations between looks at how far it is
-_ROUNDING = 1e-13  # relative
+EVERY = 5  # iterations between looks at how far it is: a look costs about as much as one of them
 _SLOWEST = 0.97  # ratio of successive energies that a geometric series may be continued with
-# iterations before the first look: two series that can be held against each other
-_FIRST = 3 * EVERY
 
 
 class System(eqx.Module):
@@ -35,14 +33,16 @@ class System(eqx.Module):
 
     @abstractmethod
     def apply(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """The operator."""
+        """Apply the operator."""
 
     @abstractmethod
     def precondition(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """About its inverse."""
+        """Apply about its inverse."""
 
 
 class Iterate(NamedTuple):
+    """The state of conjugate gradients on k columns."""
+
     solution: Float[Array, "n k"]
     residual: Float[Array, "n k"]
     direction: Float[Array, "n k"]
@@ -50,7 +50,8 @@ class Iterate(NamedTuple):
 
 
 class SolveEnd(NamedTuple):
-    """Where it ended: `distance` is at most 1 if converged, in units of what was tolerated."""
+    """Where the iterations ended: `distance` is at most 1 if converged, in units of what was
+    tolerated."""
 
     state: Iterate
     distance: float
@@ -92,10 +93,11 @@ def conjugate_gradients(
     return SolveEnd(state, distance, len(energies), interrupted)
 
 
-def ended(
+def summarise_end(
     ending: SolveEnd, options: Any, result: Result, stats: FitStats
 ) -> tuple[Result, FitStats]:
-    """How a fit ended of which `result` was known before it began."""
+    """Return how a fit ended of which `result` was known before it began, and what it tells of
+    that."""
     if ending.interrupted:
         result = Result.INTERRUPTED
     elif ending.distance > 1 and result is Result.OK:
@@ -106,17 +108,19 @@ def ended(
     }
 
 
-def still_to_come(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
-    """What later iterations will add to the energies, which is ‖e‖_A² now: the more of what now and
-    the last look say."""
-    if len(energies) < _FIRST:
+def energy_to_come(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
+    """Return what later iterations will add to the energies, which is ‖e‖_A² now: the more of what
+    now and the last look say."""
+    if len(energies) < 3 * EVERY:  # two series that can be held against each other
         return np.full(energies.shape[1], np.inf)
     return np.maximum(
-        _continued(energies), _continued(energies[:-EVERY]) - energies[-EVERY:].sum(axis=0)
+        _continue_series(energies),
+        _continue_series(energies[:-EVERY]) - energies[-EVERY:].sum(axis=0),
     )
 
 
-def _continued(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
+def _continue_series(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
+    """Return the rest of the geometric series that the last two stretches begin."""
     before, last = energies[-2 * EVERY : -EVERY].sum(axis=0), energies[-EVERY:].sum(axis=0)
     ratio = np.clip(
         np.divide(last, before, out=np.zeros_like(last), where=before > 0), 0.0, _SLOWEST**EVERY
@@ -125,18 +129,18 @@ def _continued(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
 
 
 @eqx.filter_jit
-def without_rounding(
+def drop_rounding(
     rest: Float[Array | np.ndarray, "n k"], whole: Float[Array | np.ndarray, "n k"]
 ) -> Float[Array, "n k"]:
-    """What is left of `whole`, but zero in columns of which only rounding is left: no iteration can
-    rule these."""
+    """Return what is left of `whole`, but zero in columns of which only rounding is left: no
+    iteration can rule these."""
     return jnp.where(
-        jnp.linalg.norm(rest, axis=0) > _ROUNDING * jnp.linalg.norm(whole, axis=0), rest, 0.0
+        jnp.linalg.norm(rest, axis=0) > ROUNDING * jnp.linalg.norm(whole, axis=0), rest, 0.0
     )
 
 
 def largest_ratio(errors: Any, tolerable: Any) -> float:
-    """Of errors that are not zero, against what is tolerated."""
+    """Return the largest ratio of errors that are not zero to what is tolerated."""
     errors, tolerable = np.asarray(errors), np.asarray(tolerable)
     return float(
         np.max(
@@ -153,8 +157,8 @@ def _start(system: System, right: Float[Array, "n k"]) -> Iterate:
 
 @eqx.filter_jit
 def _advance(system: System, state: Iterate, steps: int) -> tuple[Iterate, Any]:
-    """With the energies (steps, k) that were gained, the directions (steps, n, k) and their
-    images."""
+    """Take some steps; return the state, with the energies (steps, k) that were gained, the
+    directions (steps, n, k) and their images."""
 
     def step(state: Iterate, _: None) -> tuple[Iterate, Any]:
         image = system.apply(state.direction)
@@ -174,5 +178,5 @@ def _advance(system: System, state: Iterate, steps: int) -> tuple[Iterate, Any]:
 
 
 def _ratio(above: Any, below: Any) -> Any:
-    """Zero where a column is solved to the last digit."""
+    """Return above / below, zero where a column is solved to the last digit."""
     return jnp.where((above > 0) & (below > 0), above / jnp.where(below > 0, below, 1.0), 0.0)

@@ -14,19 +14,18 @@ import numpy as np
 import scipy
 from jaxtyping import Array, Float, Float64
 
-from ..algebra.dense import economic_qr
+from ..algebra.dense import economic_qr, gram_rounding
 from ..algebra.memory import on_host
-from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
-from ..exact.dual import border_of
+from ..base import Prepared, Problem, Result, Solution, Values
+from ..exact.dual import make_border
 from ..stats import FitStats
 from ..terms import LinearTerm
-from .conjugate import System, conjugate_gradients, ended, without_rounding
+from .conjugate import System, conjugate_gradients, drop_rounding, summarise_end
 from .preconditioner import Preconditioner, neighbours, preconditioner
-from .products import GramProduct, mesh_of_draws, padded_points, padded_rows, product, tile_rows
+from .products import GramProduct, mesh_of_draws, pad_points, pad_rows, product, tile_rows
 from .stopping_rule import Start, StoppingRule, intercepts, strata
 
-_EPS = np.finfo(np.float64).eps
-_ORDERS = 3  # in which draws are put
+_ORDERS = 3  # in which draws are put: half the iterations of one, and more gain little
 
 
 class Bordered(System):
@@ -48,15 +47,15 @@ class Bordered(System):
 
 
 def _rank_and_block(n: int) -> tuple[int, int]:
-    """Of the preconditioner; a block is of neighbours. To an accelerator both are cheap, iterations
-    are not."""
+    """Return the rank and the size of blocks of neighbours of the preconditioner. To an accelerator
+    both are cheap, iterations are not."""
     draws, most, block = (20, 1000, 1024) if on_host() else (10, 2000, 2048)
     count = -(-n // min(block, max(512, 1 << (n // 10).bit_length())))
     return int(np.clip(n // draws, 100, most)), -(-n // (16 * count)) * 16
 
 
 def _tile(n: int, block: int) -> int:
-    """Rows of the Gram that are made at once: a divisor or a multiple of a block."""
+    """Return how many rows of the Gram are made at once: a divisor or a multiple of a block."""
     rows = tile_rows()
     if block > rows:
         return block >> (-(-block // rows) - 1).bit_length()
@@ -64,7 +63,7 @@ def _tile(n: int, block: int) -> int:
 
 
 @eqx.filter_jit
-def _started(system: Bordered, first: Any, signs: Any) -> Start:
+def _make_start(system: Bordered, first: Any, signs: Any) -> Start:
     contrast = system.free @ first
     functional = system.off(system.product(contrast[:, None]))
     diagonal = jnp.where(signs[:, 0] != 0, system.preconditioner.diagonal(), 0.0)
@@ -73,8 +72,9 @@ def _started(system: Bordered, first: Any, signs: Any) -> Start:
 
 @eqx.filter_jit
 def _right_sides(system: Bordered, start: Start, right: Any) -> tuple[Any, Any]:
-    """Off the free columns, and with those of the adjoint and of the random signs."""
-    inside = without_rounding(system.off(right), right)
+    """Return right-hand sides off the free columns, and the same with those of the adjoint and of
+    the random signs."""
+    inside = drop_rounding(system.off(right), right)
     return inside, jnp.concatenate([inside, start.functional, start.probe], axis=1)
 
 
@@ -96,7 +96,7 @@ class PreparedIterativeDual(Prepared):
         whole = max(block, tile) * mesh.size
         self._size = -(-n // whole) * whole
         root = np.sqrt(problem.points.probabilities)
-        border, self._terms = border_of(problem)
+        border, self._parts = make_border(problem)
         orthonormal, self._triangle, independent = economic_qr(root[:, None] * border)
         self.stats = FitStats("dual by conjugate gradients", n) | {
             "free_terms": self._triangle.shape[0]
@@ -109,59 +109,58 @@ class PreparedIterativeDual(Prepared):
         centres = np.sort(rng.choice(n, rank, replace=False))
         orders = self._orders(block, rng)
         with jax.enable_x64(True):
-            points = padded_points(problem.points.x, problem.points.s, root, self._size)
+            points = pad_points(problem.points.x, problem.points.s, root, self._size)
             gram = product(problem.penalised, points, tile, mesh, keep)
-            ridge = max(problem.ridge, 10 * _EPS * float(_trace(gram)))
+            ridge = max(problem.ridge, gram_rounding(1, float(_trace(gram))))
             self.result = Result.RIDGE_RAISED if ridge > problem.ridge else Result.OK
             first = scipy.linalg.solve_triangular(
                 self._triangle, np.eye(len(self._triangle))[0], trans=1
             )
-            signs = padded_rows(rng.choice([-1.0, 1.0], (n, 1)), self._size)
+            signs = pad_rows(rng.choice([-1.0, 1.0], (n, 1)), self._size)
             noise = jax.device_put(np.float64(ridge))
             inverse, left = preconditioner(
                 gram, jax.device_put(centres), jax.device_put(orders), block, noise
             )
-            self._system = Bordered(gram, inverse, padded_rows(orthonormal, self._size), noise)
-            self._start = _started(self._system, jax.device_put(first), signs)
+            self._system = Bordered(gram, inverse, pad_rows(orthonormal, self._size), noise)
+            self._start = _make_start(self._system, jax.device_put(first), signs)
         self._prepared = self.result
         self._weights: np.ndarray | None = None
         self.stats |= {"ridge": ridge, "rank": rank, "unexplained": left, "kept": keep}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
         (n, q), root = values.shape, np.sqrt(self._problem.points.probabilities)[:, None]
         with jax.enable_x64(True):
-            right = padded_rows(root * values, self._size)
+            right = pad_rows(root * values, self._size)
             inside, every = _right_sides(self._system, self._start, right)
             rule = StoppingRule(self._start, right, inside, self._options.tolerance, n)
             limit, progress = self._options.max_iterations, self._options.progress
             ending = conjugate_gradients(
                 self._system, every, rule.distance, limit, progress, rule.shortest.add
             )
-            solution, _ = rule.shorter(ending.state)
+            solution, _ = rule.choose_shorter(ending.state)
             intercept = np.asarray(intercepts(self._start, right, ending.state))
             self._weights = (
                 np.asarray(self._start.contrast) - np.asarray(ending.state.solution)[:, q]
             )[:n] * root[:, 0]
             coefficients = [root * np.asarray(solution)[:n]]
-            if len(self._terms) > 1:
+            if len(self._parts) > 1:
                 taken = scipy.linalg.solve_triangular(
                     self._triangle, np.asarray(_free_part(self._system, right, solution))
                 )
                 coefficients.append(taken[1:])
-        self.result, self.stats = ended(ending, self._options, self._prepared, self.stats)
+        self.result, self.stats = summarise_end(ending, self._options, self._prepared, self.stats)
         return Solution(
             intercept,
-            tuple(LinearTerm(*pair) for pair in zip(self._terms, coefficients, strict=True)),
+            tuple(LinearTerm(*pair) for pair in zip(self._parts, coefficients, strict=True)),
         )
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:
-        only_its_own_ridge(ridge)
         assert self._weights is not None, "known once something was solved"
         return self._weights
 
     def _orders(self, block: int, rng: np.random.Generator) -> np.ndarray:
-        """(parts, size): neighbours along the axes, and along others; the padding at the end."""
+        """Return orders of the draws (parts, size): neighbours along the axes, and along others;
+        the padding at the end."""
         n, d = self._problem.points.x.shape
         turns = [np.eye(d), *(np.linalg.qr(rng.normal(size=(d, d)))[0] for _ in range(_ORDERS - 1))]
         padding = np.arange(n, self._size)

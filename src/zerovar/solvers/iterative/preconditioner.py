@@ -24,12 +24,9 @@ import numpy as np
 import scipy
 from jaxtyping import Array, Float, Int
 
+from ..algebra.dense import ROUNDING, gram_rounding
 from ..algebra.memory import on_host
 from .products import GramProduct
-
-_JITTER = 1e-13  # of the mean diagonal, for matrices that are singular to rounding
-_ROUNDING = 1e-11  # the same, for differences of such
-_TOLD = 4  # roundings of a block in single precision that a ridge must be larger than
 
 
 class NeighbourOrder(eqx.Module):
@@ -50,7 +47,7 @@ class NeighbourOrder(eqx.Module):
 
 
 class Preconditioner(eqx.Module):
-    """v ↦ M⁻¹v."""
+    """The map v ↦ M⁻¹v."""
 
     centres: Int[Array, " r"]
     triangle: Float[Array, "r r"]  # L⁻¹
@@ -71,14 +68,14 @@ class Preconditioner(eqx.Module):
         return near.at[self.centres].add(self.triangle.T @ (inside - self.across @ near))
 
     def diagonal(self) -> Float[Array, " n"]:
-        """Of M⁻¹, but zero at the centres, where it is not at hand."""
+        """Return the diagonal of M⁻¹, but zero at the centres, where it is not at hand."""
         found = jnp.mean(jnp.stack([order.diagonal() for order in self.orders]), axis=0)
         return (found.astype(self.low.dtype) / self.ridge).at[self.centres].set(0.0)
 
 
 def neighbours(x: Float[np.ndarray, "n d"], size: int) -> Int[np.ndarray, " n"]:
-    """The rows in an order in which runs of `size` are neighbours: halved again and again where
-    they spread the most."""
+    """Return the rows in an order in which runs of `size` are neighbours: halved again and again
+    where they spread the most."""
     order = np.arange(len(x))
 
     def halve(first: int, last: int) -> None:
@@ -104,17 +101,20 @@ def preconditioner(
     block: int,
     ridge: Float[Array, ""],
 ) -> tuple[Preconditioner, float]:
-    """For G + ridge, and the share of the trace of G that its centres do not explain."""
+    """Return the preconditioner for G + ridge, and the share of the trace of G that its centres do
+    not explain."""
     rows, mean = _rows(product, centres, ridge)
     inside, beyond = (_inside_on_host, _on_host) if on_host() else (_inside_on_device, _on_device)
     triangle, across = (
         jax.device_put(part)
-        for part in inside(rows, centres, _JITTER * len(centres) * np.float64(mean))
+        for part in inside(rows, centres, gram_rounding(len(centres), float(mean)))
     )
-    low, left = _summed_up(across, mean, ridge)
+    low, left = _transpose(across, mean, ridge)
     size, noise = float(mean), float(ridge)  # on the host, where little needs nothing compiled
-    single = bool(noise > _TOLD * np.sqrt(block) * np.finfo(np.float32).eps * float(left) * size)
-    shift = np.full(len(low), noise + (0.0 if single else _ROUNDING * size))
+    # a ridge must be larger than the rounding of a block in single precision
+    rounding = np.sqrt(len(low)) * np.finfo(np.float32).eps * float(left) * size
+    single = bool(noise > rounding)
+    shift = np.full(len(low), noise + (0.0 if single else ROUNDING * size))
     shift[np.asarray(centres)] += size  # E is zero there
     diagonal = jax.device_put(shift)
 
@@ -135,15 +135,15 @@ def preconditioner(
 def _rows(
     product: GramProduct, centres: Int[Array, " r"], ridge: Float[Array, ""]
 ) -> tuple[Any, Any]:
-    """A_Cᵀ, and the mean of the diagonal of G."""
+    """Return A_Cᵀ, and the mean of the diagonal of G."""
     return product.rows(centres).at[jnp.arange(len(centres)), centres].add(ridge), jnp.mean(
         product.diagonal()
     )
 
 
 @eqx.filter_jit
-def _summed_up(across: Float[Array, "r n"], mean: Any, ridge: Any) -> tuple[Any, Any]:
-    """H, and the share of the trace of G that it does not explain."""
+def _transpose(across: Float[Array, "r n"], mean: Any, ridge: Any) -> tuple[Any, Any]:
+    """Return H, and the share of the trace of G that it does not explain."""
     rank, n = across.shape
     return across.T, 1 - jnp.sum(across**2) / (n * mean + rank * ridge)
 
@@ -152,6 +152,7 @@ def _summed_up(across: Float[Array, "r n"], mean: Any, ridge: Any) -> tuple[Any,
 def _near(
     product: GramProduct, rows: Int[Array, "k b"], diagonal: Float[Array, " n"]
 ) -> Float[Array, "k b b"]:
+    """Return the blocks of G of neighbours, with a diagonal added."""
     places = jnp.arange(rows.shape[1])
     return product.near(rows).at[:, places, places].add(diagonal[rows])
 
@@ -160,7 +161,7 @@ def _near(
 def _inside_on_device(
     rows: Float[Array, "r n"], centres: Int[Array, " r"], jitter: Any
 ) -> tuple[Any, Any]:
-    """L⁻¹ and Hᵀ."""
+    """Return L⁻¹ and Hᵀ."""
     unit = jnp.eye(len(centres))
     root = jnp.linalg.cholesky(rows[:, centres] + jitter * unit)
     return jax.scipy.linalg.solve_triangular(
@@ -171,7 +172,7 @@ def _inside_on_device(
 def _inside_on_host(
     rows: Float[Array, "r n"], centres: Int[Array, " r"], jitter: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same by LAPACK."""
+    """Return L⁻¹ and Hᵀ, by LAPACK."""
     square = np.asfortranarray(np.asarray(rows)[:, np.asarray(centres)])
     square[np.diag_indices(len(square))] += float(jitter)
     root = scipy.linalg.lapack.dpotrf(square, lower=1, clean=1, overwrite_a=1)[0]
@@ -188,8 +189,8 @@ def _on_device(
     unit: Any,
     single: bool,
 ) -> Any:
-    """The inverses of the blocks of E, one after the other; of their diagonals alone where rounding
-    has left one that is not positive."""
+    """Return the inverses of the blocks of E, one after the other; of their diagonals alone where
+    rounding has left one that is not positive."""
 
     def one(part):
         block, rows = part
@@ -216,7 +217,8 @@ def _on_host(
     unit: Any,
     single: bool,
 ) -> Any:
-    """The same by LAPACK, which knows of symmetric and triangular matrices: a third of the time."""
+    """Return the inverses of the blocks of E by LAPACK, which knows of symmetric and triangular
+    matrices: a third of the time."""
     whole, explained, places = (
         np.asarray(near),
         np.asarray(low),

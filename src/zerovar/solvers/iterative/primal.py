@@ -16,26 +16,24 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...families import LinearFamily, join
-from ..base import Prepared, Problem, Result, Solution, Values, only_its_own_ridge
+from ..algebra.memory import KEPT, SAMPLE
+from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
-from ..terms import arranged, linear_terms
+from ..terms import arrange, linear_terms
 from .conjugate import (
     Iterate,
     System,
     conjugate_gradients,
-    ended,
+    drop_rounding,
+    energy_to_come,
     largest_ratio,
-    still_to_come,
-    without_rounding,
+    summarise_end,
 )
-from .products import DevicePoints, by_device, mesh_of_draws, padded_points, padded_rows, tiled
-
-_NUMBERS = 2**24  # that a tile's products may hold: 128 MB
-_DIAGONAL_DRAWS = 2048  # draws that the diagonal is taken from
+from .products import DevicePoints, cut_tiles, map_devices, mesh_of_draws, pad_points, pad_rows
 
 
 class Normal(System):
-    """ΦᵀΦ + D, and its diagonal as the preconditioner."""
+    """The operator ΦᵀΦ + D, and its diagonal as the preconditioner."""
 
     family: LinearFamily
     points: DevicePoints
@@ -46,7 +44,7 @@ class Normal(System):
     mesh: Any = eqx.field(static=True)
 
     def apply(self, v):
-        inner = self._summed(v, lambda g, points: points.root**2 * g, self.points)
+        inner = self._sum_rows(v, lambda g, points: points.root**2 * g, self.points)
         return inner - jnp.outer(self.means, self.means @ v) + self.penalty[:, None] * v
 
     def precondition(self, v):
@@ -54,14 +52,15 @@ class Normal(System):
 
     @eqx.filter_jit
     def transpose(self, right: Float[Array, "n q"]) -> Float[Array, "p q"]:
-        """Σ √p φ r."""
+        """Return Σ √p φ r."""
         theta = jnp.zeros((len(self.means), right.shape[1]))
-        return self._summed(theta, lambda g, points, r: points.root * r, self.points, right)
+        return self._sum_rows(theta, lambda g, points, r: points.root * r, self.points, right)
 
-    def _summed(
+    def _sum_rows(
         self, theta: Float[Array, "p q"], values: Callable[..., Any], *rows: Any
     ) -> Float[Array, "p q"]:
-        """Σ φ · values, which are a function of φ·θ and of points, and maybe of more rows."""
+        """Return Σ φ · values, which are a function of φ·θ and of points, and maybe of more
+        rows."""
 
         def share(rows: Any, theta: Any) -> Any:
             def add(total, part):
@@ -70,9 +69,9 @@ class Normal(System):
                 )
                 return total + back(values(g, *part))[0], None
 
-            return jax.lax.scan(add, jnp.zeros_like(theta), tiled(rows, self.tile))[0]
+            return jax.lax.scan(add, jnp.zeros_like(theta), cut_tiles(rows, self.tile))[0]
 
-        return by_device(share, self.mesh, rows, theta, summed=True)
+        return map_devices(share, self.mesh, rows, theta, summed=True)
 
 
 class PreparedIterativePrimal(Prepared):
@@ -81,22 +80,22 @@ class PreparedIterativePrimal(Prepared):
     def __init__(self, options: Any, problem: Problem):
         self._options, self._problem = options, problem
         n, d = problem.points.x.shape
-        self._terms, held = arranged(problem.family, d)
-        family = join(self._terms)
+        self._parts, penalised = arrange(problem.family, d)
+        family = join(self._parts)
         assert family is not None
         mesh = mesh_of_draws()
         # a tile's largest array: of features, or of a quadratic's products; the compiler folds the
         # integrands in one by one
         tile = int(
-            2 ** np.clip(np.log2(_NUMBERS / max(d, (family.work(d) or 1) // max(d, 1))) // 1, 6, 13)
+            2 ** np.clip(np.log2(KEPT / 4 / max(d, (family.work(d) or 1) // max(d, 1))) // 1, 6, 13)
         )
         tile = min(tile, 1 << (n - 1).bit_length())
         self._size = -(-n // (tile * mesh.size)) * tile * mesh.size
-        penalty = problem.ridge * held
+        penalty = problem.ridge * penalised
         self._root = np.sqrt(problem.points.probabilities)[:, None]
-        some = np.unique(np.linspace(0, n - 1, min(n, _DIAGONAL_DRAWS)).astype(int))
+        some = np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(int))
         with jax.enable_x64(True):
-            points = padded_points(problem.points.x, problem.points.s, self._root[:, 0], self._size)
+            points = pad_points(problem.points.x, problem.points.s, self._root[:, 0], self._size)
             squares = _mean_squares(
                 family,
                 problem.points.x[some],
@@ -115,14 +114,11 @@ class PreparedIterativePrimal(Prepared):
         }
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
         mean = self._root[:, 0] ** 2 @ values
         with jax.enable_x64(True):
-            centred = np.asarray(
-                without_rounding(self._root * (values - mean), self._root * values)
-            )
+            centred = np.asarray(drop_rounding(self._root * (values - mean), self._root * values))
             variance = np.sum(centred**2, axis=0)
-            right = self._system.transpose(padded_rows(centred, self._size))
+            right = self._system.transpose(pad_rows(centred, self._size))
             every = jax.device_put(
                 np.concatenate([right, np.asarray(self._system.means)[:, None]], axis=1)
             )
@@ -130,7 +126,7 @@ class PreparedIterativePrimal(Prepared):
             def distance(state: Iterate, energies: Any) -> float:
                 # The energy is what the fit has taken from the variance, and its rest bounds the
                 # square of g's error
-                left, taken = still_to_come(energies), energies.sum(axis=0)[:-1]
+                left, taken = energy_to_come(energies), energies.sum(axis=0)[:-1]
                 spread = np.sqrt(np.maximum(variance - taken, 1e-24 * variance))
                 error = spread * np.sqrt(np.sum(self._problem.points.probabilities**2))
                 of_intercept = largest_ratio(
@@ -149,9 +145,9 @@ class PreparedIterativePrimal(Prepared):
                 np.asarray(ending.state.residual)[:, :-1],
             )
             through = np.asarray(self._system.means) @ solution[:, :-1] + solution[:, -1] @ residual
-        self.result, self.stats = ended(ending, self._options, Result.OK, self.stats)
+        self.result, self.stats = summarise_end(ending, self._options, Result.OK, self.stats)
         return Solution(
-            mean - through, linear_terms(self._terms, solution[:, :-1], self._problem.points.dim)
+            mean - through, linear_terms(self._parts, solution[:, :-1], self._problem.points.dim)
         )
 
 
@@ -164,8 +160,8 @@ def _mean_squares(family: LinearFamily, x: Any, s: Any, p: Any) -> Float[Array, 
 
 
 def primal_is_cheaper(family: LinearFamily, m: int, d: int, ridge: float, kept: bool) -> bool:
-    """By the multiplications of a product; without a ridge, where there are fewer terms than draws,
-    it is the only way.
+    """Return whether the primal takes fewer multiplications a product; without a ridge, where there
+    are fewer terms than draws, it is the only way.
 
     An entry of the Gram that is not `kept` is made anew for each product, at some hundred
     multiplications.

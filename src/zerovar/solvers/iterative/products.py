@@ -16,14 +16,13 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from ...families import LinearFamily
-from ..algebra.memory import on_host
+from ..algebra.memory import KEPT, on_host
 from ..algebra.tiles import gram_diagonal
 
 Vectors = Float[Array, "n q"]
 
-_COLUMNS = 8  # products with a multiple of so many columns are faster than with fewer
-# numbers: the compiler of an accelerator copies the matrices of a product to try its programs on
-_SLAB = 2**28
+# Of n = 2000, products with so many columns took half the time of those with 3 or 5.
+_COLUMNS = 8
 
 
 class DevicePoints(eqx.Module):
@@ -58,7 +57,7 @@ class Stored(eqx.Module):
         return jnp.diagonal(self.matrix) * self.root[:, 0] ** 2
 
     def near(self, rows: Int[Array, "k b"]) -> Float[Array, "k b b"]:
-        return _weighted(
+        return _weigh(
             jax.lax.map(lambda some: self.matrix[some[:, None], some], rows), self.root[rows]
         )
 
@@ -72,7 +71,7 @@ class MadeAnew(eqx.Module):
     mesh: Mesh = eqx.field(static=True)
 
     def __call__(self, v: Vectors) -> Vectors:
-        across = tiled((self.points, self.points.root * v), self.tile)
+        across = cut_tiles((self.points, self.points.root * v), self.tile)
 
         def of_row(row: DevicePoints) -> Any:
             def add(total, column):
@@ -82,26 +81,26 @@ class MadeAnew(eqx.Module):
             return jax.lax.scan(add, jnp.zeros((self.tile, v.shape[1]), v.dtype), across)[0]
 
         def of_share(share: DevicePoints) -> Any:
-            return jax.lax.map(of_row, tiled(share, self.tile)).reshape(-1, v.shape[1])
+            return jax.lax.map(of_row, cut_tiles(share, self.tile)).reshape(-1, v.shape[1])
 
-        return self.points.root * by_device(of_share, self.mesh, self.points)
+        return self.points.root * map_devices(of_share, self.mesh, self.points)
 
     def rows(self, chosen: Any) -> Float[Array, "r n"]:
         some = jax.tree.map(lambda leaf: leaf[chosen], self.points)
         found = jax.lax.map(
             lambda part: self.family.gram(part.x, part.s, some.x, some.s),
-            tiled(self.points, self.tile),
+            cut_tiles(self.points, self.tile),
         )
         return some.root * found.reshape(len(self.points.x), -1).T * self.points.root.T
 
     def near(self, rows: Int[Array, "k b"]) -> Float[Array, "k b b"]:
-        """Blocks of G, of each row of row numbers with itself."""
+        """Return blocks of G, of each row of row numbers with itself."""
 
         def one(some):
             x, s = self.points.x[some], self.points.s[some]
             return self.family.gram(x, s, x, s)
 
-        return _weighted(jax.lax.map(one, rows), self.points.root[rows])
+        return _weigh(jax.lax.map(one, rows), self.points.root[rows])
 
     def diagonal(self) -> Float[Array, " n"]:
         return (
@@ -113,15 +112,15 @@ GramProduct = Stored | MadeAnew
 
 
 def mesh_of_draws() -> Mesh:
-    """All devices of the default kind that this process has, along the draw axis."""
+    """Return all devices of the default kind that this process has, along the draw axis."""
     return Mesh(np.array(jax.local_devices()), ("draws",))
 
 
-def by_device(
+def map_devices(
     function: Callable[..., Any], mesh: Mesh, draws: Any, *others: Any, summed: bool = False
 ) -> Any:
-    """A function of rows to rows, or to a sum over them, each device on its share; `others` are
-    whole on each."""
+    """Apply a function of rows to rows, or to a sum over them, each device on its share; `others`
+    are whole on each."""
     if mesh.size == 1:
         return function(draws, *others)
     split, whole = PartitionSpec("draws"), PartitionSpec()
@@ -133,48 +132,47 @@ def by_device(
 
 
 def tile_rows() -> int:
-    """Few enough on a processor that a tile's intermediate arrays stay in its cache."""
+    """Return how many rows a tile has: few enough on a processor that its intermediate arrays stay
+    in cache."""
     return 512 if on_host() else 4096
 
 
 def slab_rows(n: int, tile: int) -> int:
-    """A divisor of n rows, in whole tiles, for products of no more than so many numbers."""
+    """Return a divisor of n rows, in whole tiles, for products of no more numbers than may be kept:
+    the compiler of an accelerator copies the matrices of a product to try its programs on."""
     count = n // tile
     return tile * max(
-        k for k in range(1, count + 1) if count % k == 0 and (k == 1 or k * tile * n <= _SLAB)
+        k for k in range(1, count + 1) if count % k == 0 and (k == 1 or k * tile * n <= KEPT)
     )
 
 
-def padded_points(x: np.ndarray, s: np.ndarray, root: np.ndarray, size: int) -> DevicePoints:
-    """On the devices, in rows of which `size` is a multiple of the tile."""
-    return DevicePoints(*(padded_rows(array, size) for array in (x, s, root[:, None])))
+def pad_points(x: np.ndarray, s: np.ndarray, root: np.ndarray, size: int) -> DevicePoints:
+    """Put points on the devices, in rows of which `size` is a multiple of the tile."""
+    return DevicePoints(*(pad_rows(array, size) for array in (x, s, root[:, None])))
 
 
-def padded_rows(array: Float[np.ndarray, "n k"], size: int) -> Float[Array, "size k"]:
-    """On the devices, with zeros at the end."""
+def pad_rows(array: Float[np.ndarray, "n k"], size: int) -> Float[Array, "size k"]:
+    """Put rows on the devices, with zeros at the end."""
     return jax.device_put(np.pad(array, ((0, size - len(array)), (0, 0))))
 
 
 def product(
     family: LinearFamily, points: DevicePoints, tile: int, mesh: Mesh, keep: bool
 ) -> GramProduct:
-    """G, kept if asked for."""
+    """Return G, kept if asked for."""
     assert not len(points.x) % (tile * mesh.size), "rows are in whole tiles on every device"
     made_anew = MadeAnew(family, points, tile, mesh)
     if not keep:
         return made_anew
     if mesh.size > 1:
-        return Stored(_by_rows(made_anew), points.root)
-    n = len(points.x)
-    whole = on_host() or n**2 <= 4 * _SLAB
-    return Stored(
-        _symmetric(family, points, tile), points.root, None if whole else slab_rows(n, tile)
-    )
+        return Stored(_make_rows(made_anew), points.root)
+    slab = None if on_host() else slab_rows(len(points.x), tile)
+    return Stored(_symmetric(family, points, tile), points.root, slab)
 
 
 @eqx.filter_jit
 def _symmetric(family: LinearFamily, points: DevicePoints, tile: int) -> Float[Array, "n n"]:
-    """K: half of the tiles, each written twice, in one loop over one array.
+    """Return K: half of the tiles, each written twice, in one loop over one array.
 
     Weights are left to the vectors: a factor here keeps the compiler from making tiles on all
     cores, five times slower.
@@ -195,23 +193,24 @@ def _symmetric(family: LinearFamily, points: DevicePoints, tile: int) -> Float[A
 
 
 @eqx.filter_jit
-def _by_rows(product: MadeAnew) -> Float[Array, "n n"]:
-    """Every device makes its own rows."""
+def _make_rows(product: MadeAnew) -> Float[Array, "n n"]:
+    """Return K, of which every device makes its own rows."""
     points, family = product.points, product.family
 
     def of_share(share: DevicePoints) -> Any:
         block = jax.lax.map(
-            lambda row: family.gram(row.x, row.s, points.x, points.s), tiled(share, product.tile)
+            lambda row: family.gram(row.x, row.s, points.x, points.s),
+            cut_tiles(share, product.tile),
         )
         return block.reshape(len(share.x), -1)
 
-    return by_device(of_share, product.mesh, points)
+    return map_devices(of_share, product.mesh, points)
 
 
-def _weighted(blocks: Float[Array, "k b b"], root: Float[Array, "k b 1"]) -> Float[Array, "k b b"]:
+def _weigh(blocks: Float[Array, "k b b"], root: Float[Array, "k b 1"]) -> Float[Array, "k b b"]:
     return root * blocks * jnp.swapaxes(root, 1, 2)
 
 
-def tiled(rows: Any, tile: int) -> Any:
-    """(n, d) as (n / tile, tile, d)."""
+def cut_tiles(rows: Any, tile: int) -> Any:
+    """Return (n, d) as (n / tile, tile, d)."""
     return jax.tree.map(lambda leaf: leaf.reshape(-1, tile, leaf.shape[1]), rows)

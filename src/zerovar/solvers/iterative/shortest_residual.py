@@ -18,13 +18,11 @@ import numpy as np
 import scipy
 from jaxtyping import Array, Float
 
+from ..algebra.dense import EPS
 from ..algebra.memory import room
 from .products import Vectors
 
 Batch = Float[Array, "steps n q"]
-
-# of an image's squared length: directions that differ by less from others are held back
-_ROUNDING = 1e-14
 
 
 class ShortestResidual:
@@ -37,9 +35,9 @@ class ShortestResidual:
         self._gram = np.zeros((right.shape[1], 0, 0))  # of the images
 
     def add(self, directions: Batch, images: Batch) -> None:
-        """Directions, of these columns and maybe more, and what the operator makes of them."""
+        """Take directions, of these columns and maybe more, and what the operator makes of them."""
         q, steps = self.residual.shape[1], len(images)
-        new = _scaled(directions, images, q)
+        new = _scale_columns(directions, images, q)
         if self._past and room() < 2 * new[0].nbytes:
             gone = len(self._past.pop(0)[0])
             self._gram = self._gram[:, gone:, gone:]
@@ -49,26 +47,29 @@ class ShortestResidual:
         shares = np.concatenate(
             [np.asarray(_shares(old, self.residual)) for _, old in self._past], axis=1
         )
-        held = self._gram + _ROUNDING * len(self._gram[0]) * np.eye(len(self._gram[0]))
+        # directions that differ by less than rounding from others are held back
+        count, rounding = len(self._gram[0]), EPS * np.sqrt(len(self.residual))
+        steadied = self._gram + rounding * count * np.eye(count)
         lengths = np.concatenate(
             [
                 scipy.linalg.cho_solve(scipy.linalg.cho_factor(one), share)
-                for one, share in zip(held, shares, strict=True)
+                for one, share in zip(steadied, shares, strict=True)
             ],
             axis=1,
         )
         first = 0
         for batch in self._past:
             part = jax.device_put(lengths[first : first + len(batch[0])])
-            self.solution, self.residual = _moved(self.solution, self.residual, batch, part)
+            self.solution, self.residual = _move(self.solution, self.residual, batch, part)
             first += len(part)
 
 
 @eqx.filter_jit
-def _scaled(
+def _scale_columns(
     directions: Float[Array, "steps n k"], images: Float[Array, "steps n k"], q: int
 ) -> tuple[Any, Any]:
-    """The first q columns, to images of length 1; a column that is solved has none."""
+    """Return the first q columns, brought to images of length 1; a column that is solved has
+    none."""
     directions, images = directions[:, :, :q], images[:, :, :q]
     length = jnp.linalg.norm(images, axis=1, keepdims=True)
     scale = jnp.where(length > 0, 1 / jnp.where(length > 0, length, 1.0), 0.0)
@@ -88,7 +89,7 @@ def _shares(some: Float[Array, "some n q"], residual: Vectors) -> Float[Array, "
 
 
 @eqx.filter_jit
-def _moved(
+def _move(
     solution: Vectors, residual: Vectors, batch: tuple[Batch, Batch], lengths: Any
 ) -> tuple[Vectors, Vectors]:
     along, less = (jnp.einsum("inq,iq->nq", part, lengths) for part in batch)

@@ -2,14 +2,16 @@
 matrix."""
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 
 from ...families import Family, LinearFamily
 from ...inputs.points import Points
-from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
+from ...objectives import L2, Objective, Ridge
 from ..algebra.memory import room
 from ..base import Prepared, Problem, Solver, check_integers, check_sizes
+from ..scope import Scope, refuse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,7 @@ class CG(Solver):
     progress: a bar on a terminal; `False` for none.
     """
 
+    scope: ClassVar[Scope] = Scope(penalties=(Ridge, L2), otherwise="Use solver=Exact() or SGD()")
     tolerance: float = 0.1
     rank: int | None = None
     keep: bool | None = None
@@ -49,6 +52,11 @@ class CG(Solver):
         if self.keep not in (None, True, False):
             raise ValueError(f"CG: keep must be True, False or None; got {self.keep!r}")
 
+    def check(self, family, objective, d):
+        super().check(family, objective, d)
+        if objective.total(L2) and family.num_features(d) is None:
+            refuse("CG", "Ridge for kernels", "L2", self.scope.otherwise)
+
     def prepare(
         self, family: Family, objective: Objective, points: Points, seed: int = 0
     ) -> Prepared:
@@ -56,36 +64,10 @@ class CG(Solver):
         from .dual import PreparedIterativeDual
         from .primal import PreparedIterativePrimal, primal_is_cheaper
 
-        if not isinstance(family, LinearFamily):
-            raise ValueError(
-                f"CG solves linear families; {family.describe()} is not linear in its parameters. "
-                "Use solver=SGD()"
-            )
-        if isinstance(objective, SpectralVariance):
-            raise ValueError(
-                "SpectralVariance needs the whole chain in order; use solver=Exact() with it"
-            )
-        for kind in (L1, Magnitude):
-            if objective.total(kind):
-                raise ValueError(
-                    f"CG takes Ridge, or L2 for families with features; for {kind.__name__} use "
-                    "Exact() or SGD()"
-                )
-        if objective.total(L2) and objective.total(Ridge):
-            raise ValueError(
-                "CG takes Ridge or L2, not both: the two norms need different parametrisations"
-            )
-        if np.isfinite(objective.intercept_variance):
-            raise ValueError(
-                "CG leaves the intercept free; for a finite intercept_variance use solver=Exact()"
-            )
+        assert isinstance(family, LinearFamily), "its scope has no others"
         m, d = points.x.shape
         ridge, l2 = (objective.strength(kind, points.probabilities) for kind in (Ridge, L2))
         if l2:
-            if family.num_features(d) is None:
-                raise ValueError(
-                    f"CG takes Ridge for kernels, not L2; got L2 with {family.describe()}"
-                )
             family, ridge = family.coefficient_features(points.x, points.s), l2
         problem = Problem(family, points, ridge, 0.0, np.inf)
         check_sizes(family, m, d)

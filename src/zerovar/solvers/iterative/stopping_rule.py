@@ -9,19 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .conjugate import EVERY, Iterate, largest_ratio, still_to_come
+from ..algebra.dense import ROUNDING
+from .conjugate import EVERY, Iterate, energy_to_come, largest_ratio
 from .products import Vectors
 from .shortest_residual import ShortestResidual
 
-_LOOKS = 3  # that alignments are taken from
-_CERTAIN = 2.0  # of their root mean square, for one of them
-# what is tolerated of g, in deviations: at 0.15 of one the variance of f − g grows by up to a tenth
+_CERTAIN = 2.0  # times the root mean square of alignments, which one of them hardly exceeds
+# What is tolerated of g, in deviations: at 0.15 of one the variance of f − g grows by a tenth.
 _ROUGHER = 1.5
-_ROUNDING = 1e-12  # of what an answer could change, relative to all that it could
 
 
 class Start(NamedTuple):
-    """What does not depend on the integrands."""
+    """What a stopping rule starts from that does not depend on the integrands."""
 
     contrast: Float[Array, " n"]  # u
     functional: Float[Array, "n 1"]  # ℓ
@@ -33,7 +32,8 @@ class Start(NamedTuple):
 
 @eqx.filter_jit
 def strata(diagonal: Float[Array, " n"]) -> Int[Array, " n"]:
-    """Draws from the smallest entry to the largest, 1 and on; 0 where it is zero."""
+    """Return numbers of draws from the smallest entry to the largest, 1 and on; 0 where it is
+    zero."""
     places = jnp.argsort(jnp.argsort(diagonal))
     zeros = jnp.sum(diagonal == 0)
     return jnp.maximum(
@@ -42,14 +42,14 @@ def strata(diagonal: Float[Array, " n"]) -> Int[Array, " n"]:
 
 
 def _how_many(n: int) -> int:
-    """How many, of draws by how well their neighbours explain them: so large that the mean in one
-    says something."""
+    """Return how many strata there are, of draws by how well their neighbours explain them: so
+    large that the mean in one says something."""
     return int(np.clip(n // 100, 1, 32))
 
 
 @eqx.filter_jit
 def intercepts(start: Start, right: Any, state: Iterate) -> Any:
-    """(q,), with what residuals still say about them."""
+    """Return intercepts (q,), with what residuals still say about them."""
     q = right.shape[1]
     through = (
         start.functional[:, 0] @ state.solution[:, :q]
@@ -93,7 +93,7 @@ def _sizes(
 
 
 @eqx.filter_jit
-def _shorter(state: Iterate, solution: Any, residual: Any) -> tuple[Vectors, Vectors]:
+def _choose_shorter(state: Iterate, solution: Any, residual: Any) -> tuple[Vectors, Vectors]:
     q = solution.shape[1]
     plain = state.residual[:, :q]
     better = jnp.linalg.norm(plain, axis=0) < jnp.linalg.norm(residual, axis=0)
@@ -101,41 +101,42 @@ def _shorter(state: Iterate, solution: Any, residual: Any) -> tuple[Vectors, Vec
 
 
 class StoppingRule:
-    """Of one fit: its g with the shortest residual, and how far from the exact fit answers and g
-    are."""
+    """The rule of one fit: its g with the shortest residual, and how far from the exact fit answers
+    and g are."""
 
     def __init__(self, start: Start, right: Vectors, inside: Vectors, tolerance: float, n: int):
         self._start, self._right, self._tolerance, self._n = start, right, tolerance, n
         self.shortest, self._answers = ShortestResidual(inside), list[np.ndarray]()
 
     def distance(self, state: Iterate, energies: Float[np.ndarray, "i k"]) -> float:
-        """The largest of two errors against what is tolerated: of an intercept, in standard errors,
-        and of g at the draws, in deviations of the residuals that are left out."""
+        """Return the largest of two errors against what is tolerated: of an intercept, in standard
+        errors, and of g at the draws, in deviations of the residuals that are left out."""
         q = self._right.shape[1]
         self._answers.append(np.asarray(intercepts(self._start, self._right, state)))
-        left = still_to_come(energies)
+        left = energy_to_come(energies)
         errors, spread, misfit = map(
-            np.asarray, _sizes(self._start, state, *self.shorter(state), self._n)
+            np.asarray, _sizes(self._start, state, *self.choose_shorter(state), self._n)
         )
         of_intercept = largest_ratio(
             self._alignment(energies) * np.sqrt(left[:q] * left[q]), self._tolerance * errors
         )
         return max(of_intercept, largest_ratio(misfit, _ROUGHER * self._tolerance * spread))
 
-    def shorter(self, state: Iterate) -> tuple[Vectors, Vectors]:
-        """Solution and residual of g, in the last digits of the iterate where rounding has left
-        that the shorter one."""
-        return _shorter(state, self.shortest.solution, self.shortest.residual)
+    def choose_shorter(self, state: Iterate) -> tuple[Vectors, Vectors]:
+        """Return solution and residual of g, those of the iterate where rounding, in the last
+        digits, has left that the shorter one."""
+        return _choose_shorter(state, self.shortest.solution, self.shortest.residual)
 
     def _alignment(self, energies: Float[np.ndarray, "i k"]) -> float:
-        """The cosine between the errors of a solution and of the adjoint, whose product is that of
-        the intercept: for errors in thousands of dimensions far below 1. As the last looks saw it,
-        in what answers changed against what they could."""
-        changes = np.abs(np.diff(self._answers, axis=0))[-_LOOKS:]
-        if len(changes) < _LOOKS - 1:
+        """Return the cosine between the errors of a solution and of the adjoint, whose product is
+        that of the intercept: for errors in thousands of dimensions far below 1. It is what the
+        last half of the looks saw, in what answers changed against what they could."""
+        changes = np.abs(np.diff(self._answers, axis=0))
+        if len(changes) < 2:
             return 1.0
+        changes = changes[-(1 + len(changes) // 2) :]
         gained = np.add.reduceat(energies, np.arange(0, len(energies), EVERY))[-len(changes) :]
         could = np.sqrt(gained[:, :-2] * gained[:, -2:-1])
-        real = could > _ROUNDING * np.sqrt(energies[:, :-2].sum(axis=0) * energies[:, -2].sum())
+        real = could > ROUNDING * np.sqrt(energies[:, :-2].sum(axis=0) * energies[:, -2].sum())
         cosines = np.divide(changes, could, out=np.zeros_like(changes), where=real)
         return min(1.0, _CERTAIN * float(np.sqrt(np.mean(cosines**2))))

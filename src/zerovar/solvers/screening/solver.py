@@ -13,29 +13,27 @@ import scipy
 from jaxtyping import Float64
 
 from ...families import Family, MonomialFamily
-from ...families.monomials import monomial_images, monomial_name, monomial_rows, with_constant
+from ...families.monomials import (
+    monomial_images,
+    monomial_name,
+    monomial_rows,
+    with_constant,
+)
 from ...inputs.points import Points
-from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
-from ..algebra.memory import room
-from ..algebra.threads import on_threads, one_thread
-from ..base import Prepared, Solution, Solver, Values, check_integers, only_its_own_ridge
+from ...objectives import Objective, Ridge
+from ..algebra.dense import ROUNDING
+from ..algebra.memory import CORE, ROWS
+from ..algebra.threads import map_on_threads, use_one_thread
+from ..base import Prepared, Solution, Solver, Values, check_integers
+from ..exact.moments import solve_moments
+from ..scope import FROM_MOMENTS, Families, Scope
 from ..stats import FitStats
 from ..terms import Term
-from .base_fits import BaseFit, GroupFit, base_fits
+from .base_fits import PAYS, BaseFit, GroupFit, base_fits
 from .candidates import Candidates, Norms, Product
 
-_ROWS = 512  # of draws that terms are evaluated at together
-_PARENTS = 16  # of each kind whose children a later round looks at
-_TOGETHER = 32  # integrands that are fitted at once
-# multiplications that the search among all pairs may take; other integrands then share what it
-# found
-_EXPLORING = 2e10
-_DRAWS_PER_PRODUCT = 20
-_BYTES = 100.0  # that a fit holds for each coordinate of a draw: features, and copies to rank by
-# What a round must leave of the loss for another to follow. Regression in d = 100: four rounds gain
-# no more than one, and take half as long again
-_PAYS = 0.95
-_EXACT = 1e-20  # the share of an integrand's variance below which nothing is left to explain
+_TOGETHER = 32  # integrands that are fitted at once: products with one matrix, and small enough
+_DRAWS_PER_PRODUCT = 20  # with fewer, products that chance made look good are taken too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +45,15 @@ class Screening(Solver):
     at most `at_a_time` of the products of coordinates whose correlation with what is left is more
     than the largest that chance would give, and refits. The first round looks at all pairs, O(n d²)
     an integrand; later ones at pairs with coordinates that came up in the first, and up to the
-    family's degree at products of a coordinate with terms that were taken.
+    family's degree at products of a coordinate with terms that were taken. `at_a_time` is also how
+    many of these coordinates and terms a round looks at.
     """
 
     silent: ClassVar[bool] = True
+    scope: ClassVar[Scope] = Scope(Families.OPEN_TERMS, otherwise="Use solver=Exact()")
+    moments_scope: ClassVar[Scope | None] = dataclasses.replace(
+        FROM_MOMENTS, families=Families.OPEN_TERMS
+    )
     rounds: int = 4
     at_a_time: int = 16
 
@@ -60,45 +63,19 @@ class Screening(Solver):
     def prepare(
         self, family: Family, objective: Objective, points: Points, seed: int = 0
     ) -> Prepared:
-        if not isinstance(family, MonomialFamily) or not family.chooses_monomials:
-            raise ValueError(
-                f"Screening chooses the terms of a SparsePolynomial; got {family.describe()}. Use "
-                "solver=Exact()"
-            )
-        others = [kind.__name__ for kind in (L1, L2, Magnitude) if objective.total(kind)]
-        if (
-            others
-            or isinstance(objective, SpectralVariance)
-            or np.isfinite(objective.intercept_variance)
-        ):
-            got = ", ".join(others) or type(objective).__name__
-            got += "" if np.isinf(objective.intercept_variance) else " with an intercept_variance"
-            raise ValueError(
-                "Screening minimises LeastSquares or Variance with a Ridge or no penalty, and a "
-                f"free intercept; got {got}"
-            )
-        needed = _BYTES * points.x.size
-        if needed > room():
-            raise ValueError(
-                f"Screening needs about {needed / 1e9:.0f} GB for {len(points)} draws in d = "
-                f"{points.dim}, more than there is. "
-                "Give fewer draws, or chunked ones, whose terms are chosen on a few"
-            )
+        assert isinstance(family, MonomialFamily), "its scope has no others"
         ridge = objective.strength(Ridge, points.probabilities) if objective.total(Ridge) else None
         return PreparedScreening(self, family, points, ridge)
 
-    def chosen(
-        self, family: Family, objective: Objective, points: Points, values: Values
-    ) -> Family:
-        """The family with the terms of all integrands; the linear ones, if there are none."""
-        prepared = self.prepare(family, objective, points)
-        found = prepared.solve(values).family
-        if found is not None:
-            return found
-        assert isinstance(family, MonomialFamily)
-        assert family.choice is not None
-        linear = [(j,) for j in range(points.dim)]
-        return family.with_monomials(monomial_rows(linear, family.choice.degree))
+    def choose_features(self, family, objective, points, values, seed):
+        """Return the family with the terms of all integrands; the linear ones, if there are
+        none."""
+        found = self.prepare(family, objective, points).solve(values).family
+        linear = monomial_rows([(j,) for j in range(points.dim)], family.choice.degree)
+        return family.with_monomials(linear) if found is None else found
+
+    def solve_moments(self, matrix, penalty):
+        return solve_moments(matrix, penalty)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,14 +96,14 @@ class SparseTerm(Term):
             (self.coefficients, (self.integrands, self.terms)), shape=shape
         )
         out = np.empty((len(x), self.num_integrands))
-        for first in range(0, len(x), _ROWS):
-            rows = slice(first, first + _ROWS)
+        for first in range(0, len(x), ROWS):
+            rows = slice(first, first + ROWS)
             _, images, scale = monomial_images(*with_constant(x[rows].T, s[rows].T), self.monomials)
             out[rows] = (matrix @ (scale[:, None] * images)).T
         return out
 
-    def named(self, names):
-        """Those with the largest coefficients first."""
+    def name_terms(self, names):
+        """Return names of terms, those with the largest coefficients first."""
         found = []
         for j in range(self.num_integrands):
             own = np.flatnonzero(self.integrands == j)
@@ -147,12 +124,12 @@ class PreparedScreening(Prepared):
         self._solver, self._family, self._degree = solver, family, degree
         self._root = np.sqrt(points.probabilities)
         self._unit = math.sqrt(weight)  # of features, as a ridge sees them
-        self._candidates = Candidates(points.x, points.s, points.probabilities)
+        self._candidates = Candidates(points.x, points.s, points.probabilities, solver.at_a_time)
         self._sizes = [size for size in (d, 2 * d)[:degree] if size < n]
         rows = np.concatenate([points.s.T, points.x.T * points.s.T + 1.0])[
             : max(self._sizes, default=0)
         ]
-        self._features, self._means = self._centred(rows)
+        self._features, self._means = self._centre(rows)
         self._bases = base_fits(self._features, self._sizes, ridge)
         most = n // _DRAWS_PER_PRODUCT
         self._most = most if terms is None else min(terms, most)
@@ -160,34 +137,34 @@ class PreparedScreening(Prepared):
         self.stats = FitStats("screened", 0)
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
         means = self._root**2 @ values
         f = self._root[:, None] * (values - means)
         chosen: dict[int, _Chosen] = {}
         first, *others = self._groups(f.shape[1])
         found = self._group(f[:, first], None)
         often = collections.Counter(k for one in found for term in one.taken for k in term)
-        hubs = [k for k, _ in often.most_common(_PARENTS // 2)]
+        hubs = [k for k, _ in often.most_common(self._solver.at_a_time // 2)]
         chosen |= zip(first.tolist(), found, strict=True)
-        with one_thread() if len(others) > 1 else nullcontext():
-            rest = on_threads(self._group, [(f[:, some], hubs) for some in others])
+        with use_one_thread() if len(others) > 1 else nullcontext():
+            rest = map_on_threads(self._group, [(f[:, some], hubs) for some in others])
         for some, found in zip(others, rest, strict=True):
             chosen |= zip(some.tolist(), found, strict=True)
         return self._solution([chosen[j] for j in range(f.shape[1])], means)
 
     def _groups(self, q: int) -> list[np.ndarray]:
-        """Integrands that are fitted together. The first of them are as many as all pairs are
-        affordable for, and far apart, so that they stand for the others."""
+        """Return integrands that are fitted together. The first of them are as many as all pairs
+        are affordable for, in about a second of a core, and far apart, so that they stand for the
+        others."""
         n, d = len(self._root), self._candidates.dim
-        explorers = int(np.clip(_EXPLORING / (n * d**2), 2, _TOGETHER))
+        explorers = int(np.clip(CORE["multiply"] / (n * d**2), 2, _TOGETHER))
         first = np.unique(np.linspace(0, q - 1, min(explorers, q)).round().astype(int))
         rest = np.setdiff1d(np.arange(q), first)
         return [first, *np.array_split(rest, -(-len(rest) // _TOGETHER))] if len(rest) else [first]
 
     def _group(self, f: Values, hubs: list[int] | None) -> list[_Chosen]:
-        """Rounds of screening and refitting. Without `hubs` the first looks at all pairs, with them
-        at those with one of these, or with a coordinate that matters most to the integrand's own
-        base."""
+        """Take rounds of screening and refitting. Without `hubs` the first looks at all pairs, with
+        them at those with one of these, or with a coordinate that matters most to the integrand's
+        own base."""
         fit, q = GroupFit(self._bases, self._features, f), f.shape[1]
         taken: list[list[Product]] = [[] for _ in range(q)]
         norms: Norms = {}
@@ -195,36 +172,38 @@ class PreparedScreening(Prepared):
         going = list(range(q))
         for _ in range(self._solver.rounds):
             left, total = (np.sum(array**2, axis=0) for array in (fit.residual, f))
-            going = [j for j in going if left[j] > _EXACT * total[j] and len(taken[j]) < self._most]
+            going = [
+                j for j in going if left[j] > ROUNDING * total[j] and len(taken[j]) < self._most
+            ]
             residuals = {j: fit.residual[:, j] / self._root for j in going}
-            offered = self._offered(fit, residuals, taken, seen, norms)
+            offered = self._offer(fit, residuals, taken, seen, norms)
             new = {}
             for j, (terms, count) in offered.items():
                 seen[j] = seen[j] or _members(terms)
-                new[j] = self._standing_out(terms, residuals[j], count)[
-                    : self._most - len(taken[j])
-                ]
+                new[j] = self._select(terms, residuals[j], count)[: self._most - len(taken[j])]
             going = [j for j, terms in new.items() if terms]
             if not going:
                 break
             before = fit.loss.copy()
-            fit.take({j: self._centred(self._candidates.images(new[j]))[0] for j in going})
+            fit.take({j: self._centre(self._candidates.images(new[j]))[0] for j in going})
             for j in going:
                 taken[j] += new[j]
-            going = [j for j in going if fit.loss[j] < _PAYS * before[j]]
+            going = [j for j in going if fit.loss[j] < PAYS * before[j]]
         return [_Chosen(fit.base[j], fit.theta[j], taken[j], fit.products[j]) for j in range(q)]
 
     def _strongest(self, theta: np.ndarray, hubs: list[int]) -> list[int]:
-        """These coordinates, and those whose terms in the base vary most."""
+        """Return these coordinates, and those whose terms in the base vary most."""
         varying = np.abs(theta) * np.sqrt(
             np.einsum("ij,ij->i", self._features[: len(theta)], self._features[: len(theta)])
         )
         each = varying.reshape(-1, self._candidates.dim).max(axis=0) if len(theta) else np.zeros(0)
         return list(
-            dict.fromkeys([*hubs, *np.argsort(-each, kind="stable")[: _PARENTS // 2].tolist()])
+            dict.fromkeys(
+                [*hubs, *np.argsort(-each, kind="stable")[: self._solver.at_a_time // 2].tolist()]
+            )
         )
 
-    def _offered(
+    def _offer(
         self,
         fit: GroupFit,
         residuals: dict[int, np.ndarray],
@@ -232,16 +211,16 @@ class PreparedScreening(Prepared):
         seen: list[list[int]],
         norms: Norms,
     ) -> dict[int, tuple[list[Product], int]]:
-        """For each of these integrands terms on the short lists, and of how many they are the best;
-        `seen` are coordinates to look at pairs with, all if there are none."""
-        d, degree = self._candidates.dim, self._degree
+        """Return for each of these integrands terms on the short lists, and of how many they are
+        the best; `seen` are coordinates to look at pairs with, all if there are none."""
+        d, degree, most = self._candidates.dim, self._degree, self._solver.at_a_time
         found: dict[int, list[Product]] = {
             j: [] if fit.base[j].size else [(k,) for k in range(d)] for j in residuals
         }
         counts = {j: len(terms) for j, terms in found.items()}
         if degree >= 2:
             some = {
-                j: list(dict.fromkeys([*_members(taken[j]), *seen[j]]))[:_PARENTS]
+                j: list(dict.fromkeys([*_members(taken[j]), *seen[j]]))[:most]
                 for j in residuals
                 if seen[j]
             }
@@ -252,7 +231,7 @@ class PreparedScreening(Prepared):
                 for j, terms in zip(some, short, strict=True):
                     found[j] += terms
             counts = {j: count + d * (d + 1) // 2 for j, count in counts.items()}
-        parents = {j: _parents(taken[j], degree) for j in residuals if _parents(taken[j], degree)}
+        parents = {j: own for j in residuals if (own := _parents(taken[j], degree, most))}
         if parents:
             short = self._candidates.children(
                 [*parents.values()], [residuals[j] for j in parents], norms
@@ -269,24 +248,23 @@ class PreparedScreening(Prepared):
         return {j: (terms, counts[j]) for j, terms in found.items()}
 
     def _in_base(self, term: Product, size: int) -> bool:
-        """Whether a base of this size has it: linear terms are the first, squares the next."""
+        """Return whether a base of this size has a term: linear terms are the first, squares the
+        next."""
         return len(set(term)) == 1 and len(term) <= 2 and len(term) * self._candidates.dim <= size
 
-    def _standing_out(
-        self, offered: list[Product], residual: np.ndarray, count: int
-    ) -> list[Product]:
-        """Those whose correlation with the residual is more than the largest of `count` that chance
-        would give."""
+    def _select(self, offered: list[Product], residual: np.ndarray, count: int) -> list[Product]:
+        """Return those whose correlation with the residual is more than the largest of `count` that
+        chance would give."""
         if not offered:
             return []
         sizes = self._candidates.significance(offered, residual)
         order = np.argsort(-sizes, kind="stable")[: self._solver.at_a_time]
         return [offered[k] for k in order if sizes[k] > math.sqrt(2 * math.log(max(count, 2)))]
 
-    def _centred(
+    def _centre(
         self, images: Float64[np.ndarray, "m n"]
     ) -> tuple[Float64[np.ndarray, "m n"], Float64[np.ndarray, " m"]]:
-        """Features, centred and weighted, and their means."""
+        """Return features, centred and weighted, and their means."""
         images *= self._unit
         means = images @ self._root**2
         return (images - means[:, None]) * self._root, means
@@ -314,15 +292,13 @@ class PreparedScreening(Prepared):
         term = SparseTerm(
             monomials, np.concatenate(terms).astype(int), integrands, coefficients, len(chosen)
         )
-        offsets = np.array([self._mean_of(one) for one in chosen])
+        offsets = np.array([self._mean_g(one) for one in chosen])
         return Solution(means - offsets, (term,), self._family.with_monomials(monomials))
 
-    def _mean_of(self, one: _Chosen) -> float:
-        """Of g over the draws."""
+    def _mean_g(self, one: _Chosen) -> float:
+        """Return the mean of g over the draws."""
         products = (
-            one.products @ self._centred(self._candidates.images(one.taken))[1]
-            if one.taken
-            else 0.0
+            one.products @ self._centre(self._candidates.images(one.taken))[1] if one.taken else 0.0
         )
         return float(self._means[: len(one.theta)] @ one.theta + products)
 
@@ -337,14 +313,14 @@ class _Chosen(NamedTuple):
     products: np.ndarray
 
 
-def _parents(taken: list[Product], degree: int) -> list[Product]:
-    """Terms whose children are looked at: those taken, and squares of their coordinates."""
+def _parents(taken: list[Product], degree: int, most: int) -> list[Product]:
+    """Return terms whose children are looked at: those taken, and squares of their coordinates."""
     found = [term for term in taken if 2 <= len(term) < degree] + [
         (k, k) for k in _members(taken) if degree >= 3
     ]
-    return list(dict.fromkeys(found))[:_PARENTS]
+    return list(dict.fromkeys(found))[:most]
 
 
 def _members(terms: list[Product]) -> list[int]:
-    """The coordinates of terms, in the order in which they come up."""
+    """Return the coordinates of terms, in the order in which they come up."""
     return list(dict.fromkeys(k for term in terms for k in term))

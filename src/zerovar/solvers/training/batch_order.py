@@ -10,8 +10,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float64, Int32
 
-_TABLE = 2**20  # row numbers that are chosen at once
-_MOST_ROUNDS = 64
+_TABLE = 2**18  # row numbers that are chosen at once: a megabyte, and some thousand steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,17 +37,18 @@ class BatchOrder:
 
     @property
     def together(self) -> int:
-        """Rounds of a table."""
-        return int(np.clip(_TABLE // (self.most * self.size), 1, _MOST_ROUNDS))
+        """Rounds that a table has room for."""
+        return max(1, _TABLE // (self.most * self.size))
 
     def table(self, first: int, count: int) -> Int32[np.ndarray, "together most size"]:
-        """Row numbers of `count` rounds from `first` on; zeros in the rest."""
+        """Return row numbers of `count` rounds from `first` on; zeros in the rest."""
         out = np.zeros((self.together, self.most, self.size), dtype=np.int32)
         for k in range(count):
             out[k, : self.steps] = self.round(first + k)
         return out
 
     def round(self, number: int) -> Int32[np.ndarray, "steps size"]:
+        """Return the row numbers of one round."""
         rng, count = np.random.default_rng([self.seed, 5, number]), self.steps * self.size
         uniform = rng.random(count)
         if self.stratified:

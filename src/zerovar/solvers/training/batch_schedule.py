@@ -11,19 +11,39 @@ import numpy as np
 from jaxtyping import Float64
 
 from ...inputs.points import Points
+from ..windows import Windows
 from .batch_order import BatchOrder
 from .coordinates import TrainingCoordinates
 from .loop import Batches, Draws, StepRule
 from .schedules import Constant, Cosine
 from .whitening import by_leverage
-from .windows import Windows
 
-_LINEAR_EPOCHS, _NETWORK_EPOCHS = 25, 400
-# of draws: to read windows more often is not worth it
-_LINEAR_VISITS, _NETWORK_VISITS = 1_000_000, 4_000_000
-_LINEAR_BATCH, _NETWORK_BATCH = 32, 64
-_NETWORK_RATE = 5e-3
-# share of leverage in the sampling probabilities; the rest is as the draws count
+
+class Recipe(NamedTuple):
+    """What a training does unless its options say otherwise.
+
+    visits: of draws, for which windows are read; more are not worth the reading. rate: the peak of
+    a cosine schedule; None where the draws say which steps are safe. average: the share of the last
+    steps whose parameters are averaged. validation: the share of the draws that is held out.
+    """
+
+    epochs: int
+    visits: int
+    batch_size: int
+    rate: float | None
+    average: float
+    validation: float
+
+
+# Whitened coordinates contract by a constant factor an epoch: after 25 what is left is noise, which
+# averaging removes.
+LINEAR = Recipe(25, 1_000_000, 32, None, 0.5, 0.0)
+# Adam's usual rate for data of unit size; a tenth of the draws tells when to stop.
+NETWORK = Recipe(400, 4_000_000, 64, 5e-3, 0.0, 0.1)
+# Adam moves a logarithm by about its rate a step: far enough in fifty epochs.
+TUNING = Recipe(50, 4_000_000, 32, 0.02, 0.0, 0.2)
+# Share of leverage in the sampling probabilities, the rest is as the draws count: with all of it,
+# draws of little leverage would have weights without bound.
 _BY_LEVERAGE = 0.9
 
 
@@ -47,21 +67,22 @@ class BatchSchedule:
     windows: Windows | None
     seed: int
     networks: bool
-    for_tuning: bool
+    recipe: Recipe
     variance: bool
     sparse: bool
 
     @property
     def rounds_per_epoch(self) -> int:
-        """Rounds an epoch."""
+        """Rounds that make an epoch."""
         return 1 if self.windows is None else self.windows.count
 
-    def in_epochs(self, rounds: int) -> int | float:
+    def count_epochs(self, rounds: int) -> int | float:
+        """Return rounds in epochs."""
         return rounds if self.rounds_per_epoch == 1 else rounds / self.rounds_per_epoch
 
     @property
     def batch_size(self) -> int:
-        size = self.options.batch_size or (_NETWORK_BATCH if self.networks else _LINEAR_BATCH)
+        size = self.options.batch_size or self.recipe.batch_size
         if self.variance and size < 2:
             raise ValueError(
                 f"SGD: the Variance objective needs batch_size of at least 2; got {size}"
@@ -70,7 +91,7 @@ class BatchSchedule:
 
     @property
     def steps(self) -> int:
-        """Of a round."""
+        """Steps of a round."""
         draws = (
             len(self.points) if self.windows is None else self.windows.draws / self.windows.count
         )
@@ -78,29 +99,25 @@ class BatchSchedule:
 
     @property
     def epochs(self) -> int:
-        most, visits = (
-            (_NETWORK_EPOCHS, _NETWORK_VISITS)
-            if self.networks
-            else (_LINEAR_EPOCHS, _LINEAR_VISITS)
-        )
         if self.options.epochs or self.windows is None:
-            return self.options.epochs or most
-        return max(1, min(most, -(-visits // self.windows.draws)))
+            return self.options.epochs or self.recipe.epochs
+        return max(1, min(self.recipe.epochs, -(-self.recipe.visits // self.windows.draws)))
 
     def rule(self, validated: bool) -> StepRule:
-        """`validated`: whether held-out draws end the training."""
+        """Return how to step; `validated`: whether held-out draws end the training."""
         options, epochs = self.options, self.epochs
         rounds = epochs * self.rounds_per_epoch
-        average = (
-            options.average if options.average is not None else (0.0 if self.networks else 0.5)
-        )
+        average = self.recipe.average if options.average is None else options.average
         schedule: Any = options.learning_rate
         if options.optimiser is not None:
             schedule = Constant(1.0)
         elif schedule is None:
-            schedule = Cosine(_NETWORK_RATE) if self.networks else Constant(self._own_step)
-            if self.sparse:  # with a constant rate coefficients that should be zero hover about it
+            if self.recipe.rate is not None:
+                schedule = Cosine(self.recipe.rate)
+            elif self.sparse:  # at a constant rate coefficients that should be zero hover about it
                 schedule = Cosine(self._own_step, warmup=0.0)
+            else:
+                schedule = Constant(self._own_step)
         elif not callable(schedule):
             schedule = Constant(schedule)
         patience = (
@@ -108,17 +125,17 @@ class BatchSchedule:
             if validated
             else rounds
         )
-        chosen = optimiser(self.networks or self.for_tuning, options.clip, options.optimiser)
+        chosen = optimiser(self.recipe.rate is not None, options.clip, options.optimiser)
         average_from = math.ceil(rounds * self.steps * (1 - average))
         return StepRule(
             chosen, schedule, np.int64(rounds), np.int64(average_from), np.int64(patience)
         )
 
-    def drawn(
+    def draw_round(
         self, number: int, values: np.ndarray, centre: np.ndarray, unit: np.ndarray
     ) -> RoundDraws:
-        """Of a round: the draws in memory with `values`, or a window, whose values become (f −
-        centre) / unit."""
+        """Return the draws of a round: those in memory with `values`, or a window, whose values
+        become (f − centre) / unit."""
         at = self.at
         if self.windows is None:
             return RoundDraws(at.rows, at.leverage, self.points, values)
@@ -135,8 +152,8 @@ class BatchSchedule:
         return RoundDraws(rows, np.sum(rows**2, axis=1), points, values)
 
     def batches(self, drawn: RoundDraws) -> tuple[Draws, Batches, BatchOrder]:
-        """All windows get the same number of steps; one that has less of the draws counts for less
-        in each."""
+        """Return draws, batches and their order. All windows get the same number of steps; one that
+        has less of the draws counts for less in each."""
         p = drawn.points.probabilities
         chance = self._chances(drawn.leverage, p)
         share = self.rounds_per_epoch * p.sum()  # against that of an average window
@@ -160,7 +177,7 @@ class BatchSchedule:
             step_factor = min(
                 1.0, self._step(weights, drawn.leverage, self._largest(drawn)) / self._own_step
             )
-        draws = on_device(drawn.rows, drawn.points, drawn.values, weights, self.networks, room)
+        draws = put_on_device(drawn.rows, drawn.points, drawn.values, weights, self.networks, room)
         order = BatchOrder(
             ladder, self.steps, self.batch_size, not self.options.resample, self.seed
         )
@@ -171,8 +188,8 @@ class BatchSchedule:
         )
 
     def _chances(self, leverage: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-        """The probability of each draw to be in a batch: by leverage where the family is linear and
-        preconditioned."""
+        """Return the probability of each draw to be in a batch: by leverage where the family is
+        linear and preconditioned."""
         p = probabilities / probabilities.sum()
         return (
             p
@@ -188,7 +205,7 @@ class BatchSchedule:
         return self._step(weights, self.at.leverage, self.at.largest)
 
     def _largest(self, drawn: RoundDraws) -> float:
-        """Eigenvalue of a window's second moment."""
+        """Return the largest eigenvalue of a window's second moment."""
 
         def psi(some: np.ndarray) -> np.ndarray:
             return (
@@ -203,7 +220,7 @@ class BatchSchedule:
         )
 
     def _step(self, weights: np.ndarray, leverage: np.ndarray, largest: float) -> float:
-        """The largest constant step that is safe: for weighted rows with w‖ψ‖² ≤ L the error
+        """Return the largest constant step that is safe: for weighted rows with w‖ψ‖² ≤ L the error
         contracts up to 2 / (L/b + λ)."""
         largest_row = float(np.max(weights * leverage)) if len(leverage) else 1.0
         if self.at.rows is None:
@@ -212,10 +229,11 @@ class BatchSchedule:
         return 0.5 / (largest_row / self.batch_size + (1 - 1 / self.batch_size) * largest)
 
 
-def on_device(
+def put_on_device(
     rows: Any, points: Points, values: Any, weights: Any, networks: bool, room: int
 ) -> Draws:
-    """On the device, with `room` more rows of zeros; x and s only where ψ alone does not do."""
+    """Put draws on the device, with `room` more rows of zeros; x and s only where ψ alone does not
+    do."""
     needed = networks or rows is None
     draws = Draws(rows, points.x if needed else None, points.s if needed else None, values, weights)
     return jax.tree.map(
@@ -225,8 +243,8 @@ def on_device(
 
 @functools.lru_cache(maxsize=32)
 def optimiser(adam: bool = False, clip: float | None = None, own: Any = None) -> Any:
-    """Adam or plain descent for a schedule to scale, or the user's own; cached, as another object
-    is another program."""
+    """Return Adam or plain descent for a schedule to scale, or the user's own; cached, as another
+    object is another program."""
     import optax  # imported when used: it takes a tenth of the time that importing zerovar takes
 
     ours = optax.chain(optax.scale_by_adam(), optax.scale(-1.0)) if adam else optax.scale(-1.0)

@@ -31,10 +31,13 @@ from numpy.random import Generator
 from ...families import LinearFamily
 from ...hyper import with_hyper_parameters
 from ...inputs.points import Points
-from ..algebra.dense import pivoted_cholesky, triangular_inverse
+from ..algebra.dense import ROUNDING, pivoted_cholesky, triangular_inverse
+from ..algebra.memory import ROWS, SAMPLE
 from ..algebra.tiles import Matrix, feature_matrix, gram_matrix
 from ..terms import width
 from .whitening import (
+    DRAWS_PER_FEATURE,
+    MOST_DENSE,
     Basis,
     Dense,
     by_leverage,
@@ -46,19 +49,13 @@ from .whitening import (
     with_penalty,
 )
 
-_SUBSET = 500  # draws that a preconditioner may use in any case, if they are no more than half
-_SHARE = 0.1  # of the draws, where that is more
-_MOST_CENTRES = 1000
-_DRAWS_PER_FEATURE = 3  # of H: a kernel takes no more centres than that allows
-_OUTLIER = 0.3  # share of a draw in the second moment from which it is sure to be in H
-# what a centre must add to the space of the others, so that rounding does not choose centres
-_CENTRE = 1e-12
-# of each feature's second moment: damping that bounds the entries of a for_tuning basis
-_TUNING_DAMPING = 1e-3
-_SKETCH = 32
-# draws that the largest eigenvalue and the spread of features are taken from
-_LEVERAGE_SAMPLE = 4096
-_BUCKET = 32  # sizes are padded to multiples, so that folds share compiled programs
+# Draws that a preconditioner may use in any case, if they are no more than half, and the share of
+# them, where that is more: it stays a preconditioner, and is not the solution in disguise.
+_SUBSET = 500
+_SHARE = 0.1
+# Columns of a sketch, which knows a leverage to a fourth; and what sizes are padded to a multiple
+# of, so that folds share compiled programs.
+_BUCKET = 32
 
 
 class Features(eqx.Module):
@@ -73,18 +70,20 @@ class Features(eqx.Module):
     constant: bool = eqx.field(static=True)
 
     def raw(self, x: Float[Array, "n d"], s: Float[Array, "n d"]) -> Float[Array, "n k"]:
-        """Before the lift."""
+        """Return features before the lift."""
         ones = [jnp.ones((len(x), int(self.constant)), dtype=x.dtype)]
         return jnp.concatenate([*ones, *(part.features(x, s) for part in self.parts)], axis=1)
 
     def raw_on_host(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n k"]:
+        """Return features before the lift, made on the host."""
         blocks = [
             np.ones((int(self.constant), len(x))),
             *(feature_matrix(part, x, s) for part in self.parts),
         ]
         return (blocks[0] if len(blocks) == 1 else np.concatenate(blocks)).T
 
-    def lifted(self, raw: Any) -> Any:
+    def apply_lift(self, raw: Any) -> Any:
+        """Return φ from features before the lift."""
         if self.lift is None:
             return raw
         size = len(self.lift)
@@ -92,22 +91,23 @@ class Features(eqx.Module):
         return numpy.concatenate([raw[:, :-size], raw[:, -size:] @ self.lift], axis=1)
 
     def on_raw(self, matrix: np.ndarray) -> np.ndarray:
-        """The matrix that does to raw features what `matrix` does to φ."""
+        """Return the matrix that does to raw features what `matrix` does to φ."""
         if self.lift is None:
             return matrix
         size = self.lift.shape[1]
         return np.concatenate([matrix[:-size], self.lift @ matrix[-size:]])
 
     def __call__(self, x: Float[Array, "n d"], s: Float[Array, "n d"]) -> Float[Array, "n P"]:
-        return self.lifted(self.raw(x, s))
+        return self.apply_lift(self.raw(x, s))
 
     def families(self) -> tuple[LinearFamily, ...]:
-        """Of the parts, a kernel in place of its translates."""
+        """Return families of the parts, a kernel in place of its translates."""
         return tuple(
             part if part.translated is None else part.translated.family for part in self.parts
         )
 
     def with_hyper(self, logarithms: list[Any]) -> Features:
+        """Return the same with other hyper-parameters."""
         families = with_hyper_parameters(self.families(), logarithms)
         pairs = (
             (family, part.translated) for family, part in zip(families, self.parts, strict=True)
@@ -133,11 +133,11 @@ class TrainingCoordinates:
     stats: dict[str, Any]
 
     def at(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n r"]:
-        """ψ at any draws."""
-        return self.basis(self.features.lifted(self.features.raw_on_host(x, s)))
+        """Return ψ at any draws."""
+        return self.basis(self.features.apply_lift(self.features.raw_on_host(x, s)))
 
     def leverages(self, points: Points, rng: Generator) -> Float64[np.ndarray, " n"]:
-        """About ‖ψ‖² at any draws, for less than ψ costs."""
+        """Return about ‖ψ‖² at any draws, for less than ψ costs."""
         return _Draws(self.features, points, 0).leverages(
             self.basis, rng, isinstance(self.basis, Dense)
         )
@@ -145,7 +145,7 @@ class TrainingCoordinates:
     def largest_at(
         self, psi: Callable[[np.ndarray], np.ndarray], leverage: Any, probabilities: Any, rng: Any
     ) -> float:
-        """`largest` of other draws, ψ given as a function of row numbers, with leverages and
+        """Return `largest` of other draws, ψ given as a function of row numbers, with leverages and
         probabilities (n,)."""
         some, weights = _by_leverage(leverage, probabilities, rng)
         return largest_eigenvalue(psi(some), weights, self.basis, self.features.constant)
@@ -179,10 +179,11 @@ class CoordinateOptions:
 
 
 def subset_size(m: int) -> int:
+    """Return how many of m draws a preconditioner may use."""
     return int(max(min(m // 2, _SUBSET), _SHARE * m, min(m, 8)))
 
 
-def coordinates(
+def make_coordinates(
     family: LinearFamily | None,
     points: Points,
     penalties: Penalties,
@@ -201,9 +202,7 @@ def coordinates(
     if kernel is not None:
         known = sum(len(entry) for entry in penalty)
         most = (
-            max(8, int(count / _DRAWS_PER_FEATURE) - known)
-            if plan.centres is None
-            else plan.centres
+            max(8, int(count / DRAWS_PER_FEATURE) - known) if plan.centres is None else plan.centres
         )
         plain = penalties.on_coefficients or plan.for_tuning
         translates, lift = _translates(kernel, points, plan.centres, most, rng, plain)
@@ -214,14 +213,14 @@ def coordinates(
     draws = _Draws(features, points, plan.keep)
     basis, used = plain_basis(total), 0
     if plan.precondition and len(total):
-        basis, used = _whitened(
-            draws, probabilities, total, count, _TUNING_DAMPING if plan.for_tuning else 0.0, rng
-        )
+        # what bounds the entries of a basis while hyper-parameters move
+        damping = 1 / MOST_DENSE if plan.for_tuning else 0.0
+        basis, used = _whiten_draws(draws, probabilities, total, count, damping, rng)
         if isinstance(basis, Dense) and total.any():
             basis = with_penalty(basis, total, plan.turned)
     if isinstance(basis, Dense):
-        features, basis = _folded(features, basis)
-    rows = None if draws.kept is None else basis(features.lifted(draws.kept))
+        features, basis = _fold(features, basis)
+    rows = None if draws.kept is None else basis(features.apply_lift(draws.kept))
     leverage = (
         np.sum(rows**2, axis=1)
         if rows is not None
@@ -230,7 +229,7 @@ def coordinates(
     # What a second moment over all draws would say, from some that are chosen by leverage
     some, weights = _by_leverage(leverage, probabilities, rng)
     phi = draws.take(some)
-    psi = rows[some] if rows is not None else basis(features.lifted(draws.raw(some)))
+    psi = rows[some] if rows is not None else basis(features.apply_lift(draws.raw(some)))
     mean = weights @ phi / weights.sum()
     spread = np.sqrt(np.maximum(weights @ (phi - mean) ** 2 / weights.sum(), 0.0))
     stats = {
@@ -246,9 +245,9 @@ def coordinates(
 def _by_leverage(
     leverage: np.ndarray, probabilities: np.ndarray, rng: Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Some draws, chosen by leverage, and the weights with which a sum over them is about the mean
-    over all."""
-    chance = inclusion(by_leverage(leverage, probabilities), min(len(leverage), _LEVERAGE_SAMPLE))
+    """Choose some draws by leverage; return them, and the weights with which a sum over them is
+    about the mean over all."""
+    chance = inclusion(by_leverage(leverage, probabilities), min(len(leverage), SAMPLE))
     some = systematic(chance, rng)
     return some, probabilities[some] / chance[some]
 
@@ -269,28 +268,28 @@ class _Draws:
         return self.features.raw_on_host(self._points.x[rows], self._points.s[rows])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        return self.features.lifted(self.raw(rows))
+        return self.features.apply_lift(self.raw(rows))
 
     def leverages(self, basis: Basis, rng: Generator, folded: bool = False) -> np.ndarray:
-        """About ‖ψ‖² of all draws, through a few random combinations of ψ. A folded basis acts on
-        raw features."""
-        few = basis.size <= _SKETCH
+        """Return about ‖ψ‖² of all draws, through a few random combinations of ψ. A folded basis
+        acts on raw features."""
+        few = basis.size <= _BUCKET
         sketch = (
-            np.eye(basis.size) if few else rng.normal(size=(basis.size, _SKETCH)) / np.sqrt(_SKETCH)
+            np.eye(basis.size) if few else rng.normal(size=(basis.size, _BUCKET)) / np.sqrt(_BUCKET)
         )
         matrix = (
             basis.coefficients(sketch)
             if folded
             else self.features.on_raw(basis.coefficients(sketch))
         )
-        steps = [slice(i, i + 8192) for i in range(0, len(self._points), 8192)]
+        steps = [slice(i, i + ROWS) for i in range(0, len(self._points), ROWS)]
         return np.concatenate([np.sum((self.raw(rows) @ matrix) ** 2, axis=1) for rows in steps])
 
 
 def _by_kind(
     family: LinearFamily | None, d: int, penalties: Penalties
 ) -> tuple[list, list, LinearFamily | None]:
-    """Parts with features, unpenalised and penalised, and the sum of all kernels."""
+    """Return parts with features, unpenalised and penalised, and the sum of all kernels."""
     if family is None:
         return [], [], None
     penalised, free = family.split()
@@ -309,13 +308,13 @@ def _translates(
     rng: Generator,
     plain: bool,
 ) -> tuple[LinearFamily, np.ndarray]:
-    """Translates at well-spread centres, and the matrix that makes them orthonormal in the kernel's
-    space.
+    """Return translates at well-spread centres, and the matrix that makes them orthonormal in the
+    kernel's space.
 
     Plain ones, whose coefficients count, stay as they are, at random centres.
     """
     x, s, m = points.x, points.s, len(points)
-    size = min(m, max(subset_size(m), 8), _MOST_CENTRES) if centres is None else min(m, centres)
+    size = min(m, max(subset_size(m), 8), MOST_DENSE) if centres is None else min(m, centres)
     chosen = (
         rng.choice(m, size, replace=False, p=points.probabilities) if size < m else np.arange(m)
     )
@@ -324,7 +323,7 @@ def _translates(
         chosen, inverse = chosen[:count], np.eye(count)
     else:
         gram = gram_matrix(kernel, x[chosen], s[chosen])
-        triangle, pivots = pivoted_cholesky(gram, _CENTRE * len(gram) * gram.diagonal().max())
+        triangle, pivots = pivoted_cholesky(gram, ROUNDING * len(gram) * gram.diagonal().max())
         count = min(len(pivots), most)
         chosen, inverse = chosen[pivots[:count]], triangular_inverse(triangle[:count, :count])
     extra = -count % _BUCKET  # copies of a centre, without a coefficient
@@ -332,8 +331,8 @@ def _translates(
     return kernel.translates(x[padded], s[padded]), np.pad(inverse, ((0, extra), (0, 0)))
 
 
-def _folded(features: Features, basis: Dense) -> tuple[Features, Dense]:
-    """The lift inside the matrix, and the matrix padded."""
+def _fold(features: Features, basis: Dense) -> tuple[Features, Dense]:
+    """Return features without a lift, which goes inside the matrix, and the matrix padded."""
     matrix = features.on_raw(basis.matrix)
     extra = -matrix.shape[1] % _BUCKET
     padded = Dense(
@@ -343,11 +342,11 @@ def _folded(features: Features, basis: Dense) -> tuple[Features, Dense]:
     return Features(features.parts, None, features.constant), padded
 
 
-def _whitened(
+def _whiten_draws(
     draws: _Draws, probabilities, penalty, count: int, damping: float, rng
 ) -> tuple[Basis, int]:
-    """H in rounds: uniform draws, draws by leverage, and last the few that alone would dominate a
-    direction."""
+    """Whiten in rounds: H of uniform draws, of draws by leverage, and last with the few that alone
+    would dominate a direction."""
     # how often each draw is in `chosen`, on average
     chosen, expected = np.zeros(0, dtype=int), np.zeros(len(probabilities))
     preference, outliers = probabilities, count // 8
@@ -361,7 +360,8 @@ def _whitened(
         preference = by_leverage(leverage, probabilities)
     share = probabilities * leverage  # of each draw in the second moment along its own direction
     sure = np.argsort(share)[len(share) - outliers :]
-    sure = sure[share[sure] > _OUTLIER]
+    # a direction is to be known by some draws: one with as much as that leaves to each is sure
+    sure = sure[share[sure] > 1 / DRAWS_PER_FEATURE]
     if len(sure):
         others = chosen[~np.isin(chosen, sure)]
         weights = np.concatenate([probabilities[sure], probabilities[others] / expected[others]])

@@ -1,24 +1,21 @@
 """Driving the compiled loop from the host: progress, interruption, checkpoints."""
 
-import hashlib
-import re
+import dataclasses
 import time
-import zipfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 
-from ...io.atomic import atomic
 from ...progress import progress_bar
 from ..base import Result
 from .batch_order import BatchOrder
-from .loop import Job, Params, StepRule, TrainingState, advance, finished, initial
+from .checkpoints import checkpoint_file, restore_state, save_state
+from .loop import Job, Params, StepRule, TrainingState, advance, initial_state, is_finished
 
-_PIECE = 0.5  # seconds of work between two looks at the world
+# Seconds of work between two looks at the world: as long as one waits for Ctrl-C without wondering
+_PIECE = 0.5
 
 
 class TrainingEnd(NamedTuple):
@@ -30,27 +27,31 @@ class TrainingEnd(NamedTuple):
 
 
 def run(
-    jobs: Callable[[int], tuple[Job, BatchOrder]], params: Params, best_loss: float, options: Any
+    jobs: Callable[[int], tuple[Job, BatchOrder]],
+    params: Params,
+    best_loss: float,
+    options: Any,
+    task: tuple[Any, ...],
 ) -> TrainingEnd:
     """Train to the end, in pieces of about half a second, or round by round where each has draws of
     its own.
 
-    `jobs` gives the job of a round, and the order of its draws; a checkpoint is known by the first
-    one's data.
+    `jobs` gives the job of a round, and the order of its draws. A checkpoint is known by the
+    options, by `task` (families, objective, seed), and by the first job's draws.
     """
     job, order = jobs(0)
     an_epoch = int(job.batches.windows)  # rounds: where it is one, all are on the same draws
-    state = initial(params, job.rule, best_loss)
+    state = initial_state(params, job.rule, best_loss)
     file = None
     if options.checkpoint is not None:
-        file = Path(options.checkpoint) / f"{_fingerprint(job, order, state)}.npz"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        state = _restored(file, state)
+        own = dataclasses.replace(options, checkpoint=None, progress=False)
+        file = checkpoint_file(options.checkpoint, own, task, params, job.draws, job.held)
+        state = restore_state(file, state)
     resumed = int(state.round)
     rounds, piece = int(job.rule.rounds), 1
     with progress_bar("training", rounds, options.progress) as show:
         try:
-            while not _ended(state, job.rule):
+            while not _is_over(state, job.rule):
                 started, done = time.perf_counter(), int(state.round)
                 job, order = jobs(done)
                 count = min(piece, order.together, rounds - done)
@@ -61,7 +62,7 @@ def run(
                 )
                 state = jax.block_until_ready(advance(job, state, table, first, until))
                 if file is not None:
-                    _save(file, state)
+                    save_state(file, state)
                 seconds = time.perf_counter() - started
                 piece = (
                     max(1, min(4 * piece, int(piece * _PIECE / max(seconds, 1e-6))))
@@ -76,53 +77,10 @@ def run(
     return TrainingEnd(state, Result.DIVERGED if bool(state.diverged) else Result.OK, resumed)
 
 
-def _ended(state: TrainingState, rule: StepRule) -> bool:
-    """On the host, where looking at three numbers needs nothing compiled."""
+def _is_over(state: TrainingState, rule: StepRule) -> bool:
+    """Return whether training is over, on the host, where looking at three numbers needs nothing
+    compiled."""
     seen: dict[str, Any] = {
         name: np.asarray(getattr(state, name)) for name in ("round", "best_round", "diverged")
     }
-    return bool(finished(state._replace(**seen), rule))
-
-
-def _fingerprint(job: Job, order: BatchOrder, state: TrainingState) -> str:
-    """Of the data and of the program: a checkpoint of another fit has another name, and cannot be
-    resumed by mistake."""
-    digest = hashlib.sha256()
-    dynamic, static = eqx.partition((job, state), eqx.is_array_like)
-    for leaf in jax.tree.leaves(dynamic):
-        plain = jax.random.key_data(leaf) if leaf is job.key else leaf
-        digest.update(np.ascontiguousarray(plain).tobytes())
-    table = order.table(0, 1)
-    digest.update(table.tobytes())
-
-    def whole(dynamic: Any) -> TrainingState:
-        job, state = eqx.combine(dynamic, static)
-        return advance(job, state, table, np.int64(0), np.int64(0))
-
-    # addresses differ between processes
-    program = re.sub(r"0x[0-9a-f]+", "", str(jax.make_jaxpr(whole)(dynamic)))
-    digest.update(program.encode())
-    return digest.hexdigest()[:16]
-
-
-def _save(file: Path, state: TrainingState) -> None:
-    leaves = {f"a{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(state))}
-    with atomic(file) as temporary, open(temporary, "wb") as handle:
-        np.savez(handle, **leaves)  # type: ignore[arg-type]
-
-
-def _restored(file: Path, state: TrainingState) -> TrainingState:
-    if not file.exists():
-        return state
-    leaves, rebuild = jax.tree.flatten(state)
-    try:
-        with np.load(file, allow_pickle=False) as stored:
-            found = [stored[f"a{k}"] for k in range(len(leaves))]
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{file} is not a checkpoint of this fit; delete it to start anew"
-        ) from error
-    return jax.tree.unflatten(
-        rebuild,
-        [jax.device_put(np.asarray(a, b.dtype)) for a, b in zip(found, leaves, strict=True)],
-    )
+    return bool(is_finished(state._replace(**seen), rule))

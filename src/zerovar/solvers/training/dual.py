@@ -18,8 +18,8 @@ from ...families import LinearFamily
 from ...inputs.points import Points
 from ...objectives import Objective, Ridge
 from ..algebra.tiles import gram_matrix
-from ..base import Prepared, Problem, Solution, Values, only_its_own_ridge
-from ..exact.dual import border_of
+from ..base import Prepared, Problem, Solution, Values
+from ..exact.dual import make_border
 from ..stats import FitStats
 from ..terms import LinearTerm
 from .batch_order import BatchOrder
@@ -29,8 +29,9 @@ from .loop import Batches, Draws, Job, Params, StepRule
 from .schedules import Constant
 from .trainer import units
 
-_EPOCHS, _BATCH = 50, 128
-_FREE_VARIANCE = 1e3  # of the intercept and unpenalised terms, in units of the mean of diag K
+# Of the intercept and unpenalised terms, in units of the mean of diag K: they are then free to a
+# thousandth, and blocks stay well-conditioned.
+_FREE_VARIANCE = 1e3
 
 
 class DualModel(eqx.Module):
@@ -45,8 +46,8 @@ class DualModel(eqx.Module):
     networks: tuple = ()
 
     def loss(self, params: Params, draws: Draws, other: None, key: Any) -> Any:
-        """Half the decrease of the dual objective that the block's correction brings, as a linear
-        function of it."""
+        """Return half the decrease of the dual objective that the block's correction brings, as a
+        linear function of it."""
         block, a = draws.rows, params.linear
         rows = (
             self.family.gram(draws.x, draws.s, self.x, self.s) + self.border[block] @ self.border.T
@@ -77,7 +78,7 @@ class PreparedDualTraining(Prepared):
             float(np.trace(gram_matrix(self._penalised, points.x[some], points.s[some])))
             / some.stop
         )
-        border, self._terms = border_of(problem)
+        border, self._parts = make_border(problem)
         self._centred = np.isinf(objective.intercept_variance)
         self._scale = np.full(border.shape[1], _FREE_VARIANCE * size) / np.mean(border**2, axis=0)
         if not self._centred:
@@ -87,13 +88,12 @@ class PreparedDualTraining(Prepared):
         self.stats = FitStats("dual sgd", len(points)) | {"free_terms": border.shape[1]}
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
         m = len(self._points)
         centre, unit = units(values, self._points.probabilities)
         centre = centre if self._centred else np.zeros_like(centre)
         scaled = (values - centre) / unit
-        batch = min(self._options.batch_size or _BATCH, m)
-        epochs = self._options.epochs or _EPOCHS
+        batch = min(self._options.batch_size, m)
+        epochs = self._options.epochs
         steps = -(-m // batch)
         with jax.enable_x64(True):
             host = (self._points.x, self._points.s, self._border, self._ridge)
@@ -117,6 +117,7 @@ class PreparedDualTraining(Prepared):
                 Params(jax.device_put(np.zeros(values.shape))),
                 np.inf,
                 self._options,
+                (self._parts, self._border, self._ridge, self._seed),
             )
             a = np.asarray(ending.state.params.linear)
         self.result, done = ending.result, int(ending.state.round)
@@ -127,6 +128,6 @@ class PreparedDualTraining(Prepared):
         free = np.sqrt(self._scale)[:, None] * (self._border.T @ a)
         terms = (
             LinearTerm(term, theta * unit)
-            for term, theta in zip(self._terms, (a, free[1:]), strict=False)
+            for term, theta in zip(self._parts, (a, free[1:]), strict=False)
         )
         return Solution(centre + free[0] * unit, tuple(terms))

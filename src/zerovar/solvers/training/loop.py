@@ -19,11 +19,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ...families import NonlinearFamily
+from ..algebra.memory import ROWS
 from .coordinates import Basis, Features
 from .schedules import Schedule
 
-_DIVERGED = 1e4  # times the loss without a control variate
-VALIDATION_TILE = 1024  # held-out draws that are validated at once
+# Times the loss without a control variate: a training that is only rough at first stays far below.
+_DIVERGED = 1e4
 
 
 class Draws(NamedTuple):
@@ -43,7 +44,7 @@ class Draws(NamedTuple):
 
 
 class Batches(eqx.Module):
-    """How many there are, and how far they go."""
+    """How many batches there are, and how far they go."""
 
     steps: Any  # batches a round
     windows: Any  # rounds an epoch
@@ -64,8 +65,8 @@ class Model(eqx.Module):
     variance: bool = eqx.field(static=True)
 
     def outputs(self, params: Params, draws: Draws, key: Any = None) -> tuple[Any, Any]:
-        """Two unbiased estimates of g (+ intercept) at the draws, the same one twice where g is
-        exact."""
+        """Return two unbiased estimates of g (+ intercept) at the draws, the same one twice where g
+        is exact."""
         first = second = self._rows(params, draws) @ params.linear
         for network, arrays, size in zip(self.networks, params.networks, self.gauge, strict=True):
             whole = eqx.combine(network, arrays)
@@ -77,9 +78,9 @@ class Model(eqx.Module):
         return first, second
 
     def loss(self, params: Params, draws: Draws, other: Draws | None, key: Any) -> Float[Array, ""]:
-        """What is descended. Parameters follow the objective on a batch; hyper-parameters, where
-        they are trained, follow the misfit on a batch of other draws, which the parameters have not
-        seen: on their own draws they would over-fit."""
+        """Return what is descended. Parameters follow the objective on a batch; hyper-parameters,
+        where they are trained, follow the misfit on a batch of other draws, which the parameters
+        have not seen: on their own draws they would over-fit."""
         if other is None:
             return self.objective(params, draws, key)
         fixed = jax.lax.stop_gradient(params)
@@ -87,7 +88,8 @@ class Model(eqx.Module):
         return first + self.misfit(fixed._replace(hyper=params.hyper), other, None)[0]
 
     def objective(self, params: Params, draws: Draws, key: Any) -> Float[Array, ""]:
-        """On one batch, summed over integrands: unbiased, at a cost linear in the batch."""
+        """Return the objective on one batch, summed over integrands: unbiased, at a cost linear in
+        the batch."""
         total, first, second = self.misfit(params, draws, key)
         weights, size = draws.weights[:, None], len(draws.weights)
         total = total + jnp.sum(self.basis.quadratic(params.linear))
@@ -107,7 +109,8 @@ class Model(eqx.Module):
         return total
 
     def misfit(self, params: Params, draws: Draws, key: Any) -> tuple[Float[Array, ""], Any, Any]:
-        """The objective without penalties, and the two estimates of g that it was made from."""
+        """Return the objective without penalties, and the two estimates of g that it was made
+        from."""
         first, second = self.outputs(params, draws, key)
         one, two = draws.values - first, draws.values - second
         weights, size = draws.weights[:, None], len(draws.weights)
@@ -120,18 +123,17 @@ class Model(eqx.Module):
             total = jnp.sum(weights * one * two) / size
         return total, first, second
 
-    def validated(self, params: Params, draws: Draws) -> Float[Array, ""]:
-        """Σ over integrands of the variance of f − g at held-out draws, always with the exact g."""
+    def validation_loss(self, params: Params, draws: Draws) -> Float[Array, ""]:
+        """Return Σ over integrands of the variance of f − g at held-out draws, always with the
+        exact g."""
 
         def residual(tile: tuple) -> Any:
             return tile[3] - self.outputs(params, Draws(*tile))[0]
 
-        if len(draws.weights) <= VALIDATION_TILE:
+        if len(draws.weights) <= ROWS:
             residuals = residual(tuple(draws))
         else:  # so that memory does not grow with the number of draws; it is padded to whole tiles
-            tiles = jax.tree.map(
-                lambda leaf: leaf.reshape(-1, VALIDATION_TILE, *leaf.shape[1:]), tuple(draws)
-            )
+            tiles = jax.tree.map(lambda leaf: leaf.reshape(-1, ROWS, *leaf.shape[1:]), tuple(draws))
             residuals = jnp.concatenate(jax.lax.map(residual, tiles))
         centred = residuals - draws.weights @ residuals
         return jnp.sum(draws.weights @ centred**2)
@@ -152,7 +154,7 @@ class Params(NamedTuple):
 
 
 class TrainingState(NamedTuple):
-    """All of it, at the end of a round."""
+    """All that training changes, at the end of a round."""
 
     params: Params
     optimiser: Any
@@ -188,8 +190,9 @@ class Job(eqx.Module):
     key: Any
 
 
-def initial(params: Params, rule: StepRule, best_loss: float) -> TrainingState:
-    """`best_loss` is what any held-out loss must beat for the parameters to be kept."""
+def initial_state(params: Params, rule: StepRule, best_loss: float) -> TrainingState:
+    """Return the state before the first round; `best_loss` is what any held-out loss must beat for
+    the parameters to be kept."""
     nothing = jax.tree.map(np.zeros_like, params)
     # few sizes, so that few programs are compiled
     room = max(64, 1 << (int(rule.rounds) - 1).bit_length())
@@ -262,7 +265,7 @@ def advance(
         diverged = ~jnp.isfinite(loss) | (jnp.abs(loss) > limit)
         best, validation = (state.best, state.best_loss, state.best_round), state.validation
         if held is not None:
-            current = model.validated(params, held)
+            current = model.validation_loss(params, held)
             better = current < state.best_loss
             best = jax.tree.map(
                 lambda new, old: jnp.where(better, new, old), (params, current, state.round), best
@@ -274,19 +277,19 @@ def advance(
         )
 
     return jax.lax.while_loop(
-        lambda state: (state.round < until) & ~finished(state, rule), one, state
+        lambda state: (state.round < until) & ~is_finished(state, rule), one, state
     )
 
 
 def _some(held: Draws | None, key, size: int) -> Draws:
-    """A batch of held-out draws."""
+    """Return a batch of held-out draws."""
     assert held is not None, "hyper-parameters are trained on held-out draws"
     chosen = jax.random.choice(key, len(held.weights), (size,), p=held.weights)
     return held.take(chosen)._replace(weights=jnp.ones(size))
 
 
-def finished(state: TrainingState, rule: StepRule) -> Any:
-    """Whether nothing more is to be done."""
+def is_finished(state: TrainingState, rule: StepRule) -> Any:
+    """Return whether nothing more is to be done."""
     return (
         (state.round >= rule.rounds)
         | state.diverged

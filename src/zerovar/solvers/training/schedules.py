@@ -17,13 +17,13 @@ class Schedule(eqx.Module):
 
     @abstractmethod
     def __call__(self, step: Any, steps: Any, an_epoch: Any) -> Any:
-        """The learning rate at `step` = 0, 1, …"""
+        """Return the learning rate at `step` = 0, 1, …"""
 
 
 def _number(name: str, default: Any = dataclasses.MISSING, below_one: bool = False) -> Any:
-    """A field of a schedule that is an array of no dimensions."""
+    """Return a field of a schedule that is an array of no dimensions."""
 
-    def checked(value: Any) -> np.ndarray:
+    def check(value: Any) -> np.ndarray:
         if below_one and not 0 <= value < 1:
             raise ValueError(f"{name} must be a share of the training, in [0, 1); got {value!r}")
         if not below_one and (
@@ -32,7 +32,7 @@ def _number(name: str, default: Any = dataclasses.MISSING, below_one: bool = Fal
             raise ValueError(f"{name} must be a positive number; got {value!r}")
         return np.asarray(value, dtype=np.float64)
 
-    return eqx.field(converter=checked, default=default)
+    return eqx.field(converter=check, default=default)
 
 
 class Constant(Schedule):

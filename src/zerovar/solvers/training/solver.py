@@ -3,18 +3,15 @@
 import dataclasses
 import math
 from os import PathLike
-from typing import Any
-
-import numpy as np
+from typing import Any, ClassVar
 
 from ...families import Family, LinearFamily, NonlinearFamily
 from ...inputs.points import Points
-from ...objectives import L1, L2, Magnitude, Objective, Ridge, SpectralVariance
-from ..base import Prepared, Solver, check_integers, check_sparse
+from ...objectives import L1, L2, Magnitude, Objective, Ridge
+from ..base import Prepared, Solver, check_integers
+from ..scope import Families, Scope
+from ..windows import Windows
 from .schedules import Constant
-from .windows import Windows
-
-_WHOLE_CHAIN = "SpectralVariance needs the whole chain in order; use solver=Exact() with it"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +35,7 @@ class SGD(Solver):
         `patience` epochs without a better one (default: a fifth of `epochs`). Default 0.1 with a
         network, else 0.
     centres: number of kernel translates; default as many well-spread ones as the draws of the
-        preconditioner determine (83 for 500 draws, 166 for 5000, 1000 from 30 000 on), without
+        preconditioner determine (83 for 500 draws, 166 for 5000, 1024 from 31 000 on), without
         redundant ones.
     precondition: `False` trains plain features, as the paper does. hyper: train scales of kernels
     and weights of parts too, jointly with the coefficients in the same loop, on draws that the
@@ -51,6 +48,13 @@ class SGD(Solver):
     at least one.
     """
 
+    scope: ClassVar[Scope] = Scope(
+        Families.ANY,
+        (Ridge, L2, L1, Magnitude),
+        intercept=(Ridge, Magnitude),
+        otherwise="Use solver=Exact()",
+    )
+    trains_on_windows: ClassVar[bool] = True
     batch_size: int | None = None
     epochs: int | None = None
     learning_rate: Any = None
@@ -105,40 +109,21 @@ class SGD(Solver):
     def prepare(
         self, family: Family, objective: Objective, points: Points, seed: int = 0
     ) -> Prepared:
-        return self.training(family, objective, points, seed)
+        return self.prepare_windows(family, objective, points, seed, None)
 
-    def training(
+    def prepare_windows(
         self,
         family: Family,
         objective: Objective,
         points: Points,
         seed: int,
-        windows: Windows | None = None,
+        windows: Windows | None,
     ) -> Prepared:
-        """`prepare`, where the draws may be the pilot of windows."""
         # as it is needed: it is a tenth of what zerovar takes to import
         from .trainer import PreparedTraining
 
-        if isinstance(objective, SpectralVariance):
-            raise ValueError(_WHOLE_CHAIN)
         linear, others = family.separate()
         networks = [part for part in others if isinstance(part, NonlinearFamily)]
-        if len(networks) < len(others):
-            raise ValueError(f"SGD trains linear families and networks; got {family.describe()}")
-        if objective.total(Ridge) and linear is None:
-            raise ValueError(
-                f"{family.describe()} has no norm of its own for Ridge; use L2 (its parameters) or "
-                "Magnitude (the mean of g²)"
-            )
-        if objective.total(Ridge) and objective.total(L2) and linear is not None:
-            raise ValueError(
-                "SGD takes Ridge or L2 for a linear family, not both: the two norms need different "
-                "parametrisations"
-            )
-        if objective.total(L1):
-            check_sparse(None if networks else linear, points.dim)
-        if np.isfinite(objective.intercept_variance) and objective.total(L2):
-            raise ValueError("SGD: a finite intercept_variance goes with Ridge, not with L2")
         return PreparedTraining(self, linear, tuple(networks), objective, points, seed, windows)
 
 
@@ -148,12 +133,15 @@ class DualSGD(Solver):
     not depend on the number of features. Blocks are solved exactly: there is no learning rate to
     tune. Needs a linear family and a Ridge.
 
-    batch_size: draws of a block; default 128. epochs: passes over the draws; default 50. resample,
-    checkpoint, progress: as in `SGD`.
+    batch_size: draws of a block. epochs: passes over the draws. resample, checkpoint, progress: as
+    in `SGD`.
     """
 
-    batch_size: int | None = None
-    epochs: int | None = None
+    scope: ClassVar[Scope] = Scope(
+        needs_ridge=True, intercept=(Ridge,), otherwise="Use solver=Exact() or SGD()"
+    )
+    batch_size: int = 128
+    epochs: int = 50
     resample: bool = False
     checkpoint: str | PathLike[str] | None = None
     progress: bool = True
@@ -166,18 +154,5 @@ class DualSGD(Solver):
     ) -> Prepared:
         from .dual import PreparedDualTraining
 
-        if not isinstance(family, LinearFamily):
-            raise ValueError(
-                f"DualSGD trains linear families; {family.describe()} is not linear in its "
-                "parameters"
-            )
-        if not objective.total(Ridge) or any(objective.total(kind) for kind in (L1, L2, Magnitude)):
-            raise ValueError(
-                "DualSGD solves with a Ridge penalty and no other: give "
-                "LeastSquares(Ridge(strength))"
-            )
-        if isinstance(objective, SpectralVariance):
-            raise ValueError(_WHOLE_CHAIN)
-        if family.split()[0] is None:
-            raise ValueError(f"DualSGD needs a penalised part; {family.describe()} has none")
+        assert isinstance(family, LinearFamily), "its scope has no others"
         return PreparedDualTraining(self, family, objective, points, seed)

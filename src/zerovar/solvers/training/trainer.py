@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,23 +13,35 @@ import numpy as np
 from ...families import Family, LinearFamily, NonlinearFamily
 from ...hyper import hyper_parameters
 from ...inputs.points import Points
-from ...objectives import L1, L2, Magnitude, Objective, Ridge, Variance
-from ..base import Prepared, Result, Solution, Values, only_its_own_ridge
+from ...objectives import L1, L2, Magnitude, Objective, Ridge
+from ..algebra.memory import KEPT, ROWS, SAMPLE
+from ..base import Prepared, Result, Solution, Values
 from ..stats import FitStats
-from ..terms import LinearTerm, NetworkTerm, Term, linear_terms, summed
+from ..terms import LinearTerm, NetworkTerm, Term, linear_terms, sum_terms
+from ..windows import Windows
 from .batch_order import BatchOrder
-from .batch_schedule import BatchSchedule, on_device
-from .coordinates import CoordinateOptions, Penalties, TrainingCoordinates, coordinates
+from .batch_schedule import LINEAR, NETWORK, TUNING, BatchSchedule, put_on_device
+from .coordinates import CoordinateOptions, Penalties, TrainingCoordinates, make_coordinates
 from .driver import TrainingEnd, run
-from .loop import VALIDATION_TILE, Draws, Job, Model, Params, TrainingState
-from .schedules import Cosine
-from .windows import Windows
+from .loop import Draws, Job, Model, Params, TrainingState
 
-_NETWORK_HELD = 0.1
-_GAUGED = 1024  # draws that the size of a network's g is taken from
-_HYPER_EPOCHS, _HYPER_RATE, _HYPER_HELD = 50, 0.02, 0.2
-_KEEP = 1 << 26  # numbers of features that are kept, half a gigabyte
-_KEEP_OF_WINDOW = 1 << 24  # a window has them three times: made, turned, and on the device
+
+class BuiltNetworks(NamedTuple):
+    """Networks of a given size without their arrays, the arrays, which are trained, and what the g
+    of each is multiplied with."""
+
+    fixed: tuple[NonlinearFamily, ...] = ()
+    arrays: tuple[Any, ...] = ()
+    gauge: tuple[np.float64, ...] = ()
+
+    def whole(self, arrays: tuple[Any, ...]) -> list[NonlinearFamily]:
+        """Return the networks with these arrays."""
+        return [eqx.combine(*pair) for pair in zip(self.fixed, arrays, strict=True)]
+
+    def terms(self, arrays: tuple[Any, ...], unit: Any) -> list[NetworkTerm]:
+        """Return the terms of the networks with these arrays, for integrands in this unit."""
+        pairs = zip(self.whole(arrays), self.gauge, strict=True)
+        return [NetworkTerm(network, size * unit) for network, size in pairs]
 
 
 class PreparedTraining(Prepared):
@@ -59,11 +71,8 @@ class PreparedTraining(Prepared):
             windows,
             for_tuning,
         )
-        held = (
-            options.validation
-            if options.validation is not None
-            else (_NETWORK_HELD if networks else 0.0)
-        )
+        self._recipe = TUNING if for_tuning else NETWORK if networks else LINEAR
+        held = self._recipe.validation if options.validation is None else options.validation
         if options.patience is not None and not held:
             raise ValueError("SGD: patience needs held-out draws; give validation a positive share")
         self._held, self._fit = _hold_out(len(points), held, np.random.default_rng([seed, 1]))
@@ -71,14 +80,15 @@ class PreparedTraining(Prepared):
             points.take(self._fit),
             points.take(self._held) if len(self._held) else None,
         )
-        self._variance = isinstance(objective, Variance)
-        self._coordinates = self._at(linear)
+        self._variance = objective.pairwise
+        self._coordinates = self._make_coordinates(linear)
         if windows is not None:
             windows.hold_out(self._held)
         self._found: Family | None = None
         self.stats = FitStats("sgd", self._coordinates.basis.size) | self._coordinates.stats
 
-    def _at(self, linear: LinearFamily | None) -> TrainingCoordinates:
+    def _make_coordinates(self, linear: LinearFamily | None) -> TrainingCoordinates:
+        """Return coordinates to train a linear family in."""
         objective, options, tuning = self._objective, self._options, self._for_tuning
         quadratic = objective.total(L2) or objective.total(Ridge)
         penalties = Penalties(
@@ -86,9 +96,9 @@ class PreparedTraining(Prepared):
         )
         turned = options.optimiser is None and not self._networks and not tuning
         plan = CoordinateOptions(
-            options.centres, options.precondition, 0 if tuning else _KEEP, tuning, turned
+            options.centres, options.precondition, 0 if tuning else KEPT, tuning, turned
         )
-        return coordinates(
+        return make_coordinates(
             linear,
             self._fitting,
             penalties,
@@ -98,75 +108,76 @@ class PreparedTraining(Prepared):
         )
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        only_its_own_ridge(ridge)
         centre, unit = units(values, self._points.probabilities)
         if np.isfinite(self._objective.intercept_variance):
             centre = np.zeros_like(centre)  # it is the intercept itself that is penalised
         scaled = (values - centre) / unit
         if self._options.hyper:
             self._tune(scaled, unit)
-        rng = np.random.default_rng([self._seed, 2])
-        with jax.enable_x64(True):
-            built = tuple(
-                network.build(self._points.dim, values.shape[1], rng) for network in self._networks
-            )
-        gauge = self._gauges(built, rng)
-        trained, fixed = (
-            zip(*(eqx.partition(n, eqx.is_inexact_array) for n in built), strict=True)
-            if built
-            else ((), ())
-        )
+        networks = self._build(values.shape[1])
         if self._windows is not None and self._coordinates.rows is not None:
-            self._windows.cut(_KEEP_OF_WINDOW // max(self._coordinates.basis.size, 1))
+            # a window has features four times: made, turned, padded, and on the device
+            self._windows.cut(KEPT // (4 * max(self._coordinates.basis.size, 1)))
         schedule = self._schedule()
         if self._windows is not None:
             self._windows.rounds = schedule.epochs * schedule.rounds_per_epoch
-        ending = self._run(schedule, scaled, centre, unit, trained, fixed, gauge, ())
+        ending = self._run(schedule, scaled, centre, unit, networks)
         self.result = ending.result
         state = jax.tree.map(np.asarray, ending.state)
         rounds = int(state.round)
-        epochs, best = schedule.in_epochs(rounds), schedule.in_epochs(int(state.best_round) + 1)
+        epochs, best = (
+            schedule.count_epochs(rounds),
+            schedule.count_epochs(int(state.best_round) + 1),
+        )
         self.stats |= {
             "epochs": epochs,
             "steps": rounds * schedule.steps,
             "batch_size": schedule.batch_size,
         }
-        self.stats |= {"loss": state.loss[:rounds], "resumed": schedule.in_epochs(ending.resumed)}
+        self.stats |= {
+            "loss": state.loss[:rounds],
+            "resumed": schedule.count_epochs(ending.resumed),
+        }
         if self._windows is not None:
             self.stats |= {"windows": self._windows.count, "trained_draws": self._windows.draws}
         if self._holding is not None:
             self.stats |= {"validation": state.validation[:rounds], "best_epoch": best}
         if self.result.failed:
             return Solution(np.full(values.shape[1], np.nan), ())
-        intercept, terms = self._chosen(state, fixed, gauge, scaled, unit)
+        intercept, terms = self._choose(state, networks, scaled, unit)
         return Solution(centre + intercept * unit, terms, self._found)
 
     def _run(
-        self, schedule, scaled, centre, unit, trained: tuple, fixed: tuple, gauge: tuple, hyper: Any
+        self,
+        schedule: BatchSchedule,
+        scaled: np.ndarray,
+        centre: np.ndarray,
+        unit: np.ndarray,
+        networks: BuiltNetworks,
+        hyper: Any = (),
     ) -> TrainingEnd:
-        """The loop."""
+        """Run the loop."""
         with jax.enable_x64(True):
             start = np.zeros((self._coordinates.basis.size, scaled.shape[1]))
-            params = jax.tree.map(jax.device_put, Params(start, trained, hyper))
-            at_zero = all(
-                eqx.combine(*pair).starts_at_zero for pair in zip(fixed, trained, strict=True)
-            )
-            held = self._held_out(scaled)
-            model, rule = (
-                self._model(fixed, gauge, unit, schedule.batch_size),
-                schedule.rule(held is not None),
-            )
+            params = jax.tree.map(jax.device_put, Params(start, networks.arrays, hyper))
+            at_zero = all(network.starts_at_zero for network in networks.whole(networks.arrays))
+            held = self._put_held_out(scaled)
+            model = self._model(networks, unit, schedule.batch_size)
+            rule = schedule.rule(held is not None)
 
             @functools.lru_cache(maxsize=1)
             def on(number: int) -> tuple[Job, BatchOrder]:
                 draws, batches, order = schedule.batches(
-                    schedule.drawn(number, scaled[self._fit], centre, unit)
+                    schedule.draw_round(number, scaled[self._fit], centre, unit)
                 )
                 return Job(model, draws, held, batches, rule, jax.random.key(self._seed)), order
 
-            best_loss = self._without(scaled) if at_zero else math.inf
+            best_loss = self._loss_of_zero(scaled) if at_zero else math.inf
             still = schedule.rounds_per_epoch == 1  # all rounds are on the same draws
-            return run(lambda number: on(0 if still else number), params, best_loss, self._options)
+            task = (self._linear, self._networks, self._objective, self._seed, self._for_tuning)
+            return run(
+                lambda number: on(0 if still else number), params, best_loss, self._options, task
+            )
 
     def _tune(self, scaled: np.ndarray, unit: np.ndarray) -> None:
         """Train hyper-parameters with coefficients, by Adam in coordinates made for that; then
@@ -175,20 +186,18 @@ class PreparedTraining(Prepared):
             raise ValueError(
                 "SGD(hyper=True) trains kernels' scales and parts' weights; this family has none"
             )
-        epochs = self._options.epochs or _HYPER_EPOCHS
-        options = dataclasses.replace(
-            self._options, validation=_HYPER_HELD, epochs=epochs, patience=epochs, average=0.0
-        )
-        options = dataclasses.replace(
-            options, optimiser=None, learning_rate=Cosine(_HYPER_RATE), hyper=False
-        )
+        epochs = self._options.epochs or TUNING.epochs
+        nothing = dict.fromkeys(("validation", "average", "optimiser", "learning_rate"))
+        options = dataclasses.replace(self._options, hyper=False, patience=epochs, **nothing)
         # on the pilot, where there is one
         work = PreparedTraining(
             options, self._linear, (), self._objective, self._points, self._seed, for_tuning=True
         )
         features = work._coordinates.features
         hyper = hyper_parameters(features.families())
-        ending = work._run(work._schedule(), scaled, np.zeros_like(unit), unit, (), (), (), hyper)
+        ending = work._run(
+            work._schedule(), scaled, np.zeros_like(unit), unit, BuiltNetworks(), hyper
+        )
         if ending.result is Result.INTERRUPTED:
             raise KeyboardInterrupt(
                 "interrupted while hyper-parameters were trained, before there were coefficients "
@@ -200,7 +209,7 @@ class PreparedTraining(Prepared):
             )
         found: Family = functools.reduce(operator.add, families)
         self._found = functools.reduce(operator.add, (found, *self._networks))
-        self._coordinates = self._at(found.separate()[0])
+        self._coordinates = self._make_coordinates(found.separate()[0])
         self.stats = (
             self.stats
             | self._coordinates.stats
@@ -220,12 +229,12 @@ class PreparedTraining(Prepared):
             self._windows,
             self._seed,
             networks,
-            self._for_tuning,
+            self._recipe,
             self._variance,
             sparse,
         )
 
-    def _model(self, fixed: tuple, gauge: tuple, unit: np.ndarray, batch: int) -> Model:
+    def _model(self, networks: BuiltNetworks, unit: np.ndarray, batch: int) -> Model:
         objective, at = self._objective, self._coordinates
         features = at.features if at.rows is None else None
         sparse = self._sparse(unit) if objective.total(L1) else None
@@ -238,8 +247,8 @@ class PreparedTraining(Prepared):
         return Model(
             features,
             at.basis,
-            fixed,
-            gauge,
+            networks.fixed,
+            networks.gauge,
             sparse,
             magnitude,
             decay,
@@ -248,48 +257,53 @@ class PreparedTraining(Prepared):
         )
 
     def _sparse(self, unit: np.ndarray) -> np.ndarray:
-        """Strengths (P, q) of |θ|, which is measured in units of f where squares are in units of
-        its square."""
+        """Return strengths (P, q) of |θ|, which is measured in units of f where squares are in
+        units of its square."""
         out = self._objective.total(L1) * self._coordinates.spread[:, None] / unit
         out[: int(self._coordinates.features.constant)] = 0.0
         return out
 
-    def _gauges(
-        self, built: tuple[NonlinearFamily, ...], rng: np.random.Generator
-    ) -> tuple[np.float64, ...]:
-        """What brings g of a network with typical parameters to unit size, so that one learning
-        rate suits all scores."""
-        some = self._fitting.take(np.arange(min(len(self._fitting), _GAUGED)))
+    def _build(self, q: int) -> BuiltNetworks:
+        """Build the networks for q integrands; gauges bring g of typical parameters to unit size,
+        so that one learning rate suits all scores."""
+        if not self._networks:
+            return BuiltNetworks()
+        rng = np.random.default_rng([self._seed, 2])
+        with jax.enable_x64(True):
+            built = [network.build(self._points.dim, q, rng) for network in self._networks]
+        some = self._fitting.take(np.arange(min(len(self._fitting), SAMPLE)))
         typical = [NetworkTerm(network.perturb(rng), 1.0)(some.x, some.s) for network in built]
         sizes = [float(np.sqrt(np.mean(g**2))) for g in typical]
-        return tuple(np.float64(1 / size if 0 < size < math.inf else 1.0) for size in sizes)
+        gauge = tuple(np.float64(1 / size if 0 < size < math.inf else 1.0) for size in sizes)
+        arrays, fixed = zip(*(eqx.partition(n, eqx.is_inexact_array) for n in built), strict=True)
+        return BuiltNetworks(fixed, arrays, gauge)
 
-    def _held_out(self, values: np.ndarray) -> Draws | None:
+    def _put_held_out(self, values: np.ndarray) -> Draws | None:
         held = self._holding
         if held is None:
             return None
         rows = None if self._coordinates.rows is None else self._coordinates.at(held.x, held.s)
-        room = -len(held) % VALIDATION_TILE if len(held) > VALIDATION_TILE else 0
-        return on_device(
+        room = -len(held) % ROWS if len(held) > ROWS else 0
+        return put_on_device(
             rows, held, values[self._held], held.probabilities, bool(self._networks), room
         )
 
-    def _without(self, values: np.ndarray) -> float:
-        """The held-out loss of g = 0, or infinite if there is none."""
+    def _loss_of_zero(self, values: np.ndarray) -> float:
+        """Return the held-out loss of g = 0, or infinity if no draws are held out."""
         if self._holding is None:
             return math.inf
         p, f = self._holding.probabilities, values[self._held]
         return float(np.sum(p @ (f - p @ f) ** 2))
 
-    def _chosen(
-        self, state: TrainingState, fixed, gauge, scaled, unit
+    def _choose(
+        self, state: TrainingState, networks: BuiltNetworks, scaled: np.ndarray, unit: np.ndarray
     ) -> tuple[np.ndarray, tuple[Term, ...]]:
-        """The best on held-out draws; without those the last parameters or their average, whichever
-        has the lower objective."""
+        """Return the best parameters on held-out draws; without those the last ones or their
+        average, whichever has the lower objective."""
         candidates = [state.params if self._holding is None else state.best]
         if self._holding is None and int(state.counted) > 1:
             candidates.append(jax.tree.map(lambda total: total / int(state.counted), state.total))
-        found = [self._evaluated(candidate, fixed, gauge, scaled, unit) for candidate in candidates]
+        found = [self._evaluate(candidate, networks, scaled, unit) for candidate in candidates]
         intercepts, losses = (np.stack(part) for part in zip(*found, strict=True))
         if self._networks:  # one trunk for all integrands
             losses = losses.sum(axis=1, keepdims=True) + np.zeros_like(losses)
@@ -297,26 +311,22 @@ class PreparedTraining(Prepared):
         columns = np.arange(len(unit))
         linear = np.stack([entry.linear for entry in candidates])[pick, :, columns].T
         terms: list[Term] = [*self._linear_terms(linear * unit)]
-        if fixed:
-            arrays = candidates[pick[0]].networks
-            whole = [
-                NetworkTerm(eqx.combine(*pair), size * unit)
-                for *pair, size in zip(fixed, arrays, gauge, strict=True)
-            ]
+        if self._networks:
+            whole = networks.terms(candidates[pick[0]].networks, unit)
             terms += (
-                self._shrunk(whole, terms, scaled * unit, self._holding)
+                self._shrink(whole, terms, scaled * unit, self._holding)
                 if self._holding is not None
                 else whole
             )
         return intercepts[pick, columns], tuple(terms)
 
-    def _shrunk(
+    def _shrink(
         self, networks: list[NetworkTerm], others: list[Term], values: np.ndarray, held: Points
     ) -> list[NetworkTerm]:
-        """Networks times the factor in [0, 1] that is best on held-out draws: one that learnt
-        nothing does no harm."""
+        """Return networks times the factor in [0, 1] that is best on held-out draws: one that
+        learnt nothing does no harm."""
         p, at = held.probabilities, (held.x, held.s, values.shape[1])
-        rest, g = values[self._held] - summed(others, *at), summed(networks, *at)
+        rest, g = values[self._held] - sum_terms(others, *at), sum_terms(networks, *at)
         rest, g = rest - p @ rest, g - p @ g
         size = p @ g**2
         factor = np.clip(
@@ -325,16 +335,14 @@ class PreparedTraining(Prepared):
         self.stats = self.stats | {"shrinkage": factor}
         return [NetworkTerm(term.network, term.scale * factor) for term in networks]
 
-    def _evaluated(
-        self, params: Params, fixed: tuple, gauge: tuple, scaled, unit
+    def _evaluate(
+        self, params: Params, networks: BuiltNetworks, scaled: np.ndarray, unit: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The intercept that suits parameters, and the objective of each integrand."""
+        """Return the intercept that suits parameters, and the objective of each integrand."""
         at, p = self._coordinates, self._fitting.probabilities
         g = self._linear_values(params.linear)
-        for network, arrays, size in zip(fixed, params.networks, gauge, strict=True):
-            g = g + NetworkTerm(eqx.combine(network, arrays), size)(
-                self._fitting.x, self._fitting.s
-            )
+        for term in networks.terms(params.networks, 1.0):
+            g = g + term(self._fitting.x, self._fitting.s)
         residual = scaled[self._fit] - g
         free = np.isinf(self._objective.intercept_variance)
         intercept = p @ residual if free else at.basis.coefficients(params.linear)[0]
@@ -346,10 +354,10 @@ class PreparedTraining(Prepared):
         return intercept, loss
 
     def _linear_values(self, w: np.ndarray) -> np.ndarray:
-        """g of the linear part, without the constant, at the fitting draws."""
+        """Return g of the linear part, without the constant, at the fitting draws."""
         at = self._coordinates
         if at.rows is None:
-            return summed(self._linear_terms(w), self._fitting.x, self._fitting.s, w.shape[1])
+            return sum_terms(self._linear_terms(w), self._fitting.x, self._fitting.s, w.shape[1])
         return at.rows @ w - (at.basis.coefficients(w)[:1] if at.features.constant else 0.0)
 
     def _linear_terms(self, w: np.ndarray) -> tuple[LinearTerm, ...]:
@@ -359,14 +367,14 @@ class PreparedTraining(Prepared):
 
 
 def units(values: Values, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each integrand, the latter one where it is constant."""
+    """Return mean and standard deviation of each integrand, the latter one where it is constant."""
     centre = p @ values
     spread = np.sqrt(p @ (values - centre) ** 2)
     return centre, np.where(spread > 0, spread, 1.0)
 
 
 def _hold_out(m: int, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rows held out and rows that fit, both in order."""
+    """Return rows held out and rows that fit, both in order."""
     count = round(share * m)
     if share and not 2 <= count <= m - 8:
         raise ValueError(

@@ -7,20 +7,19 @@ import equinox as eqx
 import numpy as np
 import scipy
 
-from ..algebra.dense import pivoted_cholesky, triangular_inverse
+from ..algebra.dense import ROUNDING, SINGULAR, pivoted_cholesky, triangular_inverse
 
-# features up to which the whitening is a dense matrix; beyond, a diagonal and a low rank
-_DENSE = 1024
-_RANK = 128
-_TOO_FEW = 2  # draws a feature: with fewer, H is shrunk to its diagonal
-_PIVOT = 1e-13
-# pivots above which features are independent beyond doubt, and need not be reordered
-_CLEARLY = 1e-9
+# Features up to which the whitening is a dense matrix, at the cost of its cube once; beyond, a
+# diagonal, and directions, an eighth as many.
+MOST_DENSE = 1024
+# Draws of a second moment for each feature: a kernel takes no more centres than that allows. With
+# one less it is shrunk to its diagonal; shrinking at three already left g further from the exact.
+DRAWS_PER_FEATURE = 3
 
 
 class Dense(eqx.Module):
-    """φ (n, P) ↦ φ B (n, r); the coefficients of φ are B w with w (r, q), and the quadratic penalty
-    is (q,).
+    """The map φ (n, P) ↦ φ B (n, r); the coefficients of φ are B w with w (r, q), and the quadratic
+    penalty is (q,).
 
     Its methods, like those of `LowRank`, take NumPy arrays on the host and JAX arrays in the loop.
     """
@@ -30,7 +29,7 @@ class Dense(eqx.Module):
 
     @property
     def size(self) -> int:
-        """Of w, r."""
+        """The size r of w."""
         return self.matrix.shape[1]
 
     def __call__(self, phi: Any) -> Any:
@@ -46,7 +45,8 @@ class Dense(eqx.Module):
 
 
 class LowRank(eqx.Module):
-    """φ ↦ (φ D)(1 + U diag(gain − 1) Uᵀ): each feature by itself, and the leading directions."""
+    """The map φ ↦ (φ D)(1 + U diag(gain − 1) Uᵀ): each feature by itself, and the leading
+    directions."""
 
     scale: Any  # (P,)
     directions: Any  # (P, k)
@@ -55,7 +55,7 @@ class LowRank(eqx.Module):
 
     @property
     def size(self) -> int:
-        """Of w, P."""
+        """The size P of w."""
         return len(self.scale)
 
     def __call__(self, phi: Any) -> Any:
@@ -75,44 +75,46 @@ Basis = Dense | LowRank
 
 
 def plain_basis(penalty: np.ndarray) -> Basis:
-    """Features as they are."""
+    """Return the basis that leaves features as they are."""
     return LowRank(np.ones(len(penalty)), np.zeros((len(penalty), 0)), np.zeros(0), penalty)
 
 
 def whiten(
     phi: np.ndarray, weights: np.ndarray, penalty: np.ndarray, constant: bool, damping: float
 ) -> Basis:
+    """Return a basis in which the weighted second moment of features plus the penalty is about the
+    identity."""
     rows = phi if constant else phi - weights @ phi / weights.sum()
     rows = rows * np.sqrt(weights)[:, None]
     count, size = rows.shape
     moment = np.sum(rows**2, axis=0) + penalty
     scale = np.where(moment > 0, 1 / np.sqrt(np.where(moment > 0, moment, 1.0)), 0.0)
     rows = rows * scale
-    if size > _DENSE:
+    if size > MOST_DENSE:
         return _low_rank(rows, scale, penalty)
     gram = rows.T @ rows
     gram[np.diag_indices(size)] += penalty * scale**2 + damping * (scale > 0)
-    if size * _TOO_FEW > count:
+    if size * (DRAWS_PER_FEATURE - 1) > count:
         amount = min(0.5, size / count)
         gram *= 1 - amount
         gram[np.diag_indices(size)] += amount * (scale > 0)
     factor, info = scipy.linalg.lapack.dpotrf(gram, lower=0)
-    if info == 0 and factor.diagonal().min() ** 2 > _CLEARLY:
+    if info == 0 and factor.diagonal().min() ** 2 > SINGULAR:
         return Dense(scale[:, None] * triangular_inverse(factor), np.zeros(size))
     # All diagonal entries are one: a slope far below what matters keeps rounding from deciding the
     # order
     gram[np.diag_indices(size)] *= 1 + 1e-6 * np.arange(size, 0, -1) / size
-    triangle, pivots = pivoted_cholesky(gram, _PIVOT)
+    triangle, pivots = pivoted_cholesky(gram, ROUNDING)
     matrix = np.zeros((size, len(pivots)))
     matrix[pivots] = triangular_inverse(triangle)
     return Dense(scale[:, None] * matrix, np.zeros(len(pivots)))
 
 
 def _low_rank(rows: np.ndarray, scale: np.ndarray, penalty: np.ndarray) -> LowRank:
-    """Leading directions of rowsᵀrows, by the smaller Gram of a thousand of its rows."""
-    rows = rows[:1000] * np.sqrt(len(rows) / min(len(rows), 1000))
+    """Return leading directions of rowsᵀrows, by the smaller Gram of a thousand of its rows."""
+    rows = rows[:MOST_DENSE] * np.sqrt(len(rows) / min(len(rows), MOST_DENSE))
     values, left = scipy.linalg.eigh(rows @ rows.T)
-    keep = slice(max(len(values) - _RANK, 1), None)
+    keep = slice(max(len(values) - MOST_DENSE // 8, 1), None)
     floor, values, left = max(values[keep.start - 1], 1.0), values[keep], left[:, keep]
     use = values > floor
     values, left = values[use], left[:, use]
@@ -121,6 +123,7 @@ def _low_rank(rows: np.ndarray, scale: np.ndarray, penalty: np.ndarray) -> LowRa
 
 
 def with_penalty(basis: Dense, penalty: np.ndarray, turned: bool) -> Dense:
+    """Return the basis with its penalty, `turned` to make that diagonal."""
     inner = basis.matrix.T @ (penalty[:, None] * basis.matrix)
     if not turned:
         return Dense(basis.matrix, inner)
@@ -129,7 +132,7 @@ def with_penalty(basis: Dense, penalty: np.ndarray, turned: bool) -> Dense:
 
 
 def largest_eigenvalue(psi: np.ndarray, weights: np.ndarray, basis: Basis, constant: bool) -> float:
-    """Largest eigenvalue of Σ p ψψᵀ + penalty by a few power iterations, from above."""
+    """Return the largest eigenvalue of Σ p ψψᵀ + penalty by a few power iterations, from above."""
     psi = psi if constant else psi - weights @ psi / weights.sum()
     if not psi.shape[1]:
         return 1.0
@@ -143,14 +146,14 @@ def largest_eigenvalue(psi: np.ndarray, weights: np.ndarray, basis: Basis, const
 
 
 def by_leverage(leverage: np.ndarray, probabilities: np.ndarray, share: float = 0.5) -> np.ndarray:
-    """Probabilities in proportion to leverage, mixed with the draws' own."""
+    """Return probabilities in proportion to leverage, mixed with the draws' own."""
     by_leverage = probabilities * leverage
     total = by_leverage.sum()
     return share * by_leverage / total + (1 - share) * probabilities if total > 0 else probabilities
 
 
 def inclusion(preference: np.ndarray, count: int) -> np.ndarray:
-    """Probabilities of inclusion in proportion to preference, none above one, that sum to
+    """Return probabilities of inclusion in proportion to preference, none above one, that sum to
     `count`."""
     out = np.minimum(1.0, count * preference / preference.sum())
     for _ in range(20):
@@ -163,7 +166,7 @@ def inclusion(preference: np.ndarray, count: int) -> np.ndarray:
 
 
 def systematic(probability: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Rows drawn without repetition with these probabilities of inclusion."""
+    """Draw rows without repetition with these probabilities of inclusion."""
     order = rng.permutation(len(probability))
     ladder = np.cumsum(probability[order]) + rng.uniform()
     steps = np.floor(ladder)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ...inputs.points import Points
+from ..inputs.points import Points
 
 
 class Window(NamedTuple):
@@ -19,7 +19,7 @@ class Window(NamedTuple):
 
 
 class Windows(ABC):
-    """Where they come from. A training is prepared on a pilot, draws in memory that stand for all,
+    """A source of windows. A training is prepared on a pilot, draws in memory that stand for all,
     and run on windows."""
 
     count: int  # windows an epoch
@@ -29,8 +29,8 @@ class Windows(ABC):
 
     @abstractmethod
     def __call__(self, number: int) -> Window:
-        """The one of this number; those of one epoch together are all draws, in another order each
-        epoch."""
+        """Return the window of this number; those of one epoch together are all draws, in another
+        order each epoch."""
 
     @abstractmethod
     def cut(self, most: int) -> None:
