@@ -248,7 +248,7 @@ WORDS = {
     "reason": {"str", "Reason"},
     "sample": {"Sample", "Posterior"},
     "seed": {"int"},
-    "task": {"Task"},
+    "task": {"Task", "StreamedTask"},
     "weight": {"np.ndarray", "float"},
 }
 
@@ -302,7 +302,7 @@ PARTICIPLES = """
     torn worn written built
 """
 # After one of these a participle is what the verb is done to
-VERBS = {"add", "as", "estimate", "find", "is", "keep", "make", "must"}
+VERBS = {"add", "as", "check", "require", "estimate", "find", "is", "keep", "make", "must"}
 # Nouns and adjectives that end so, and what users call
 NO_PARTICIPLES = {
     "unweighted": "the family without its weights; classes of users have it",
@@ -312,11 +312,7 @@ NO_PARTICIPLES = {
 }
 # Still to be renamed; a name that is gone is to go from here too
 TO_RENAME = """
-    _centred _chosen _continued _controlled _counted _cut _ended _evaluated _extended _folded
-    _joined _made _moved _offered _repeated _restored _scaled _shortened _solved _started
-    _streamed _summed _thinned _trained _translated _weighted _whitened aligned arranged centred
-    checked chosen cut drawn ended factorised finished fitted interrupted inverted lifted merged
-    named packed padded pulled represented scaled selected summed thinned tiled validated
+    _centred _controlled _cut _shortened aligned centred cut inverted pulled selected thinned
 """
 
 
