@@ -74,7 +74,7 @@ class Task:
         """Some of the draws, to fit."""
         return FittingDraws(self.sample.points(rows), self.standardise)
 
-    def thinned(self, most: int) -> tuple[Task, np.ndarray]:
+    def thin(self, most: int) -> tuple[Task, np.ndarray]:
         """About `most` draws, equally spaced within every chain, as a task of their own; and their
         row numbers. They are to compare and to tune on, which asks nothing of tails."""
         sample, rows = self.sample.thin(most)

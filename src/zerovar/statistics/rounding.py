@@ -48,7 +48,7 @@ class Rounding(NamedTuple):
         size[single] = _SINGLE * largest[single]
         known |= single
         for digits in range(2, _DIGITS):
-            short = _where(columns, ~known, partial(_shortened, digits=digits))
+            short = _where(columns, ~known, partial(_shorten, digits=digits))
             size[short] = 0.5 * 10.0 ** (top[short] - digits + 1)
             known |= short
         return Rounding(size, single)
@@ -72,7 +72,7 @@ def _where(
     return found
 
 
-def _shortened(column: np.ndarray, digits: int) -> np.ndarray:
+def _shorten(column: np.ndarray, digits: int) -> np.ndarray:
     """Rounded to so many significant digits, as text has them; itself where that is so but for the
     last bits."""
     exponent = np.floor(np.log10(np.where(column == 0, 1.0, np.abs(column))))
