@@ -19,7 +19,6 @@ from ..inputs.points import Matrix
 
 _SINGLE = np.finfo(np.float32).epsneg  # half a unit in the last of 24 bits
 _DIGITS = 12  # of text with more, rounding is not seen in any answer
-_FIRST = 32  # rows that rule most guesses out
 
 PerColumn = Float64[np.ndarray, " k"]
 
@@ -65,7 +64,7 @@ def _where(
     rule most of them out."""
     found = asked.copy()
     with np.errstate(over="ignore", under="ignore"):
-        for part in (slice(_FIRST), slice(None)):
+        for part in (slice(int(np.sqrt(len(columns)))), slice(None)):
             some = np.flatnonzero(found)
             block = columns[part][:, some]
             found[some] = np.all(block == rounded(block), axis=0)
