@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import missing_package
 from ..fitting import Fitted
 from ..io.atomic import atomic
+from ..solvers.algebra.memory import SAMPLE
 from ..statistics.series import effective_size
 from .formatting import EXACT, format_count, plus_minus, worth
 from .record import EstimateRecord, Traces
@@ -40,7 +41,6 @@ _INKS = (
     "grid.color",
 )
 _PAPERS = ("figure.facecolor", "axes.facecolor")
-_POINTS = 3000  # of a scatter: more only make a blot, and a larger page
 
 
 def forest(
@@ -109,7 +109,7 @@ def scatter(
     """
     k, traces = _index(estimate, name), _traces(estimate)
     f, residual = (part[..., k].ravel() for part in (traces.values, traces.residuals))
-    some = np.linspace(0, len(f) - 1, min(len(f), _POINTS)).astype(int)
+    some = np.linspace(0, len(f) - 1, min(len(f), SAMPLE)).astype(int)
     f, residual = f[some], residual[some]
     control = f - residual
     frame = {"nrows": 2, "figsize": (7, 6.4), "sharex": True, "height_ratios": (2.4, 1)}

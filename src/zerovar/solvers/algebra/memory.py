@@ -11,11 +11,8 @@ _DEVICE_SHARE = 0.8
 # Numbers, half a gigabyte, that are kept for the next pass rather than made anew: beyond that,
 # writing and reading them takes as long as making them.
 KEPT = 2**26
-# Rows of features that are made at once: with a few hundred features they stay in a core's cache
-# for what reads them next.
-ROWS = 1024
-# Draws that a mean square is estimated from, where all of them would be too many: it is then known
-# to a few per cent.
+# Draws that a mean square is estimated from, where all of them would be too many, or batches that a
+# standard error is: it is then known to a few per cent.
 SAMPLE = 4096
 # What a core and an accelerator do a second (`benchmarks/scale.py`): flops of LAPACK, of skinny
 # products, and entries of a Gram.

@@ -30,9 +30,10 @@ from numpy.random import Generator
 
 from ...families import LinearFamily
 from ...hyper import with_hyper_parameters
+from ...inputs.integrands import ROWS
 from ...inputs.points import Points
 from ..algebra.dense import ROUNDING, pivoted_cholesky, triangular_inverse
-from ..algebra.memory import ROWS, SAMPLE
+from ..algebra.memory import SAMPLE
 from ..algebra.tiles import Matrix, feature_matrix, gram_matrix
 from ..terms import width
 from .whitening import (
