@@ -13,7 +13,7 @@ from ..inputs.sample import Sample
 from ..statistics.series import autocorrelation_time, some_columns
 from ..statistics.tails import outermost
 
-_NO_TAILS = np.empty((0, 0), dtype=int)
+_NO_TAILS = np.empty((0, 0), dtype=int)  # of no integrands: its size is no choice
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

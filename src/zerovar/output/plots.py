@@ -24,6 +24,7 @@ File = str | PathLike[str]
 # one a role, by the paper
 _LIGHT = SimpleNamespace(plain="#E69F00", controlled="#0072B2", extra="#009E73", ink="#222222")
 _DARK = SimpleNamespace(plain="#F0B640", controlled="#6FB7F0", extra="#3CC99B", ink="#E6E6E6")
+# Looks: nothing but taste is behind these
 _STYLE: dict[Any, Any] = {
     "font.size": 11,
     "axes.grid": True,

@@ -23,9 +23,10 @@ from .memory import KEPT, on_host
 from .threads import map_on_threads
 
 # Sides of tiles. On a core the intermediate arrays of 192 draws stay in cache: tiles of 512 took
-# up to a fourth longer. An accelerator waits for its instructions unless each is large; of a
-# derivative, which keeps more arrays than its function, the largest are left out.
+# up to a fourth longer.
 _TILES = (64, 192)
+# An accelerator waits for its instructions unless each is large; of a derivative, which keeps more
+# arrays than its function, the largest are left out.
 DEVICE_TILES = (512, 1024, 4096)
 
 
