@@ -35,7 +35,7 @@ LOG_WEIGHTS = 0.3 * np.random.default_rng(2).normal(size=(CHAINS, LENGTH))
 def _small_pieces(monkeypatch):
     """Chunks stay as small as the tests make them, and batches are longer than a draw."""
     monkeypatch.setattr(arrays, "_SMALL_CHUNK", 0)
-    monkeypatch.setattr(streaming, "_BATCHES", 600)
+    monkeypatch.setattr(streaming, "SAMPLE", 600)
     with dask.config.set(scheduler="synchronous"):
         yield
 
@@ -477,7 +477,7 @@ def test_standard_errors_are_calibrated_on_slow_chains(monkeypatch):
     """Batches of 20 draws at ρ = 0.8: 60 replicates know a spread to 9 % (χ²), so 0.7 to 1.35
     leaves nearly four of their errors on either side. Negative control: as if draws were
     independent, plain errors are far too small."""
-    monkeypatch.setattr(streaming, "_BATCHES", 100)
+    monkeypatch.setattr(streaming, "SAMPLE", 100)
     rng = np.random.default_rng(0)
     truth = np.array([np.exp(-0.5), np.exp(-2.5)])
     z, plain, naive = [], [], []

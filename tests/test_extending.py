@@ -608,14 +608,14 @@ REPEATED = [
     (
         "docs/large.md",
         "windows of # chunks or about # draws",
-        [chunk_windows.TOGETHER, round(chunk_windows._ROWS, -4)],
+        [chunk_windows.TOGETHER, round(chunk_windows.TRAINED_AT_ONCE, -4)],
     ),
     (
         "docs/large.md",
         "as make # visits of draws for a network, # for a linear family",
         [batch_schedule.NETWORK.visits, batch_schedule.LINEAR.visits],
     ),
-    ("docs/large.md", "every one of some # batches", [chunked_estimate._BATCHES]),
+    ("docs/large.md", "every one of some # batches", [round(chunked_estimate.SAMPLE, -3)]),
     ("docs/large.md", "`cross_fit(#)` by default", [zv.cross_fit().k]),
     ("docs/large.md", "Chunks smaller than # MB are joined", [arrays._SMALL_CHUNK / 1e6]),
     ("docs/extending.md", "a factor of # either way", [np.exp(descent._FARTHEST)]),

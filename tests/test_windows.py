@@ -29,7 +29,7 @@ def _small_pieces(monkeypatch):
     """Many windows of few chunks, and a pilot of some of the draws only."""
     monkeypatch.setattr(arrays, "_SMALL_CHUNK", 0)
     monkeypatch.setattr(arrays, "_PILOT_DRAWS", 3000)
-    monkeypatch.setattr(windows, "_ROWS", 2000)
+    monkeypatch.setattr(windows, "TRAINED_AT_ONCE", 2000)
     monkeypatch.setattr(windows, "TOGETHER", 4)
     with dask.config.set(scheduler="synchronous"):
         yield
@@ -98,7 +98,7 @@ def test_an_epoch_of_windows_is_every_draw_once_but_for_those_held_out(case, mon
     } | EPOCHS[case]
     weighted, most, parts, every, hands = options.values()
     if hands:
-        monkeypatch.setattr(windows, "_ROWS", 10**6)
+        monkeypatch.setattr(windows, "TRAINED_AT_ONCE", 10**6)
     source, pilot, edges = some_windows(LOG_WEIGHTS if weighted else None, parts)
     held = np.arange(0, len(source.rows), every)
     source.hold_out(held)

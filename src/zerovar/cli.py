@@ -35,6 +35,7 @@ from .output import Estimate
 from .solvers import SGD, Exact, Solver
 from .summaries import select_variables
 
+# The names say the degrees
 FAMILIES: dict[str, Family] = {
     "linear": Polynomial(1),
     "quadratic": Polynomial(2),

@@ -21,9 +21,10 @@ from ..inputs.integrands import as_values, has_chains
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Sample
 
-# Draws of the pilot: enough to standardise, check and choose by. They are read in pieces of about
-# six hundred, each from one chunk where that can be had.
+# Draws of the pilot: enough to standardise, check and choose by.
 _PILOT_DRAWS = 20_000
+# Pieces that it is read in, of about six hundred draws, each from one chunk where that can be had:
+# fewer stand for less of the chains, and more are more to read.
 _PILOT_PIECES = 32
 # Bytes of draws: smaller chunks are joined, as the handling of one costs milliseconds.
 _SMALL_CHUNK = 2e6

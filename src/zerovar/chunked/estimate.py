@@ -38,14 +38,13 @@ from ..inputs.sample import Posterior
 from ..objectives import LeastSquares
 from ..output import Estimate
 from ..solvers import FitStats, default_streamed_solver
+from ..solvers.algebra.memory import SAMPLE
 from ..statistics.series import influences_on_mean, standard_error
 from ..statistics.tails import heaviness
 from .arrays import Chunks
 from .fits import PartFits, StreamedTask, check_streamed, fit_parts
 from .rows import Function, View
 from .sums import Sums
-
-_BATCHES = 4000  # over all chains, about: their scatter knows a standard error to a few per cent
 
 
 def estimate_chunked(
@@ -162,7 +161,7 @@ def _batches(parts: np.ndarray, chains: int) -> np.ndarray:
     all, or single draws."""
     edges = [0]
     for first, last in itertools.pairwise(parts.tolist()):
-        wanted = max(round(_BATCHES / chains * (last - first) / parts[-1]), 2)
+        wanted = max(round(SAMPLE / chains * (last - first) / parts[-1]), 2)
         edges += (
             np.linspace(first, last, min(wanted, last - first) + 1).round().astype(int)[1:].tolist()
         )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
+from ..diagnostics.identities import SHORTEST
 from ..families import Family, LinearFamily
 from ..fitting import interruption, require_solved
 from ..inputs.points import Points
@@ -21,8 +22,6 @@ from .arrays import Chunks, Pilot
 from .rows import View
 from .sums import PassPlan, Sums, sum_chunks
 from .windows import ChunkWindows
-
-_FEWEST_PILOT = 50  # draws of the pilot that a training is prepared on
 
 
 class StreamedTask(NamedTuple):
@@ -141,10 +140,10 @@ def _train_part(
     """Train on the draws of these parts; f − g is then f less one g for each integrand."""
     with ChunkWindows(task.chunks, task.view, parts, task.pilot, task.seed) as windows:
         rows = windows.rows
-        if len(rows) < _FEWEST_PILOT:
+        if len(rows) < SHORTEST:
             raise ValueError(
                 f"only {len(rows)} draws of the pilot lie in the part of the chains that is to be "
-                f"trained on, of at least {_FEWEST_PILOT} that are needed. Use another split, such "
+                f"trained on, of at least {SHORTEST} that are needed. Use another split, such "
                 "as cross_fit(5), or more draws"
             )
         points = task.points.take(rows)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ..solvers.algebra.memory import ROWS
+from ..inputs.integrands import ROWS
 from ..solvers.algebra.threads import use_one_thread
 from ..solvers.exact.moments import moments
 from ..solvers.terms import LinearParts, Term, sum_terms

@@ -19,14 +19,11 @@ import numpy as np
 
 from ..inputs.points import Points
 from ..solvers.algebra.memory import KEPT
+from ..solvers.training.batch_order import TRAINED_AT_ONCE
 from ..solvers.windows import Window, Windows
 from .arrays import Chunks, Pilot, plain_errors
 from .rows import ChunkRows, OpenChunk, View
 from .sums import TOGETHER
-
-# Rows of a shard, about, or more for some chunks, which are not cut: enough for their mixture to
-# stand for all draws, and small next to memory.
-_ROWS = 131_072
 
 
 class ChunkWindows(Windows):
@@ -50,8 +47,9 @@ class ChunkWindows(Windows):
         self._tasks = [task for task, size in zip(chunks.tasks(), sizes, strict=True) if size]
         sizes = np.sort(sizes[sizes > 0])[::-1]
         self.draws = int(sizes.sum())
-        # of some chunks at least, if draws and scores, of this shard and the next, can be kept
-        wanted = max(_ROWS, TOGETHER * float(sizes.mean()))
+        # of some chunks at least, which are not cut, if draws and scores, of this shard and the
+        # next, can be kept
+        wanted = max(TRAINED_AT_ONCE, TOGETHER * float(sizes.mean()))
         wanted = max(min(wanted, KEPT / (4 * chunks.shape[2])), 1.0)
         self._shards = min(max(round(self.draws / wanted), 1), len(sizes))
         self._largest = int(sizes[: -(-len(sizes) // self._shards)].sum())

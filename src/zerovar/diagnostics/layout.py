@@ -9,13 +9,12 @@ import numpy as np
 
 from ..inputs.points import find_distinct
 from ..inputs.sample import Sample
-from ..statistics.series import some_columns
+from ..statistics.series import INDEPENDENT, some_columns
 from .identities import SHORTEST
 
 # Share of the draws of a chain that come again, from which they are the same chain. Two resamples
 # of one set share two thirds. By the same share, draws come back that were resampled.
 _EQUAL = 0.9
-_FOLLOWS = 0.25  # correlation of neighbours from which draws follow each other
 _SURE = 6.0  # standard errors: lags, coordinates and samples are many
 _NUMBERS = 400_000  # that are looked at for correlations: a tenth of a second
 
@@ -92,6 +91,12 @@ def _ranks(sample: Sample) -> np.ndarray:
     return sample.by_chain((ranks - (n - 1) / 2) * np.sqrt(12) / n)
 
 
+def _least_correlation() -> float:
+    """Return the correlation of neighbours from which draws follow each other: that of an
+    AR(1) chain whose autocorrelation time is the least that counts as dependence."""
+    return (INDEPENDENT - 1) / (INDEPENDENT + 1)
+
+
 def _swapped_axes(ranks: np.ndarray) -> Iterator[str]:
     """Neighbouring chains follow each other, and neighbouring draws of a chain do not."""
     chains, draws, _ = ranks.shape
@@ -101,7 +106,7 @@ def _swapped_axes(ranks: np.ndarray) -> Iterator[str]:
     within = np.einsum("cnk,cnk->k", ranks[:, :-1], ranks[:, 1:]) / (chains * (draws - 1))
     mean = across.mean(axis=0)
     error = across.std(axis=0) / np.sqrt(len(across))
-    if np.any((mean > _FOLLOWS) & (mean > _SURE * error) & (np.abs(within) < mean / 2)):
+    if np.any((mean > _least_correlation()) & (mean > _SURE * error) & (np.abs(within) < mean / 2)):
         yield (
             f"The axes look swapped: {chains} chains of {draws} draws were given, and each chain "
             "follows the one before as "
@@ -121,7 +126,7 @@ def _interleaved_walkers(ranks: np.ndarray) -> Iterator[str]:
     power = np.abs(np.fft.rfft(centred, size, axis=1)) ** 2
     lags = np.fft.irfft(power.mean(axis=0), size, axis=0)[: draws // 4]
     lags = lags / np.where(lags[0] > 0, lags[0], 1.0)
-    limit = max(_FOLLOWS, _SURE / np.sqrt(chains * draws))
+    limit = max(_least_correlation(), _SURE / np.sqrt(chains * draws))
     for j in range(k):
         high = np.flatnonzero(lags[1:, j] > limit) + 1
         if high.size and high[0] > 1 and np.abs(lags[1 : high[0], j]).max() < lags[high[0], j] / 3:

@@ -11,10 +11,6 @@ from jaxtyping import Float64
 from ..statistics.ranks import normal_scores
 from .base import LinearFamily, Wrapper
 
-# The cosine from which two directions count as one: 2.6 degrees, as near as the regression on some
-# hundred draws tells them apart (no measurement)
-_SAME = 0.999
-
 
 class RidgeFunctions(Wrapper):
     """Σ_r g_r(a_r·x), where every g_r is in `family` in one dimension.
@@ -112,7 +108,7 @@ def steepest(
     x: Float64[np.ndarray, "n d"], values: Float64[np.ndarray, "n q"]
 ) -> Float64[np.ndarray, "d r"]:
     """Return for each integrand the direction of the regression of its normal scores on x, those
-    that are nearly the same once."""
+    that the regression on so many draws does not tell apart once."""
     scores, centred = normal_scores(values), x - x.mean(axis=0)
     # by the normal equations: a direction needs few digits, and the draws are standardised
     found = np.linalg.lstsq(centred.T @ centred, centred.T @ scores, rcond=None)[0]
@@ -122,7 +118,7 @@ def steepest(
         if (
             spread > 0
             and size > 0
-            and not any(abs(column @ other) > _SAME * size for other in kept)
+            and not any(size - abs(column @ other) < size / len(x) for other in kept)
         ):
             kept.append(column / size)
     return np.stack(kept, axis=1) if kept else np.eye(x.shape[1], 1)

@@ -11,7 +11,9 @@ from ..errors import NumericalWarning, refuse_fork, warn
 from .points import find_distinct
 from .sample import Sample, as_float
 
-_AT_A_TIME = 1024  # draws that are evaluated together: a compromise of speed and memory
+# Rows of functions or features that are made at once: with a few hundred columns they stay in a
+# core's cache for what reads them next, and more would not be faster.
+ROWS = 1024
 
 Tree = Any  # of arrays, as JAX has them: an array, or dicts and tuples of trees
 Returned = TypeVar("Returned")
@@ -181,7 +183,7 @@ def map_tiles(function: Callable[[Tree], Tree], draws: Tree) -> Tree:
     """Return a compiled function of many draws at a tree of arrays (n, …), in tiles of one shape:
     one program serves all."""
     n = len(jax.tree.leaves(draws)[0])
-    size, tiles = min(n, _AT_A_TIME), []
+    size, tiles = min(n, ROWS), []
     for first in range(0, n, size):
         # the last one again and again to the tile's end
         rows = np.minimum(np.arange(first, first + size), n - 1)

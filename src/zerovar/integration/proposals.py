@@ -20,7 +20,7 @@ POINTS_PER_NUMBER = 5  # effective points for each number that is fitted to them
 # long ones both tails of two log exponentials were seen in 4 samples of 15 of 600 points, with 0.15
 # in 10.
 WIDE = 0.05
-_LONG = 0.15
+_LONG = 0.15  # see above
 _MOST_LONG = 30  # dimensions up to which there are long ones: with 100, they take most of the time
 _LONGER = 8.0  # deviations of these, along their coordinate; the wide one has two
 

@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import missing_package
 from ..fitting import Fitted
 from ..io.atomic import atomic
+from ..solvers.algebra.memory import SAMPLE
 from ..statistics.series import effective_size
 from .formatting import EXACT, format_count, plus_minus, worth
 from .record import EstimateRecord, Traces
@@ -23,6 +24,7 @@ File = str | PathLike[str]
 # one a role, by the paper
 _LIGHT = SimpleNamespace(plain="#E69F00", controlled="#0072B2", extra="#009E73", ink="#222222")
 _DARK = SimpleNamespace(plain="#F0B640", controlled="#6FB7F0", extra="#3CC99B", ink="#E6E6E6")
+# Looks: nothing but taste is behind these
 _STYLE: dict[Any, Any] = {
     "font.size": 11,
     "axes.grid": True,
@@ -40,7 +42,6 @@ _INKS = (
     "grid.color",
 )
 _PAPERS = ("figure.facecolor", "axes.facecolor")
-_POINTS = 3000  # of a scatter: more only make a blot, and a larger page
 
 
 def forest(
@@ -109,7 +110,7 @@ def scatter(
     """
     k, traces = _index(estimate, name), _traces(estimate)
     f, residual = (part[..., k].ravel() for part in (traces.values, traces.residuals))
-    some = np.linspace(0, len(f) - 1, min(len(f), _POINTS)).astype(int)
+    some = np.linspace(0, len(f) - 1, min(len(f), SAMPLE)).astype(int)
     f, residual = f[some], residual[some]
     control = f - residual
     frame = {"nrows": 2, "figsize": (7, 6.4), "sharex": True, "height_ratios": (2.4, 1)}

@@ -41,7 +41,6 @@ _FARTHEST_WEIGHT = -np.log(_EPS)
 # differ by 5 and scales by 1
 _WEIGHT_STEP = 3.0
 _SETTLED = 1e-5  # change of the loss, a logarithm of a variance, at which a descent stops
-_FAILED = 1e10  # the loss of a Gram that cannot be factorised; the line search then turns back
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,13 +145,16 @@ class Descent:
         if not len(columns):
             return DescentEnd(position, 0.0, 0, steps)
         values = self.values[:, columns]
-        best = DescentEnd(position, np.inf, 0, steps)
+        best, worst = DescentEnd(position, np.inf, 0, steps), 0.0
 
         def loss(along: np.ndarray) -> tuple[float, np.ndarray]:
-            nonlocal best
+            nonlocal best, worst
             there = position + steps @ along
             inside = np.clip(there, low, high)
             value, slope = self._measure(inside, values, criterion)
+            if not np.isfinite(value):  # flat, and no better than the worst: the search turns back
+                return worst, np.zeros_like(along)
+            worst = value if np.isinf(best.loss) else max(worst, value)
             if value < best.loss:
                 best = best._replace(position=inside, loss=float(value))
             outward = ((inside == low) & (slope > 0)) | ((inside == high) & (slope < 0))
@@ -171,7 +173,7 @@ class Descent:
                 method="L-BFGS-B",
                 options=options | {"ftol": _SETTLED},
             )
-        if not best.loss < _FAILED:
+        if np.isinf(best.loss):
             raise NumericalError(
                 f"{self.family.describe()}: the Gram matrix could not be factorised at any "
                 "hyper-parameters tried"
@@ -200,7 +202,7 @@ class Descent:
         least = np.full(self.values.shape[1], np.inf)
         if not len(varying):
             return DescentStart(np.concatenate([[np.log(_FIRST_RIDGES[0])], flat]), varying, least)
-        losses = np.full((len(_FIRST_RIDGES), len(varying)), _FAILED)
+        losses = np.full((len(_FIRST_RIDGES), len(varying)), np.inf)
         with limit_threads(len(self.points)):
             for i, ridge in enumerate(_FIRST_RIDGES):
                 gp = SteinGp.of(
@@ -245,13 +247,13 @@ class Descent:
     def _evaluate(
         self, gram: Square, ridge: float, values: Values, criterion: Differentiable
     ) -> tuple[float, Square | None]:
-        """Return the loss and its derivative in A, in the memory of the Gram, or None where A
-        cannot be factorised."""
+        """Return the loss and its derivative in A, in the memory of the Gram; infinity and None
+        where A cannot be factorised."""
         gp = SteinGp.of(gram, self._noise(gram, ridge), self.border, values)
         if gp is None:
-            return _FAILED, None
+            return np.inf, None
         loss, slope = criterion.measure(gp, self.points.probabilities)
-        return (loss, slope) if np.isfinite(loss) else (_FAILED, None)
+        return (loss, slope) if np.isfinite(loss) else (np.inf, None)
 
     def _noise(self, gram: Square, ridge: float) -> Float64[np.ndarray, " m"]:
         return (ridge + floor(self.num_draws)) * gram.diagonal().mean() * self._noise_shape

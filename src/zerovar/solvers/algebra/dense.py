@@ -6,10 +6,12 @@ from itertools import pairwise
 import numpy as np
 import scipy
 
+from .memory import SAMPLE
+
 EPS = np.finfo(np.float64).eps
-# What sums of some thousand products do not tell from zero, relative to their terms: directions of
-# no more than that have no coefficient, and solutions are refined that know fewer digits.
-ROUNDING = 1e-12
+# What a sum of so many products does not tell from zero, relative to its terms: directions of no
+# more than that have no coefficient, and solutions are refined that know fewer digits.
+ROUNDING = SAMPLE * EPS
 # The smallest pivot, at unit diagonal, that a factor of second moments is used with: one step of
 # refinement restores what is lost down to here. What adds less to others counts as part of them.
 SINGULAR = 1e-10

@@ -4,22 +4,21 @@ import os
 
 import jax
 
-# Of what is free, one array may take so much: the rest is for copies, and on a host, which is not
-# ours alone, for other programs.
+# Of what is free on a host one array may take so much: the rest is for copies, and for other
+# programs, as it is not ours alone.
 _SHARE = 0.5
+# Of what is free on an accelerator, which is ours alone: the rest is for copies.
 _DEVICE_SHARE = 0.8
 # Numbers, half a gigabyte, that are kept for the next pass rather than made anew: beyond that,
 # writing and reading them takes as long as making them.
 KEPT = 2**26
-# Rows of features that are made at once: with a few hundred features they stay in a core's cache
-# for what reads them next.
-ROWS = 1024
-# Draws that a mean square is estimated from, where all of them would be too many: it is then known
-# to a few per cent.
+# Draws that a mean square is estimated from, where all of them would be too many, or batches that a
+# standard error is: it is then known to a few per cent.
 SAMPLE = 4096
-# What a core and an accelerator do a second (`benchmarks/scale.py`): flops of LAPACK, of skinny
-# products, and entries of a Gram.
+# What a core does a second (`benchmarks/scale.py`): flops of LAPACK, of skinny products, and
+# entries of a Gram.
 CORE = {"multiply": 1.5e10, "stream": 7e9, "pair": 4e7}
+# What an accelerator does, by the same measurement.
 ACCELERATOR = {"multiply": 3e13, "stream": 4e12, "pair": 1e10}
 
 

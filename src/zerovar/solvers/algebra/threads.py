@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import jax
 from threadpoolctl import ThreadpoolController
 
-from .memory import ROWS, on_host
+from ...inputs.integrands import ROWS
+from .memory import on_host
 
 _T = TypeVar("_T")
 

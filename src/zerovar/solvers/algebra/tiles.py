@@ -17,14 +17,16 @@ from jaxtyping import Array, Float, Float64
 
 from ...families import LinearFamily
 from ...hyper import declarations
+from ...inputs.integrands import ROWS
 from ...inputs.points import Matrix
-from .memory import KEPT, ROWS, on_host
+from .memory import KEPT, on_host
 from .threads import map_on_threads
 
 # Sides of tiles. On a core the intermediate arrays of 192 draws stay in cache: tiles of 512 took
-# up to a fourth longer. An accelerator waits for its instructions unless each is large; of a
-# derivative, which keeps more arrays than its function, the largest are left out.
+# up to a fourth longer.
 _TILES = (64, 192)
+# An accelerator waits for its instructions unless each is large; of a derivative, which keeps more
+# arrays than its function, the largest are left out.
 DEVICE_TILES = (512, 1024, 4096)
 
 

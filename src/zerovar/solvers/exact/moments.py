@@ -17,10 +17,10 @@ import numpy as np
 import scipy
 from jaxtyping import Float64
 
+from ...inputs.integrands import ROWS
 from ...inputs.points import Matrix, RowNumbers, Vector
 from ..algebra.dense import ROUNDING, SINGULAR
 from ..algebra.factors import HostVectors
-from ..algebra.memory import ROWS
 from ..base import MomentsFit, Result
 from ..stats import FitStats
 from ..terms import LinearParts, width

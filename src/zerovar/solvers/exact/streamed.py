@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float64
 
+from ...inputs.integrands import ROWS
 from ...inputs.points import RowNumbers
 from ..algebra.dense import EPS, ROUNDING, Groups, pack_groups
-from ..algebra.memory import ROWS
 from ..algebra.tiles import feature_matrix
 from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats

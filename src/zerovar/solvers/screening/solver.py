@@ -19,10 +19,11 @@ from ...families.monomials import (
     monomial_rows,
     with_constant,
 )
+from ...inputs.integrands import ROWS
 from ...inputs.points import Points
 from ...objectives import Objective, Ridge
 from ..algebra.dense import ROUNDING
-from ..algebra.memory import CORE, ROWS
+from ..algebra.memory import CORE
 from ..algebra.threads import map_on_threads, use_one_thread
 from ..base import Prepared, Solution, Solver, Values, check_integers
 from ..exact.moments import solve_moments

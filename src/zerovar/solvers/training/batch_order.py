@@ -10,7 +10,10 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float64, Int32
 
-_TABLE = 2**18  # row numbers that are chosen at once: a megabyte, and some thousand steps
+# Rows that a training has before it at once: row numbers of the rounds to come, and the draws of a
+# window of chunked ones, whose mixture is to stand for all. Some thousand steps, and small next to
+# memory.
+TRAINED_AT_ONCE = 2**17
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +41,7 @@ class BatchOrder:
     @property
     def together(self) -> int:
         """Rounds that a table has room for."""
-        return max(1, _TABLE // (self.most * self.size))
+        return max(1, TRAINED_AT_ONCE // (self.most * self.size))
 
     def table(self, first: int, count: int) -> Int32[np.ndarray, "together most size"]:
         """Return row numbers of `count` rounds from `first` on; zeros in the rest."""

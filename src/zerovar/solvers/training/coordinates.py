@@ -30,9 +30,10 @@ from numpy.random import Generator
 
 from ...families import LinearFamily
 from ...hyper import with_hyper_parameters
+from ...inputs.integrands import ROWS
 from ...inputs.points import Points
 from ..algebra.dense import ROUNDING, pivoted_cholesky, triangular_inverse
-from ..algebra.memory import ROWS, SAMPLE
+from ..algebra.memory import SAMPLE
 from ..algebra.tiles import Matrix, feature_matrix, gram_matrix
 from ..terms import width
 from .whitening import (
@@ -49,9 +50,10 @@ from .whitening import (
     with_penalty,
 )
 
-# Draws that a preconditioner may use in any case, if they are no more than half, and the share of
-# them, where that is more: it stays a preconditioner, and is not the solution in disguise.
+# Draws that a preconditioner may use in any case, if they are no more than half: it stays a
+# preconditioner, and is not the solution in disguise.
 _SUBSET = 500
+# The share of all draws that it may use, where that is more
 _SHARE = 0.1
 # Columns of a sketch, which knows a leverage to a fourth; and what sizes are padded to a multiple
 # of, so that folds share compiled programs.
