@@ -382,14 +382,16 @@ def gumbel(x):
 
 
 def test_exponential_tails_are_named_and_errors_cover():
-    off = []
-    for seed in range(3):
-        with pytest.warns(zv.SampleWarning, match="exponential tail along x0, x1"):
-            answer = zv.integrate(gumbel, 2, gradients=1200, family=zv.Polynomial(3), seed=seed)
+    off, named = [], 0
+    for seed in range(5):
+        with pytest.warns(zv.SampleWarning, match="exponential tail along x"):
+            answer = zv.integrate(gumbel, 2, gradients=600, family=zv.Polynomial(3), seed=seed)
+        named += "tail along x0, x1:" in answer.warnings[0]
         off.append((answer.value + np.euler_gamma) / answer.std_error)
         assert np.all(answer.std_error < 0.3 * answer.plain_std_error)
-    # 6 numbers: one in a thousand is above, if errors are right
-    assert np.sqrt(np.mean(np.square(off))) < 1.9
+    assert named >= 4  # 14 of 15 seeds name both: about 450 points may see one tail too seldom
+    # 10 numbers: one in a thousand is above, if errors are right
+    assert np.sqrt(np.mean(np.square(off))) < 1.75
     assert not zv.integrate(normal([1.0, 2.0]), 2, gradients=600, family=zv.Polynomial(3)).warnings
 
 

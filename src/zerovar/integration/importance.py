@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
-from ..statistics.tails import weights_shape
+from ..inputs.points import Points
+from ..statistics.tails import inwards, weights_shape
 from .modes import Mode
 from .proposals import (
     FREEDOMS,
@@ -176,7 +177,7 @@ def importance_sample(
     for k, size in enumerate(np.diff(ends)):
         tell(f"points: round {k + 1} of {len(_ROUNDS)}")
         proposal = cloud.fit(proposal) if k else proposal
-        cloud.add(proposal.guard(), int(size), rng, sobol)
+        cloud.add(cloud.guard(proposal), int(size), rng, sobol)
     return cloud.points()
 
 
@@ -213,6 +214,16 @@ class _Cloud:
         self.log_density = np.concatenate([self.log_density, found.log_density])
         self.scores = np.concatenate([self.scores, found.scores])
         self.undefined = np.concatenate([self.undefined, found.undefined])
+
+    def guard(self, proposal: TMixture) -> TMixture:
+        """Add what guards against tails, and what is like the points in those that are long."""
+        if not self.mixtures:
+            return proposal.guard()
+        weights = relative_weights(self.log_density - self.log_proposal())
+        kept = weights > np.finfo(float).eps * weights.mean()  # others change no sum
+        z, p = self.z[kept], weights[kept] / weights[kept].sum()
+        rows = inwards(Points(self.frame.x(z), self.scores[kept], p))
+        return proposal.guard().add_tails(z, p, rows, proposal.covariance)
 
     def log_proposal(self) -> np.ndarray:
         """Log density in z of the mixture of all proposals, each by how many points it gave."""

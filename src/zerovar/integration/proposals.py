@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Float64
+from jaxtyping import Float64, Int
 
 # Tails that a fit chooses from; the heaviest is that of what guards against tails unseen.
 FREEDOMS = (3.0, 8.0, 30.0, 200.0)
 _STEPS = 10  # of expectation maximisation, from the mixture of the round before
 POINTS_PER_NUMBER = 5  # effective points for each number that is fitted to them
-# Shares of what guards against tails: a wide component, and long ones all together. With 0.1 of the
-# long ones both tails of two log exponentials were seen in 4 samples of 15 of 600 points, with 0.15
-# in 10.
+# Shares of what guards against tails: a wide component or one in a tail, and long ones or those in
+# tails all together. With 0.1 of the long ones both tails of two log exponentials were seen in 4
+# samples of 15 of 600 points, with 0.15 in 10.
 WIDE = 0.05
 _LONG = 0.15  # see above
 _MOST_LONG = 30  # dimensions up to which there are long ones: with 100, they take most of the time
@@ -86,11 +86,39 @@ class TMixture:
             added += [covariance + (_LONGER**2 - 1) * np.outer(line, line) for line in along.T]
             shares += self.dim * [_LONG / self.dim]
         centres = np.broadcast_to(self.shares @ self.means, (len(added), self.dim))
+        return self._add(np.array(shares), centres, np.stack(added))
+
+    def add_tails(
+        self,
+        x: Float64[np.ndarray, "n d"],
+        probabilities: Float64[np.ndarray, " n"],
+        inwards: Int[np.ndarray, "t n"],
+        bulk: Float64[np.ndarray, "d d"],
+    ) -> TMixture:
+        """Add a component in each of t tails, like the points there; `bulk` is the covariance of
+        all, and `inwards` has row numbers from the outermost point of a tail on.
+
+        An exponential tail has mass far out, seldom in the direction in which the bulk is long.
+        """
+        if not len(inwards):
+            return self
+        tails = [_moments_of_tail(x[rows], probabilities[rows], bulk) for rows in inwards]
+        means, covariances = map(np.stack, zip(*tails, strict=True))
+        shares = np.full(len(tails), min(WIDE, _LONG / len(tails)))
+        return self._add(shares, means, covariances)
+
+    def _add(
+        self,
+        shares: Float64[np.ndarray, " c"],
+        means: Float64[np.ndarray, "c d"],
+        covariances: Float64[np.ndarray, "c d d"],
+    ) -> TMixture:
+        """Add components of the heaviest tails, whose shares are taken from the others."""
         return TMixture(
-            np.append((1 - sum(shares)) * self.shares, shares),
-            np.concatenate([self.means, centres]),
-            np.concatenate([self.roots, np.linalg.cholesky(np.stack(added))]),
-            np.append(self.freedom, np.full(len(added), FREEDOMS[0])),
+            np.append((1 - shares.sum()) * self.shares, shares),
+            np.concatenate([self.means, means]),
+            np.concatenate([self.roots, np.linalg.cholesky(covariances)]),
+            np.append(self.freedom, np.full(len(shares), FREEDOMS[0])),
         )
 
     def _pull(self, distance: Float64[np.ndarray, "k n"]) -> Float64[np.ndarray, "k n"]:
@@ -217,6 +245,24 @@ def _maximise(
             mass / mass.sum(), means, np.linalg.cholesky(covariance), mixture.freedom[kept]
         )
     return mixture
+
+
+def _moments_of_tail(
+    x: Float64[np.ndarray, "n d"],
+    probabilities: Float64[np.ndarray, " n"],
+    bulk: Float64[np.ndarray, "d d"],
+) -> tuple[Float64[np.ndarray, " d"], Float64[np.ndarray, "d d"]]:
+    """Mean and covariance of the first points, as many as count enough for a fit; the covariance
+    of the `bulk` counts like d + 1 of them."""
+    least = x.shape[1] + 1.0
+    size = POINTS_PER_NUMBER * least
+    effective = np.cumsum(probabilities) ** 2 / np.cumsum(probabilities**2)
+    far = np.maximum.accumulate(effective) <= size
+    share = probabilities[far] / probabilities[far].sum()
+    mean = share @ x[far]
+    away = x[far] - mean
+    scatter = away.T @ (share[:, None] * away)
+    return mean, (size * scatter + least * bulk) / (size + least)
 
 
 def _split(mixture: TMixture) -> TMixture:
