@@ -88,12 +88,6 @@ class Policy:
         "products of four to twenty bumps: at most 1; functions of pairs of coordinates: 2 and "
         "more, and sums gain nothing",
     )
-    settled: float = _number(
-        100.0,
-        "how many times less variance than closed forms such a sum must have for nothing else to "
-        "be tuned",
-        "sums of functions of single coordinates: 300 and more",
-    )
     tuning_draws: int = _number(
         384,
         "draws that hyper-parameters are tuned on; half of them for sums, of which each function "
@@ -133,9 +127,10 @@ class Policy:
     )
     apart: float = _number(
         30.0,
-        "ratio of gains from which integrands are too unlike to be tuned for together",
+        "ratio of gains from which integrands are too unlike to be tuned for together, and from "
+        "which a sum that its sign pointed to leaves nothing for others to tune for",
         "1000: a half more error on smooth functions of Genz that have a jump and a kink beside "
-        "them",
+        "them; sums of functions of single coordinates gain 300 and more",
     )
     doubt: float = _number(
         3.0,

@@ -158,7 +158,7 @@ def race(
         if sign is not None:
             hopeless[rival] = mean_squares(sign) > policy.hopeless * before
             heat([(rival, open_ & (mean_squares(sign) < before))])
-    open_ = open_ & (policy.settled * least() > before)
+    open_ = open_ & (policy.apart * least() > before)
     # first what suits all integrands; then what suits those that have little gain by it
     for wave in [[rival] for rival in general] if d <= policy.kinks else [general]:
         heat([(rival, open_ & (plain < EXACT * least())) for rival in wave])
