@@ -20,10 +20,12 @@ import pytest
 
 import zerovar as zv
 from zerovar.choice import Policy
+from zerovar.choice.rivals import offer_rivals
 from zerovar.chunked import arrays
 from zerovar.chunked import estimate as chunked_estimate
 from zerovar.chunked import windows as chunk_windows
 from zerovar.hyper import declarations
+from zerovar.inference.rules import APART, SUSPICIOUS
 from zerovar.solvers import Result
 from zerovar.solvers.training import batch_schedule, coordinates
 from zerovar.statistics.series import INDEPENDENT
@@ -520,6 +522,14 @@ def test_the_steps_name_what_there_is():
 # ---- numbers that the docs repeat
 
 POLICY = Policy()
+SLOW = POLICY.draws_per_term * POLICY.slow_factor
+
+
+def additive_share() -> int:
+    """The part of the draws that sums of functions of single coordinates are tuned on."""
+    return next(rival.share for rival in offer_rivals(10, POLICY) if rival.sign is not None)
+
+
 TUNING_DRAWS = inspect.signature(zv.tune).parameters["draws"].default
 WORDS = {
     "a tenth": 0.1,
@@ -553,55 +563,64 @@ REPEATED = [
         "docs/choosing.md",
         "at least # effective draws a term, or # of a slow chain (one with an autocorrelation time "
         "of # or more)",
-        [POLICY.draws_per_term, POLICY.draws_per_term * POLICY.slow_factor, INDEPENDENT],
+        [POLICY.draws_per_term, SLOW, INDEPENDENT],
     ),
     (
         "docs/choosing.md",
-        "an autocorrelation time of # or more, and at least # draws each",
-        [POLICY.spectral_time, POLICY.spectral_length],
+        "a quartic from # effective draws on, a cubic from # on",
+        [SLOW * POLICY.at_a_time * powers for powers in (3, 2)],
     ),
-    ("docs/choosing.md", "or a quartic from # effective draws on", [POLICY.quartic]),
     (
         "docs/choosing.md",
         "from # effective draws on, # of a slow chain",
-        [POLICY.fewest, 2 * POLICY.fewest],
+        [POLICY.fewest, POLICY.slow_fewest],
     ),
-    ("docs/choosing.md", "in up to # dimensions a Matérn kernel", [POLICY.kinks]),
-    ("docs/choosing.md", "whose gain is still below #; in", [POLICY.smooth]),
-    ("docs/choosing.md", "in # to # dimensions the sum", [POLICY.kinks + 1, POLICY.separate]),
-    ("docs/choosing.md", "for integrands whose gain is still below #. Where", [POLICY.little]),
+    (
+        "docs/choosing.md",
+        "whose gain is still below #, in up to # dimensions a Matérn kernel",
+        [POLICY.smooth, POLICY.kinks],
+    ),
+    ("docs/choosing.md", "in up to # dimensions a Gaussian of order 2", [POLICY.kinks]),
     ("docs/choosing.md", "Where polynomials of degree # in single", [POLICY.separate_degree]),
     ("docs/choosing.md", "if it then has # times less variance", [POLICY.settled]),
     ("docs/choosing.md", "where they leave more than # times as much", [POLICY.hopeless]),
-    ("docs/choosing.md", "those of sums of single coordinates of #.", [POLICY.separate_draws]),
     (
         "docs/choosing.md",
-        "if it has at least # times less variance than polynomials",
-        [POLICY.ahead],
+        "With more than # draws they are compared on # of them",
+        [POLICY.pilot, POLICY.pilot],
     ),
+    (
+        "docs/choosing.md",
+        "the marginal likelihood of # draws, those of sums of single coordinates of #.",
+        [POLICY.tuning_draws, POLICY.tuning_draws // additive_share()],
+    ),
+    (
+        "docs/choosing.md",
+        "with at least # times less variance than polynomials go on for # steps with all of up to "
+        "# draws",
+        [POLICY.ahead, POLICY.more_steps, POLICY.pilot],
+    ),
+    (
+        "docs/choosing.md",
+        "fitted to all of up to # draws, and of more to at most half of them and at most #",
+        [POLICY.dense, POLICY.dense],
+    ),
+    ("docs/choosing.md", "In more than # dimensions none is tuned", [POLICY.kernel_dimensions]),
+    ("docs/choosing.md", "further than # joint standard errors", [SUSPICIOUS]),
+    ("docs/choosing.md", "more than # joint errors from the answer", [APART]),
     ("docs/choosing.md", "# of what the candidates estimate as their bias", [POLICY.corrected]),
-    ("docs/choosing.md", "the marginal likelihood of # draws", [POLICY.tuning_draws]),
-    ("docs/choosing.md", "goes on with # draws", [POLICY.polished]),
-    (
-        "docs/choosing.md",
-        "With more than # draws the kernels are compared on #,",
-        [POLICY.few_enough, POLICY.pilot],
-    ),
-    ("docs/choosing.md", "with more than # it is fitted to #,", [POLICY.dense, POLICY.thinned]),
-    ("docs/choosing.md", "further than # joint standard errors", [POLICY.far]),
-    ("docs/choosing.md", "An answer further than # from it", [POLICY.suspect]),
-    ("docs/choosing.md", "more than # joint errors from the answer", [POLICY.apart_in_errors]),
     (
         "docs/choosing.md",
         "several draws a term: # at the least, # for a slow chain",
-        [POLICY.draws_per_term, POLICY.draws_per_term * POLICY.slow_factor],
+        [POLICY.draws_per_term, SLOW],
     ),
-    ("docs/theory.md", "further than # joint standard errors", [POLICY.far]),
+    ("docs/theory.md", "further than # joint standard errors", [SUSPICIOUS]),
+    ("docs/theory.md", "further than # joint errors from the plain mean", [SUSPICIOUS]),
     ("docs/large.md", "within `tolerance` standard errors, # by default", [zv.CG().tolerance]),
     (
         "docs/large.md",
         "at most # terms and # draws a term",
-        [POLICY.streamed_terms, POLICY.streamed_draws_per_term],
+        [POLICY.streamed_terms, SLOW],
     ),
     ("docs/large.md", "pilot of about # draws", [arrays._PILOT_DRAWS]),
     ("docs/large.md", "in # segments from all over the chains", [arrays._PILOT_PIECES]),
@@ -650,6 +669,6 @@ def test_docs_repeat_constants_of_the_code(page, phrase, values):
 
 def test_a_number_that_differs_is_seen():
     assert numbers("docs/choosing.md", "further than # joint standard errors") != [
-        [POLICY.far + 0.5]
+        [SUSPICIOUS + 0.5]
     ]
     assert numbers("docs/choosing.md", "further than # joint standard deviations") == []
