@@ -37,7 +37,8 @@ ORDER = {
     "solvers/screening": "base_fits candidates solver",
     "tuning": "criteria descent grid tuned",
     "diagnostics": "identities layout outliers checks",
-    "choice": "policy defaults candidates rivals race stacking automatic request",
+    "choice": """policy defaults candidates rivals race stacking automatic
+        request""",
     "output": "formatting selection record plots report estimates frames",
     "chunked": "arrays rows sums windows fits estimate",
     "adapters": "base chunks log_density arviz blackjax hierarchies numpyro pymc models stan "
@@ -305,15 +306,15 @@ PARTICIPLES = """
 VERBS = {"add", "as", "check", "require", "estimate", "find", "is", "keep", "make", "must"}
 # Nouns and adjectives that end so, and what users call
 NO_PARTICIPLES = {
+    "cut": "the verb",
+    "_cut": "the verb",
     "unweighted": "the family without its weights; classes of users have it",
     "_two_valued": "an adjective",
     "_two_sided": "an adjective",
     "explained": "public: Policy.explained",
 }
 # Still to be renamed; a name that is gone is to go from here too
-TO_RENAME = """
-    _centred _controlled _cut _shortened aligned centred cut inverted pulled selected thinned
-"""
+TO_RENAME = ""
 
 
 def function_names(tree: ast.AST) -> set[str]:

@@ -15,6 +15,7 @@ import xarray
 from problems import ar1, gaussian, quadratic
 
 import zerovar as zv
+from zerovar.choice import Policy
 from zerovar.choice.defaults import streamed_polynomial
 from zerovar.chunked import arrays, sums
 from zerovar.chunked import estimate as streaming
@@ -201,17 +202,24 @@ def test_float32_files_are_read_in_double():
 
 def test_the_default_family_follows_the_draws():
     def name(n, d):
-        return streamed_polynomial(n, d).describe()
+        return streamed_polynomial(n, d, Policy()).describe()
 
     assert (name(10**7, 5), name(10**7, 20), name(10**7, 50)) == (
         "Polynomial(3)",
         "Polynomial(2)",
         "Polynomial(1)",
     )
-    assert (name(1000, 5), name(100, 5)) == ("Polynomial(2)", "Polynomial(1)")
+    assert (name(400, 5), name(100, 5)) == ("Polynomial(2)", "Polynomial(1)")
     answer = zv.estimate(on_disk(X), on_disk(S))
     assert answer.family.describe() == "Polynomial(3)"
     assert answer.split == "cross-fitting in 5 folds"
+
+
+def test_the_numbers_of_a_choice_hold_on_disk_and_families_beside_it_are_refused():
+    few = zv.Automatic(policy=Policy(streamed_terms=5))
+    assert zv.estimate(on_disk(X), on_disk(S), family=few).family.describe() == "Polynomial(1)"
+    with pytest.raises(ValueError, match=r"chunked draws are fitted by one family.*Network"):
+        zv.estimate(on_disk(X), on_disk(S), family=zv.Automatic(also=[zv.Network()]))
 
 
 def test_each_chunk_is_read_twice_at_most():

@@ -108,7 +108,7 @@ def test_errors_know_that_terms_were_chosen():
         )
         task = Task.of(zv.Sample(x, s), values)
         answer = fit_answer(task, Method(zv.SparsePolynomial()), zv.cross_fit(3))
-        z.append((answer.value, answer.std_error(task.scale)[0]))
+        z.append((answer.value, answer.scatter))
         fitted = zv.fit(zv.SparsePolynomial(), task.sample, values)
         rest = values - fitted(task.sample)
         own.append((fitted.intercept, rest.std(axis=0) / 10))

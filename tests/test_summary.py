@@ -96,12 +96,12 @@ def test_squares_begin_where_the_tuning_for_means_ended(monkeypatch):
     monkeypatch.setattr(Descent, "run", counted)
     values = DRAWS[:, :100].reshape(400, 3)
     squares = (values - digamma(SHAPE)) ** 2
-    session = Session.of(DRAWS[:, :100], SCORES[:, :100], None, None, None)
+    session = Session.of(zv.Posterior(DRAWS[:, :100], SCORES[:, :100], None))
     answers = []
     for one, integrands in (
         (session, values),
         (session, squares),
-        (Session(session.sample, session.verdict, None), squares),
+        (Session(session.sample, session.verdict, {}), squares),
     ):
         spent.append(0)
         answers.append(one.estimate(integrands))

@@ -33,7 +33,7 @@ from .integration import integrate
 from .io.atomic import atomic, destination, discard_pending
 from .output import Estimate
 from .solvers import SGD, Exact, Solver
-from .summaries import selected
+from .summaries import select_variables
 
 FAMILIES: dict[str, Family] = {
     "linear": Polynomial(1),
@@ -252,7 +252,7 @@ def _estimate(options: argparse.Namespace) -> int:
         named = given.values
         if named is None:
             named = {f"x{j}": given.draws[..., j] for j in range(np.shape(given.draws)[-1])}
-        given = dataclasses.replace(given, values=selected(named, options.var_names, None))
+        given = dataclasses.replace(given, values=select_variables(named, options.var_names, None))
     result = estimate(
         given,
         family=FAMILIES.get(options.family),

@@ -80,14 +80,14 @@ def summary(
     if not 0 < prob < 1:
         raise ValueError(f"prob must be between 0 and 1; got {prob!r}")
     posterior = _posterior(data, scores)
-    values = selected(posterior.values, var_names, filter_vars)
+    values = select_variables(posterior.values, var_names, filter_vars)
     chances = _exceedances(values, above or {})
     everything = values | chances
     columns = _plain(everything, prob)
     # an indicator has no interval
     columns["lb"][len(values) :] = columns["ub"][len(values) :] = np.nan
     if posterior.scores is not None:
-        columns |= _controlled(posterior, values, chances, columns, family, seed)
+        columns |= _control(posterior, values, chances, columns, family, seed)
     notes = [QUANTILES, *_discrete(values)]
     shown: dict[str, Any] = columns
     if round_to == "auto" and fmt == "wide":
@@ -149,7 +149,7 @@ def _posterior(data: Any, scores: Any) -> Posterior:
     return Posterior(draws.reshape(shape), scores.reshape(shape), values, tuple(values))
 
 
-def selected(
+def select_variables(
     values: _Named, var_names: str | Sequence[str] | None, filter_vars: str | None
 ) -> _Named:
     """The rows that ArviZ would take: theta stands for all of theta[…]."""
@@ -265,7 +265,7 @@ def _plain(values: _Named, prob: float) -> _Named:
         }
 
 
-def _controlled(
+def _control(
     posterior: Posterior,
     values: _Named,
     chances: _Named,

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import NumericalError
 from ..families import Family, Polynomial, RidgeFunctions, SparsePolynomial
 from ..fitting import Method
-from ..inference.answer import Answer, Columns, PerIntegrand, plain_answer
+from ..inference.answer import Answer, Mask, PerIntegrand, plain_answer
 from ..inference.fits import default_split, fit_answer
 from ..inference.splits import cross_fit
 from ..inference.task import Task
@@ -25,7 +25,7 @@ class Attempt(NamedTuple):
     """What came of trying a control variate: an answer for some integrands, or a note why not."""
 
     label: str
-    columns: Columns
+    columns: Mask
     answer: Answer | None = None
     note: str = ""
     simple: bool = False
@@ -65,7 +65,7 @@ class Candidate(ABC):
             return Attempt(self.label, columns, note=str(error))
         return Attempt(self.label, columns, answer, simple=self.simple)
 
-    def promise(self, task: Task, best: Answer, policy: Policy) -> Columns:
+    def promise(self, task: Task, best: Answer, policy: Policy) -> Mask:
         """The integrands that it may help."""
         return np.ones(task.values.shape[1], dtype=bool)
 
@@ -101,7 +101,7 @@ class Directional(Candidate):
     degree: int
     simple: bool = False
 
-    def promise(self, task: Task, best: Answer, policy: Policy) -> Columns:
+    def promise(self, task: Task, best: Answer, policy: Policy) -> Mask:
         """Those of which powers of the direction of steepest growth explain a part of what is left,
         by few terms each."""
         x, s = task.draws.standardisation(mixing=True)(task.sample.draws, task.sample.scores)

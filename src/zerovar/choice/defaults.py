@@ -6,12 +6,14 @@ from ..families import LinearFamily, Polynomial
 from .policy import Policy
 
 
-def polynomials(n: int, d: int, draws_per_term: float, most: float) -> Sequence[LinearFamily]:
+def polynomials(
+    n: int, d: int, draws_per_term: float, most: int | None = None
+) -> Sequence[LinearFamily]:
     """Degrees one to three, as far as there are draws for each term and at most so many terms; a
     line always."""
     rich = (Polynomial(degree) for degree in (2, 3))
-    most = min(most, n / draws_per_term)
-    return [Polynomial(1), *(one for one in rich if one.num_features(d) <= most)]
+    terms = n / draws_per_term if most is None else min(most, n / draws_per_term)
+    return [Polynomial(1), *(one for one in rich if one.num_features(d) <= terms)]
 
 
 def streamed_polynomial(n: int, d: int, policy: Policy) -> LinearFamily:

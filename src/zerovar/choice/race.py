@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import NumericalError
-from ..inference.answer import Answer, Columns, PerIntegrand
+from ..inference.answer import Answer, Mask, PerIntegrand
 from ..inference.task import Task
 from ..output.formatting import EXACT
 from ..solvers.algebra.threads import map_on_threads, use_one_thread
@@ -35,8 +35,8 @@ class Runner:
     """
 
     rival: Rival
-    columns: Columns
-    guides: Columns
+    columns: Mask
+    guides: Mask
     tuning: Tuning
     answer: Answer
 
@@ -79,14 +79,14 @@ def race(
     d, slow, none = task.sample.dim, is_slow(task), np.zeros(len(plain), dtype=bool)
     if refusal := _refusal(task, policy):
         return RaceResult([Attempt("tuned kernels", none, note=f"tuned kernels: {refusal}")], {})
-    track = task if len(task) <= policy.pilot else task.thinned(policy.pilot)[0]
+    track = task if len(task) <= policy.pilot else task.thin(policy.pilot)[0]
     runners: list[Runner] = []
     notes: list[str] = []
 
     def least() -> PerIntegrand:
         return np.minimum.reduce([before, *(runner.attempt.squares for runner in runners)])
 
-    def guides(columns: Columns) -> Columns:
+    def guides(columns: Mask) -> Mask:
         """The integrands to tune for. Where kinks may be, and one has run: not those that lag far
         behind it."""
         if d > policy.kinks or not runners:
@@ -95,12 +95,12 @@ def race(
         alike = columns & (gains > np.max(gains[columns], initial=0.0) / policy.apart)
         return alike if alike.any() else columns
 
-    def begin(rival: Rival, columns: Columns) -> Beginning:
+    def begin(rival: Rival, columns: Mask) -> Beginning:
         """On a few hundred draws, far enough apart to count as independent."""
         few = int(np.clip(task.effective, policy.fewest, policy.tuning_draws // rival.share))
-        return rival.begin(track.thinned(few)[0].only(columns), track, known.get(rival.label))
+        return rival.begin(track.thin(few)[0].only(columns), track, known.get(rival.label))
 
-    def run(rival: Rival, columns: Columns, start: Beginning) -> Runner | str:
+    def run(rival: Rival, columns: Mask, start: Beginning) -> Runner | str:
         """Tune and fit; or say why not."""
         steps = policy.tuning_steps if start.steps is None else policy.more_steps
         try:
@@ -110,7 +110,7 @@ def race(
             return str(error)
         return Runner(rival, columns, guides(columns), tuning, answer)
 
-    def heat(entries: list[tuple[Rival, Columns]]) -> None:
+    def heat(entries: list[tuple[Rival, Mask]]) -> None:
         """Tune and fit rivals side by side, each for its integrands."""
         entries = [(rival, columns) for rival, columns in entries if columns.any()]
         say(" and ".join(rival.label for rival, _ in entries))
@@ -149,7 +149,7 @@ def race(
     offered = [one for one in offer_rivals(d, policy) if _is_worth_it(one, d, policy, known)]
     general, special = ([one for one in offered if one.special is so] for so in (False, True))
     open_ = np.ptp(track.values, axis=0) > 0
-    hopeless: dict[Rival, Columns] = {}
+    hopeless: dict[Rival, Mask] = {}
     for rival in special:
         sign = rival.read_sign(task, policy)
         if sign is not None:
@@ -204,7 +204,7 @@ def _is_worth_it(rival: Rival, d: int, policy: Policy, known: Known) -> bool:
     return not known or bool(known.get(rival.label)) or (rival.special and d <= policy.kinks)
 
 
-def _losses(guides: Columns, start: Beginning) -> PerIntegrand:
+def _losses(guides: Mask, start: Beginning) -> PerIntegrand:
     """Where a descent begins, for all integrands; infinite for those that it is not for."""
     losses = np.full(len(guides), np.inf)
     losses[guides] = start.start.losses
@@ -214,9 +214,9 @@ def _losses(guides: Columns, start: Beginning) -> PerIntegrand:
 def _reason(
     rival: Rival,
     runners: list[Runner],
-    open_: Columns,
-    little: Columns,
-    hopeless: dict[Rival, Columns],
+    open_: Mask,
+    little: Mask,
+    hopeless: dict[Rival, Mask],
 ) -> str:
     """Why a rival did not run, if it is not for want of use."""
     if not open_.any() and runners:
@@ -233,7 +233,7 @@ def _in_front(runners: list[Runner]) -> list[Runner]:
     return sorted(all_of_them, key=lambda runner: runner.place)
 
 
-def _winners(runners: list[Runner]) -> list[tuple[Runner, Columns]]:
+def _winners(runners: list[Runner]) -> list[tuple[Runner, Mask]]:
     """The one in front; and those that run for some integrands only, for the ones on which they
     halve its variance and are best."""
     front = _in_front(runners)

@@ -50,7 +50,7 @@ class Request:
         family = self.family
         if family is None:
             policy = Automatic().policy
-            family = polynomials(n, d, policy.draws_per_term, float("inf"))[:2][-1]
+            family = polynomials(n, d, policy.draws_per_term)[:2][-1]
         assert not isinstance(family, Automatic)
         return Method(family, self.objective, self.solver)
 

@@ -18,10 +18,6 @@ from ..inference.task import Task
 from ..statistics.series import ROUNDING, batch_sums, relative_uncertainty, tail_share, unit_size
 from .policy import Policy
 
-# The weight of the condition that weights sum to one among the rows of a least-squares problem:
-# rounding is a hundred times below it, and it a hundred times above any row.
-_SUM_TO_ONE = 1e4
-
 
 class Contender(NamedTuple):
     """A candidate that was tried, with an answer at all draws for all integrands."""
@@ -125,8 +121,10 @@ def convex_weights(columns: Float64[np.ndarray, "b k"], doubts: float) -> Float6
     # those that do not
     unit = columns / np.sqrt(size.min() * len(columns))
     doubt = np.sqrt(doubts * relative_uncertainty(columns) * size / size.min())
-    rows = np.concatenate([unit, np.diag(doubt), np.full((1, len(size)), _SUM_TO_ONE)])
+    # one more row asks for a sum of one. Whatever its weight, the best weights are those of the
+    # best convex combination times a number, which is then divided by
+    rows = np.concatenate([unit, np.diag(doubt), np.ones((1, len(size)))])
     from scipy.optimize import nnls  # a tenth of the time that importing zerovar takes
 
-    weights, _ = nnls(rows, np.append(np.zeros(len(rows) - 1), _SUM_TO_ONE))
+    weights, _ = nnls(rows, np.append(np.zeros(len(rows) - 1), 1.0))
     return weights / weights.sum()

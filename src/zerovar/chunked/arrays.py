@@ -133,24 +133,24 @@ class Chunks:
             )
         cuts = _cuts(draws)
 
-        def aligned(name: str, entry: Any) -> Blocks:
+        def align(name: str, entry: Any) -> Blocks:
             array = _flat(name, _chunked_array(name, entry), chains, length)
             return array.rechunk({0: cuts[0], 1: cuts[1], 2: -1})
 
-        draws, scores = aligned("draws", draws), aligned("scores", scores)
+        draws, scores = align("draws", draws), align("scores", scores)
         names = None
         if values is None:
             names, values = tuple(f"x{j}" for j in range(d)), draws
         elif isinstance(values, Columns):
-            names, values = values.names, aligned("values", values.array)
+            names, values = values.names, align("values", values.array)
         elif isinstance(values, Mapping):
             if not values:
                 raise ValueError("values is an empty dict: give at least one integrand")
-            values = {str(key): aligned(f"values[{key!r}]", entry) for key, entry in values.items()}
+            values = {str(key): align(f"values[{key!r}]", entry) for key, entry in values.items()}
         elif is_chunked(values) or not callable(values):
-            values = aligned("values", values)
+            values = align("values", values)
         if log_weights is not None:
-            log_weights = aligned("log_weights", log_weights)
+            log_weights = align("log_weights", log_weights)
             if log_weights.shape[2] != 1:
                 raise ValueError(
                     f"log_weights must be (n,) or (chain, draw); got {log_weights.shape}"

@@ -17,12 +17,12 @@ from jaxtyping import Bool, Float64, Int
 
 from ..families import Family
 from ..inputs.points import RowNumbers
+from ..output.record import PerIntegrand
 from ..solvers import FitStats, Result
 from ..statistics.series import ROUNDING, Series, influences_on_mean, standard_error
 from .task import Task
 
-PerIntegrand = Float64[np.ndarray, " q"]
-Columns = Bool[np.ndarray, " q"]
+Mask = Bool[np.ndarray, " q"]
 Outer = Float64[np.ndarray, "t m q"]
 
 
@@ -49,7 +49,7 @@ class Answer:
     value: PerIntegrand
     influences: Series
     stats: FitStats
-    controlled: Columns
+    controlled: Mask
     results: tuple[Result, ...] = ()
     family: Family | None = None
     rows: RowNumbers | None = None
@@ -91,11 +91,11 @@ class Answer:
             return self.outer
         return self.in_a_mean.reshape(-1, len(self.value))[tails]
 
-    def only(self, columns: Columns) -> Answer:
+    def only(self, columns: Mask) -> Answer:
         """The answer for some of the integrands."""
         return self._map(lambda array: array[..., columns])
 
-    def insert(self, some: Answer, columns: Columns) -> Answer:
+    def insert(self, some: Answer, columns: Mask) -> Answer:
         """This answer with `some` in place of these columns; others know no alternatives to it."""
 
         def put(own: np.ndarray, other: np.ndarray | float) -> np.ndarray:

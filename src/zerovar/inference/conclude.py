@@ -16,7 +16,7 @@ from ..output import Estimate, Selection, Traces
 from ..output.formatting import EXACT
 from ..output.record import gain_of
 from ..statistics.series import covariance
-from .answer import Answer, Columns
+from .answer import Answer, Mask
 from .cautions import Cautions, Reported
 from .facts import Facts
 from .ledger import Ledger, assess
@@ -75,9 +75,7 @@ def conclude(
     )
 
 
-def _reasons(
-    ledger: Ledger, facts: Facts, lost: Columns, only_rounding: Columns
-) -> tuple[Reason, ...]:
+def _reasons(ledger: Ledger, facts: Facts, lost: Mask, only_rounding: Mask) -> tuple[Reason, ...]:
     """What each error rests on, the most telling reason first."""
     found = np.array(ledger.reasons, dtype=object)
     for columns, reason in (

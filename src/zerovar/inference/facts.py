@@ -13,7 +13,7 @@ from ..inputs.sample import Sample
 from ..statistics.rounding import Rounding
 from ..statistics.series import r_hat, some_columns
 from ..statistics.tails import heaviness
-from .answer import Answer, Columns, PerIntegrand, plain_answer
+from .answer import Answer, Mask, PerIntegrand, plain_answer
 from .task import Task
 
 
@@ -79,7 +79,7 @@ class Facts:
     plain: Answer
     low: PerIntegrand
     high: PerIntegrand
-    events: Columns
+    events: Mask
     tail: PerIntegrand
     chains: int
     length: int
@@ -96,7 +96,7 @@ class Facts:
     def in_memory(
         task: Task,
         names: tuple[str, ...],
-        events: Columns,
+        events: Mask,
         verified: str = "",
         second: SecondOpinion | None = None,
     ) -> Facts:
@@ -132,12 +132,12 @@ class Facts:
         return np.where(size > 0, size, 1.0)
 
     @property
-    def constant(self) -> Columns:
+    def constant(self) -> Mask:
         """Integrands that are known. An event that no draw shows is not known to be impossible."""
         return (self.low == self.high) & ~self.events
 
     @property
-    def one_sided(self) -> Columns:
+    def one_sided(self) -> Mask:
         """Events that none of the draws shows, or all of them do."""
         return (self.low == self.high) & self.events
 

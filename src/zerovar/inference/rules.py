@@ -139,7 +139,7 @@ def beyond_draws(answer: Answer, facts: Facts) -> Bound:
         facts.effective_extremes,
         answer.left_out,
     )
-    return Bound(Reason.BEYOND, _outside(answer, outside), capped=True)
+    return Bound(Reason.BEYOND, _outside(answer, facts, outside), capped=True)
 
 
 def outermost_draws(answer: Answer, facts: Facts) -> Bound:
@@ -147,7 +147,7 @@ def outermost_draws(answer: Answer, facts: Facts) -> Bound:
     outside = np.zeros(len(answer.value))
     if answer.outer is not None and facts.plain.outer is not None:
         outside = in_long_tails(answer.outer, facts.plain.outer, facts.effective_extremes)
-    return Bound(Reason.LONG_TAIL, _outside(answer, outside), capped=True)
+    return Bound(Reason.LONG_TAIL, _outside(answer, facts, outside), capped=True)
 
 
 def chosen_on_same_draws(answer: Answer, facts: Facts) -> Bound:
@@ -206,9 +206,9 @@ def _upper(answer: Answer, facts: Facts) -> PerIntegrand:
     return np.sqrt(1 + relative_uncertainty(sums))
 
 
-def _outside(answer: Answer, outside: PerIntegrand) -> PerIntegrand:
+def _outside(answer: Answer, facts: Facts, outside: PerIntegrand) -> PerIntegrand:
     """The error within the draws and that outside of them together, if the latter is larger."""
-    within = answer.internal_error
+    within = _upper(answer, facts) * answer.internal_error
     return np.where(outside > within, np.hypot(within, outside), 0.0)
 
 

@@ -13,7 +13,9 @@ from ..inputs.sample import Sample
 from ..statistics.series import autocorrelation_time, some_columns
 from ..statistics.tails import outermost
 
-_NO_TAILS = np.empty((0, 0), dtype=int)
+
+def _no_tails() -> Int[np.ndarray, "t m"]:
+    return np.empty((0, 0), dtype=int)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,7 +33,7 @@ class Task:
     autocorrelation: float
     standardise: bool = True
     seed: int = 0
-    tails: Int[np.ndarray, "t m"] = dataclasses.field(default_factory=lambda: _NO_TAILS)
+    tails: Int[np.ndarray, "t m"] = dataclasses.field(default_factory=_no_tails)
 
     @staticmethod
     def of(
@@ -43,7 +45,7 @@ class Task:
         columns = np.concatenate([some_columns(sample.draws), some_columns(values)], axis=1)
         slowest = autocorrelation_time(sample.by_chain(columns))
         # those of draws of the target: weights tell of the tails of others
-        tails = outermost(sample.points()) if sample.weights is None else _NO_TAILS
+        tails = outermost(sample.points()) if sample.weights is None else _no_tails()
         return Task(sample, values, draws, slowest, standardise, seed, tails)
 
     def __len__(self) -> int:
@@ -74,7 +76,7 @@ class Task:
         """Some of the draws, to fit."""
         return FittingDraws(self.sample.points(rows), self.standardise)
 
-    def thinned(self, most: int) -> tuple[Task, np.ndarray]:
+    def thin(self, most: int) -> tuple[Task, np.ndarray]:
         """About `most` draws, equally spaced within every chain, as a task of their own; and their
         row numbers. They are to compare and to tune on, which asks nothing of tails."""
         sample, rows = self.sample.thin(most)

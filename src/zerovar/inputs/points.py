@@ -52,7 +52,7 @@ class Points:
 
     def take(self, rows: np.ndarray) -> Points:
         """Return some of the points, without an order."""
-        return Points(self.x[rows], self.s[rows], normalise(self.probabilities[rows]))
+        return Points(self.x[rows], self.s[rows], sum_to_one(self.probabilities[rows]))
 
 
 class FittingDraws:
@@ -227,6 +227,6 @@ def _shrinkage(unit: Matrix, p: Vector, correlation: Float64[np.ndarray, "d d"])
     return float(np.clip(noise / distance, 0.0, 1.0)) if distance > 0 else 1.0
 
 
-def normalise(p: Vector) -> Vector:
+def sum_to_one(p: Vector) -> Vector:
     """Return probabilities that sum to one."""
     return p / p.sum()

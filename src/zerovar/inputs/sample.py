@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool
 from numpy.typing import ArrayLike
 
-from .points import ChainOrder, Matrix, Points, RowNumbers, Vector, normalise
+from .points import ChainOrder, Matrix, Points, RowNumbers, Vector, sum_to_one
 
 
 def as_float(name: str, array: ArrayLike, finite: bool = True) -> np.ndarray:
@@ -144,7 +144,7 @@ class Sample:
         breaks = (np.diff(rows, prepend=-2) != 1) | (np.diff(chain, prepend=-1) != 0)
         order = ChainOrder(np.arange(len(rows)), np.cumsum(breaks) - 1)
         return Points(
-            self.draws[rows], self.scores[rows], normalise(self.probabilities[rows]), order
+            self.draws[rows], self.scores[rows], sum_to_one(self.probabilities[rows]), order
         )
 
     def thin(self, most: int) -> tuple[Sample, RowNumbers]:
@@ -172,7 +172,7 @@ class Sample:
             draws=self.draws[rows],
             scores=self.scores[rows],
             num_chains=num_chains,
-            weights=None if self.weights is None else normalise(self.weights[rows]),
+            weights=None if self.weights is None else sum_to_one(self.weights[rows]),
         )
 
     def replace(self, **fields: Any) -> Sample:
@@ -250,7 +250,7 @@ def _weights(log_weights: ArrayLike | None, chains: int, n: int) -> Vector | Non
             f"log_weights: {np.sum(raw == -np.inf)} draws have weight zero; leave those draws out "
             "of all arrays"
         )
-    weights = normalise(np.exp(raw.ravel() - raw.max()))
+    weights = sum_to_one(np.exp(raw.ravel() - raw.max()))
     if not weights.all():
         raise ValueError(
             f"log_weights: {np.sum(weights == 0)} draws have a weight that is zero to rounding "

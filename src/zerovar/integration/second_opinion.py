@@ -12,7 +12,7 @@ from ..choice.defaults import polynomials
 from ..choice.policy import Policy
 from ..errors import list_names
 from ..fitting import Method
-from ..inference.answer import Answer
+from ..inference.answer import Answer, at_least_rounding
 from ..inference.cautions import Caution, Cautions
 from ..inference.facts import SecondOpinion
 from ..inference.fits import fit_answer
@@ -27,10 +27,11 @@ from ..statistics.tails import long_tails
 def second_opinion(task: Task, policy: Policy) -> SecondOpinion:
     """The cross-fitted polynomial of least upper error for each integrand."""
     slow = policy.draws_per_term * policy.slow_factor
-    families = polynomials(len(task), task.sample.dim, slow, np.inf)
+    families = polynomials(len(task), task.sample.dim, slow)
     answers = [fit_answer(task, Method(family), cross_fit()) for family in families]
     errors = [
-        one.scatter * np.sqrt(1 + relative_uncertainty(batch_sums(one.influences, 1.0)))
+        at_least_rounding(one.scatter, task.scale)
+        * np.sqrt(1 + relative_uncertainty(batch_sums(one.influences, 1.0)))
         for one in answers
     ]
     answer, error = answers[0], errors[0]
@@ -63,7 +64,9 @@ def hold(
         )
     # by scatter alone: other bounds of its error may be there just because it is wrong
     away = np.abs(second.answer.value - answer.value)
-    wrong = away > SUSPICIOUS * np.hypot(second.error, answer.scatter)
+    wrong = away > SUSPICIOUS * np.hypot(
+        second.error, at_least_rounding(answer.scatter, task.scale)
+    )
     if not wrong.any():
         return answer
     cautions.add(

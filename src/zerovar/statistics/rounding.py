@@ -19,7 +19,6 @@ from ..inputs.points import Matrix
 
 _SINGLE = np.finfo(np.float32).epsneg  # half a unit in the last of 24 bits
 _DIGITS = 12  # of text with more, rounding is not seen in any answer
-_FIRST = 32  # rows that rule most guesses out
 
 PerColumn = Float64[np.ndarray, " k"]
 
@@ -48,7 +47,7 @@ class Rounding(NamedTuple):
         size[single] = _SINGLE * largest[single]
         known |= single
         for digits in range(2, _DIGITS):
-            short = _where(columns, ~known, partial(_shortened, digits=digits))
+            short = _where(columns, ~known, partial(_shorten, digits=digits))
             size[short] = 0.5 * 10.0 ** (top[short] - digits + 1)
             known |= short
         return Rounding(size, single)
@@ -65,14 +64,14 @@ def _where(
     rule most of them out."""
     found = asked.copy()
     with np.errstate(over="ignore", under="ignore"):
-        for part in (slice(_FIRST), slice(None)):
+        for part in (slice(int(np.sqrt(len(columns)))), slice(None)):
             some = np.flatnonzero(found)
             block = columns[part][:, some]
             found[some] = np.all(block == rounded(block), axis=0)
     return found
 
 
-def _shortened(column: np.ndarray, digits: int) -> np.ndarray:
+def _shorten(column: np.ndarray, digits: int) -> np.ndarray:
     """Rounded to so many significant digits, as text has them; itself where that is so but for the
     last bits."""
     exponent = np.floor(np.log10(np.where(column == 0, 1.0, np.abs(column))))

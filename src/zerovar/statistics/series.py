@@ -15,7 +15,6 @@ Series = Float64[np.ndarray, "chain draw q"]
 INDEPENDENT = 1.5  # below this autocorrelation time, draws count as independent
 _EPS = np.finfo(np.float64).eps
 ROUNDING = 32 * _EPS  # of a fit's arithmetic, relative to the size of the integrand
-_FEWEST = 4  # draws a chain, of which something can be said
 # Antithetic chains can be worth more than their length, but chains this short cannot show it: noise
 # in their autocorrelations would be taken for it.
 _LONG_ENOUGH = 100
@@ -41,7 +40,7 @@ def effective_size(series: Series) -> Float64[np.ndarray, " q"]:
     spread = centred.std(axis=(0, 1))
     unit = centred / np.where(spread > 0, spread, 1.0)
     total = chains * draws
-    size = _effective_size(_halves(unit)) if draws >= _FEWEST else np.full(len(spread), np.nan)
+    size = _effective_size(_halves(unit)) if _has_halves(draws) else np.full(len(spread), np.nan)
     if draws < _LONG_ENOUGH:
         size = np.minimum(size, total)
     return np.where((spread > 0) & np.isfinite(size), size, total)
@@ -74,6 +73,11 @@ def _effective_size(series: Series) -> Float64[np.ndarray, " q"]:
     return chains * draws / np.maximum(time, 1 / np.log10(chains * draws))
 
 
+def _has_halves(draws: int) -> bool:
+    """Whether half a chain has a variance: it takes two draws."""
+    return draws // 2 >= 2
+
+
 def _halves(series: Series) -> Float64[np.ndarray, "twice half q"]:
     """Each chain as two, so that a drift shows as chains that differ."""
     half = series.shape[1] // 2
@@ -84,7 +88,7 @@ def r_hat(series: Series) -> Float64[np.ndarray, " q"]:
     """Rank-normalised split R-hat, of the draws and of their distances from the median; 1 for a
     constant series, and for one chain, which has none."""
     chains, draws, q = series.shape
-    if chains < 2 or draws < _FEWEST:
+    if chains < 2 or not _has_halves(draws):
         return np.ones(q)
     split = _halves(unit_size(series)[0])
     folded = np.abs(split - np.median(split, axis=(0, 1)))

@@ -34,9 +34,6 @@ _SCATTERED = 0.3  # of the mean: scores of a normal sample's μ scatter by 0.4, 
 # and none eˣ, and 38 of 40 of 2000 draws e^{x²/4}. By 2000 values four in five with k = 2/3 are
 # found, and none of x², x³ and eˣ under a normal.
 _NOISE, _BORDER = 70.0, 0.10
-# Medians: normal scores reach 6 of them and exponential ones 14; only what is further out can have
-# k above 1/2
-_FAR = 20.0
 # Pareto k of scores: at most 0.3 on eleven posteriors, 0.6 on a funnel and a logistic hierarchy,
 # 0.9 to 1.7 on two hierarchies whose scores have no mean (benchmarks.hierarchies), by 1000 draws
 # each
@@ -145,12 +142,7 @@ def heavy_scores(scores: Float64[np.ndarray, "c n d"]) -> Bool[np.ndarray, " d"]
     """Coordinates whose scores may have no mean, so that Stein's identity may fail along them: if
     the heaviest is so, all that are without a variance. Effects of a centred hierarchy are the
     common case."""
-    size = np.abs(scores).reshape(-1, scores.shape[2])
-    far = size.max(axis=0) > _FAR * np.median(size, axis=0)
-    if not far.any():
-        return far
-    k = np.zeros(len(far))
-    k[far] = pareto_k(scores[:, :, far], _FEWEST)
+    k = pareto_k(scores, _FEWEST)
     return k > (0.5 if k.max() > _NO_MEAN else np.inf)
 
 

@@ -83,13 +83,13 @@ def gram_slopes(
     tile = _tile_for(len(x), _TILES if on_host() else DEVICE_TILES[:-1])
     xs, ss = pad_tiles(x, tile), pad_tiles(s, tile)
 
-    def pulled(i: int, j: int) -> list[np.ndarray]:
+    def pull(i: int, j: int) -> list[np.ndarray]:
         part = slope[i * tile : (i + 1) * tile, j * tile : (j + 1) * tile]
         block = np.zeros((tile, tile))
         block[: part.shape[0], : part.shape[1]] = part if i == j else 2 * part
         return [np.asarray(leaf) for leaf in _pull_tile(family, xs[i], ss[i], xs[j], ss[j], block)]
 
-    parts = map_on_threads(pulled, _lower_half(len(xs)))
+    parts = map_on_threads(pull, _lower_half(len(xs)))
     return [np.asarray(sum(leaf)) for leaf in zip(*parts, strict=True)]
 
 

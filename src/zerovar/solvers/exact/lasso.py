@@ -18,7 +18,7 @@ class PreparedLasso(Prepared):
 
     def __init__(self, problem: Problem):
         self._data = CentredFeatures(problem)
-        phi = self._data.centred(np.ones(len(self._data.raw)))
+        phi = self._data.centre(np.ones(len(self._data.raw)))
         sd = np.linalg.norm(phi, axis=1)
         self._sd = np.where(sd > 0, sd, 1.0)
         self._unit = phi / self._sd[:, None]

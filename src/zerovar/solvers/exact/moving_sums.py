@@ -37,7 +37,7 @@ class PreparedMovingSums(Prepared):
             len(chain.group) * np.sqrt(problem.points.probabilities) / np.bincount(chain.group)
         )
         self._p = len(self._data.penalty)
-        summed = self._sum_windows(self._data.centred(np.ones(self._p)).T)
+        summed = self._sum_windows(self._data.centre(np.ones(self._p)).T)
         self._columns = np.concatenate([summed, np.diag(np.sqrt(self._data.penalty))])
         self._scale = np.linalg.norm(self._columns, axis=0)
         self._scale[self._scale == 0] = 1.0

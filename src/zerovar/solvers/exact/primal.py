@@ -68,7 +68,7 @@ class CentredFeatures:
         """Return Φθ."""
         return self._scale * (self.raw.T @ theta) - self.root[:, None] * (self._means @ theta)
 
-    def centred(self, scale: Float64[np.ndarray, " p"]) -> Float64[np.ndarray, "p m"]:
+    def centre(self, scale: Float64[np.ndarray, " p"]) -> Float64[np.ndarray, "p m"]:
         """Return Φ itself, each feature times its scale."""
         out = (self._scale * scale)[:, None] * self.raw
         if self.free_intercept:
@@ -163,7 +163,7 @@ class PreparedPrimal(Prepared):
         but for the intercept's."""
         if self._whitened is None:
             # Fortran order, solved in place from the right
-            scaled = self._data.centred(self._scale).T
+            scaled = self._data.centre(self._scale).T
             self._whitened = scipy.linalg.blas.dtrsm(
                 1.0, self._factor, scaled, side=1, lower=1, trans_a=1, overwrite_b=1
             ).T
@@ -172,7 +172,7 @@ class PreparedPrimal(Prepared):
     def _factorise_by_qr(self) -> None:
         """Factorise Φ S P = Q R; the rank is where R's diagonal drops to rounding, the solution the
         one of least scaled norm."""
-        columns = self._data.centred(self._scale).T
+        columns = self._data.centre(self._scale).T
         if self._data.penalty.any():
             columns = np.concatenate([columns, np.diag(np.sqrt(self._data.penalty) * self._scale)])
         orthonormal, triangle, order = scipy.linalg.qr(

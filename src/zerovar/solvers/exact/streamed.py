@@ -56,7 +56,7 @@ class PreparedStream(Prepared):
         root, plain = np.sqrt(self._p), values - self._p @ values
         out = np.zeros_like(values)
         for rows, parts in _batches(len(values), groups):
-            phi = self._centred(rows)
+            phi = self._centre(rows)
             residuals = values[rows] - (intercept + self._means @ theta) - phi.T @ theta
             # the hat matrix is vᵀv
             v = np.concatenate([self._whitening.T @ phi * root[rows], root[None, rows]])
@@ -80,17 +80,17 @@ class PreparedStream(Prepared):
 
     def _project(self, f: Values) -> Float64[np.ndarray, "p q"]:
         parts = (
-            self._centred(rows) @ (self._p[rows, None] * f[rows])
+            self._centre(rows) @ (self._p[rows, None] * f[rows])
             for rows, _ in _batches(len(f), None)
         )
         return sum(parts, np.zeros((len(self._means), f.shape[1])))
 
     def _at_draws(self, theta: np.ndarray) -> np.ndarray:
         return np.concatenate(
-            [self._centred(rows).T @ theta for rows, _ in _batches(len(self._p), None)]
+            [self._centre(rows).T @ theta for rows, _ in _batches(len(self._p), None)]
         )
 
-    def _centred(self, rows: RowNumbers) -> Float64[np.ndarray, "p k"]:
+    def _centre(self, rows: RowNumbers) -> Float64[np.ndarray, "p k"]:
         x, s = self._points.x[rows], self._points.s[rows]
         return (
             np.concatenate([feature_matrix(term, x, s) for term in self._parts])

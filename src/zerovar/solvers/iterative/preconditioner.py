@@ -118,7 +118,7 @@ def preconditioner(
     shift[np.asarray(centres)] += size  # E is zero there
     diagonal = jax.device_put(shift)
 
-    def inverted(order: Int[np.ndarray, " n"]) -> NeighbourOrder:
+    def invert(order: Int[np.ndarray, " n"]) -> NeighbourOrder:
         forth, back, blocks = (
             jax.device_put(index) for index in (order, np.argsort(order), order.reshape(-1, block))
         )
@@ -127,7 +127,7 @@ def preconditioner(
 
     places = np.asarray(orders)
     return Preconditioner(
-        centres, triangle, low, across, tuple(inverted(order) for order in places), ridge
+        centres, triangle, low, across, tuple(invert(order) for order in places), ridge
     ), float(left)
 
 

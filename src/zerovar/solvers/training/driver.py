@@ -31,13 +31,13 @@ def run(
     params: Params,
     best_loss: float,
     options: Any,
-    task: tuple[Any, ...],
+    identity: tuple[Any, ...],
 ) -> TrainingEnd:
     """Train to the end, in pieces of about half a second, or round by round where each has draws of
     its own.
 
     `jobs` gives the job of a round, and the order of its draws. A checkpoint is known by the
-    options, by `task` (families, objective, seed), and by the first job's draws.
+    options, by `identity` (families, objective, seed), and by the first job's draws.
     """
     job, order = jobs(0)
     an_epoch = int(job.batches.windows)  # rounds: where it is one, all are on the same draws
@@ -45,7 +45,7 @@ def run(
     file = None
     if options.checkpoint is not None:
         own = dataclasses.replace(options, checkpoint=None, progress=False)
-        file = checkpoint_file(options.checkpoint, own, task, params, job.draws, job.held)
+        file = checkpoint_file(options.checkpoint, own, identity, params, job.draws, job.held)
         state = restore_state(file, state)
     resumed = int(state.round)
     rounds, piece = int(job.rule.rounds), 1

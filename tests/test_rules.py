@@ -1,0 +1,185 @@
+"""Rules for errors: pure, ablatable, never above the plain mean where that could be reported."""
+
+import dataclasses
+import inspect
+import warnings
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis.extra.numpy import arrays
+
+import zerovar as zv
+from benchmarks import calibration
+from zerovar.inference import rules
+from zerovar.inference.answer import Alternatives, Answer, plain_answer
+from zerovar.inference.cautions import Cautions
+from zerovar.inference.conclude import conclude
+from zerovar.inference.facts import Facts, SecondOpinion
+from zerovar.inference.ledger import Ledger, assess
+from zerovar.inference.rules import Bound, Reason
+from zerovar.inference.task import Task
+from zerovar.output import Selection
+
+ROUTES = {name: getattr(rules, name) for name in ("ON_DISK", "ONE_FAMILY", "STACK")}
+ROUTES["WEIGHTED_POINTS"] = rules.WEIGHTED_POINTS
+Q = 3
+X = np.random.default_rng(0).standard_t(4, size=(200, 1))
+SCORES = -5 * X / (4 + X**2)
+VALUES = np.column_stack([X, np.exp(X / 3), X > 1.5])
+NAMES = ("x", "e^x/3", "P(x > 1.5)")
+
+
+def facts_of(second: bool = False) -> tuple[Task, Facts]:
+    task = Task.of(zv.Sample(X, SCORES), VALUES)
+    facts = Facts.in_memory(task, NAMES, np.array([False, False, True]))
+    if second:
+        other = dataclasses.replace(plain_answer(task), controlled=np.ones(Q, dtype=bool))
+        opinion = SecondOpinion(other, other.scatter, long_tails=True)
+        facts = dataclasses.replace(facts, second=opinion)
+    return task, facts
+
+
+TASK, FACTS = facts_of()
+SECOND = facts_of(second=True)[1]
+ORDERS = [np.random.default_rng(seed).permuted([range(200)] * 2, axis=1) for seed in range(20)]
+sizes = st.floats(-3, 3, allow_nan=False)
+
+
+# What an answer is made of: near the plain mean and far from it, with small influences and large
+# ones, with bias and without, some columns plain. Answers are made in the tests, as checks of types
+# at random have no place in a strategy.
+recipes = st.fixed_dictionaries(
+    {
+        "log_scale": arrays(float, Q, elements=sizes),
+        "log_discount": arrays(float, Q, elements=sizes),
+        "away": arrays(float, Q, elements=st.floats(-8, 8)),
+        "bias": arrays(float, Q, elements=sizes),
+        "controlled": arrays(bool, Q),
+        "others": st.none() | arrays(float, (2, Q), elements=st.floats(-9, 9)),
+        "orders": st.sampled_from(ORDERS),
+    }
+)
+
+
+def make(recipe) -> Answer:
+    plain, unit, controlled = FACTS.plain, FACTS.plain.scatter, recipe["controlled"]
+    scale, (first, second) = 10.0 ** recipe["log_scale"], recipe["orders"]
+    mixed = scale * plain.influences[:, first]
+    others = recipe["others"]
+    full = Answer(
+        plain.value + unit * recipe["away"],
+        mixed - mixed.mean(axis=(0, 1)) + unit * recipe["bias"],
+        plain.stats,
+        np.ones(Q, dtype=bool),
+        left_out=True,
+        residuals=10.0 ** recipe["log_discount"] * mixed[:, second],
+        outer=None if plain.outer is None else scale * plain.outer,
+        alternatives=None
+        if others is None
+        else Alternatives(plain.value + unit * others, np.stack([unit] * 2)),
+    )
+    return full.insert(plain.only(~controlled), ~controlled)
+
+
+def report(answer: Answer, facts: Facts, route, selected: bool = True) -> zv.Estimate:
+    weights = np.stack([~answer.controlled, answer.controlled]).astype(float)
+    selection = Selection(NAMES, ("none", "some"), weights, weights, ("",) * Q, ())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.ZerovarWarning)
+        return conclude(
+            answer,
+            facts,
+            route,
+            Cautions(),
+            split="in sample",
+            settings={},
+            selection=selection if selected else None,
+        )
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@settings(max_examples=60, deadline=None)
+@given(recipe=recipes)
+def test_no_error_is_above_the_plain_one_where_that_could_be_reported(route, recipe):
+    found = report(make(recipe), SECOND, ROUTES[route])
+    assert np.all(found.std_error <= found.plain_std_error * (1 + 1e-12))
+    plain = ~found.selection.helped
+    assert np.array_equal(found.value[plain], found.plain_value[plain])
+    assert np.array_equal(found.std_error[plain], found.plain_std_error[plain])
+    assert not any("does harm" in text for text in found.warnings)
+
+
+@settings(max_examples=60, deadline=None)
+@given(recipe=recipes, columns=arrays(bool, Q))
+def test_a_column_that_is_replaced_has_no_bound_of_before(recipe, columns):
+    """Its bounds are those of what took its place; those of the others stay."""
+    plain, answer = FACTS.plain, make(recipe)
+    before = assess(answer, FACTS, rules.STACK)
+    after = assess(answer.insert(plain.only(columns), columns), FACTS, rules.STACK)
+    own = assess(plain, FACTS, rules.STACK)
+    for old, new, bare in zip(before.bounds, after.bounds, own.bounds, strict=True):
+        np.testing.assert_allclose(new.size[columns], bare.size[columns], rtol=1e-12)
+        np.testing.assert_allclose(new.size[~columns], old.size[~columns], rtol=1e-9)
+    assert np.array_equal(after.error[columns], after.plain_error[columns])
+
+
+@settings(max_examples=30, deadline=None)
+@given(recipe=recipes)
+def test_a_rule_that_is_left_out_lowers_errors_and_moves_no_value(recipe):
+    """Every rule is a lower bound; without a choice no value depends on one."""
+    answer = make(recipe)
+    whole = report(answer, SECOND, rules.WEIGHTED_POINTS, selected=False)
+    for left_out in rules.WEIGHTED_POINTS:
+        some = [rule for rule in rules.WEIGHTED_POINTS if rule is not left_out]
+        found = report(answer, SECOND, some, selected=False)
+        assert np.all(found.std_error <= whole.std_error)
+        assert np.array_equal(found.value, whole.value)
+
+
+def test_the_property_can_fail():
+    """Negative control: a rule without a cap, on a route that has no plain mean to fall back to."""
+    wide = lambda answer, facts: Bound(Reason.BIAS, 2 * facts.plain.scatter)  # noqa: E731
+    answer = dataclasses.replace(
+        FACTS.plain, value=FACTS.plain.value + 1e-9, controlled=np.ones(Q, dtype=bool)
+    )
+    assert np.all(report(answer, FACTS, [wide], selected=False).gain < 1)
+    assert np.all(report(answer, FACTS, [wide]).gain == 1)
+
+
+def test_errors_and_reasons_are_those_of_the_largest_bound():
+    scatter, plain = np.array([1.0, 1.0, 1.0]), np.array([3.0, 3.0, 3.0])
+    ledger = Ledger(
+        scatter,
+        plain,
+        (
+            Bound(Reason.BIAS, np.array([0.5, 2.0, 2.0])),
+            Bound(Reason.BEYOND, np.array([0.0, 9.0, 1.0]), capped=True),
+            Bound(Reason.UNSEEN, np.array([0.0, 0.0, 5.0]), shared=True),
+        ),
+    )
+    assert ledger.error.tolist() == [1.0, 3.0, 5.0]
+    assert ledger.own_error.tolist() == [1.0, 2.0, 5.0]
+    assert ledger.plain_error.tolist() == [3.0, 3.0, 5.0]
+    assert ledger.reasons == (Reason.SCATTER, Reason.BEYOND, Reason.UNSEEN)
+
+
+def test_every_rule_is_a_function_of_answer_and_facts_with_a_reason_of_its_own():
+    every = rules.WEIGHTED_POINTS
+    for rule in every:
+        assert list(inspect.signature(rule).parameters) == ["answer", "facts"]
+        assert inspect.getdoc(rule)
+    found = [rule(FACTS.plain, SECOND).reason for rule in every]
+    assert len(set(found)) == len(found)
+    assert all(set(ROUTES[name]) <= set(every) for name in ROUTES)
+
+
+def test_a_rule_can_be_left_out_by_name():
+    for rule in calibration.rule_names():
+        with calibration.leave_out(rule):
+            for route in calibration.ROUTES.values():
+                assert rule not in [one.__name__ for one in getattr(rules, route)]
+    assert len(calibration.rule_names()) == len(rules.WEIGHTED_POINTS)
+    with pytest.raises(ValueError, match="no rule is called luck"):
+        calibration.run(None, 60, 1, without=["luck"])
