@@ -419,7 +419,7 @@ def test_files_need_the_module_and_nothing_else(scratch, monkeypatch):
 JOINING = PAGE.partition("## Joining zerovar")[2]
 # the rows of the tables that the page adds, by words of their names, and the test of its rule
 ROWS = ("cauchy", "sites", "equations", "few_draws")
-TABLES = ("operators_families", "exact", "solvers", "sgd", "tuning", "files", "tails")
+TABLES = ("operators_families", "exact", "solvers", "sgd", "tuning", "files", "rules")
 
 
 def copy_of_the_repository(to: Path) -> Path:
@@ -505,7 +505,7 @@ def test_the_lines_to_join_zerovar_are_enough(tmp_path):
         done = run_in(root, *command.split())
         assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}{done.stderr[-2000:]}"
     files = [f"tests/test_{name}.py" for name in ("architecture", "docs", *TABLES)]
-    words = " or ".join(("architecture", "every_public_name", "links_point", *ROWS))
+    words = " or ".join(("architecture", "test_rules", "every_public_name", "links_point", *ROWS))
     quick = ("-m", "pytest", "-v", "-p", "no:cacheprovider", "-m", "not whole")
     done = run_in(root, *quick, *files, "-k", words)
     assert done.returncode == 0, done.stdout[-6000:]
