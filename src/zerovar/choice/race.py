@@ -136,9 +136,12 @@ def race(
         say(" and ".join(f"{runner.rival.label}, on more draws" for runner in close))
 
         def resume(one: Runner) -> Runner:
-            more = track.only(one.guides)
-            tuning = one.rival.resume(more, track, policy.more_steps, one.tuning)
-            answer = one.rival.answer(track.only(one.columns), tuning, policy)
+            try:
+                more = track.only(one.guides)
+                tuning = one.rival.resume(more, track, policy.more_steps, one.tuning)
+                answer = one.rival.answer(track.only(one.columns), tuning, policy)
+            except NumericalError:
+                return one  # what it had is still right
             return dataclasses.replace(one, tuning=tuning, answer=answer)
 
         with use_one_thread():
@@ -179,12 +182,15 @@ def race(
         attempts = []
         for runner, columns in _winners(runners):
             better = columns & (runner.attempt.squares < before)
-            if better.any():
-                say(f"{runner.rival.label}, on all draws")
+            if not better.any():
+                notes.append(f"{runner.rival.label} on all draws: no better on {len(track)}")
+                continue
+            say(f"{runner.rival.label}, on all draws")
+            try:
                 answer = runner.rival.answer(task.only(better), runner.tuning, policy)
                 attempts.append(Attempt(runner.rival.label, better, answer))
-            else:
-                notes.append(f"{runner.rival.label} on all draws: no better on {len(track)}")
+            except NumericalError as error:
+                notes.append(str(error))
     return RaceResult([*attempts, *(Attempt("", none, note=note) for note in notes)], learned)
 
 

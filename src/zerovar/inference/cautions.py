@@ -226,7 +226,9 @@ def usefulness(reported: Reported) -> Iterator[Caution]:
     """Control variates whose error is above that of the plain mean by more than chance, and not for
     their distance from it."""
     far = np.array([reason is Reason.DISTANCE for reason in reported.reasons], dtype=bool)
-    sums = batch_sums(reported.facts.plain.influences, reported.facts.autocorrelation)
+    facts = reported.facts
+    time = 1.0 if facts.values is None else facts.autocorrelation  # batches count as independent
+    sums = batch_sums(facts.plain.influences, time)
     by_chance = np.sqrt(1 + SUSPICIOUS * relative_uncertainty(sums)) * reported.plain_error
     if names := reported.where((reported.error > by_chance) & ~far):
         yield Caution(

@@ -51,7 +51,6 @@ class Reason(Enum):
     DISCOUNTED = "leave-out residuals of draws that the fit discounts"
     BEYOND = "the growth of extreme residuals, towards what lies beyond the draws"
     LONG_TAIL = "residuals in a long tail, of fits without its outermost draws"
-    WEIGHTED_MEAN = "distance from the weighted mean of left-out residuals"
     SECOND = "a tenth of a cross-fitted polynomial's error, in an exponential tail"
     SECOND_DISTANCE = "distance from a cross-fitted polynomial's answer, in a long tail"
 
@@ -139,7 +138,7 @@ def beyond_draws(answer: Answer, facts: Facts) -> Bound:
         facts.effective_extremes,
         answer.left_out,
     )
-    return Bound(Reason.BEYOND, _outside(answer, facts, outside), capped=True)
+    return Bound(Reason.BEYOND, _outside(answer, outside), capped=True)
 
 
 def outermost_draws(answer: Answer, facts: Facts) -> Bound:
@@ -147,7 +146,7 @@ def outermost_draws(answer: Answer, facts: Facts) -> Bound:
     outside = np.zeros(len(answer.value))
     if answer.outer is not None and facts.plain.outer is not None:
         outside = in_long_tails(answer.outer, facts.plain.outer, facts.effective_extremes)
-    return Bound(Reason.LONG_TAIL, _outside(answer, facts, outside), capped=True)
+    return Bound(Reason.LONG_TAIL, _outside(answer, outside), capped=True)
 
 
 def chosen_on_same_draws(answer: Answer, facts: Facts) -> Bound:
@@ -169,11 +168,6 @@ def disagreement(answer: Answer, facts: Facts) -> Bound:
             distances = np.abs(value - answer.value) / np.hypot(other, error)
         away = np.max(np.nan_to_num(distances, nan=0.0), axis=0, initial=0.0)
     return Bound(Reason.DISAGREEMENT, np.where(away > APART, away * error, 0.0), capped=True)
-
-
-def weighted_mean(answer: Answer, facts: Facts) -> Bound:
-    """The weighted mean of left-out residuals is right for any control variate."""
-    return Bound(Reason.WEIGHTED_MEAN, np.abs(answer.in_a_mean.mean(axis=(0, 1))))
 
 
 def second_error(answer: Answer, facts: Facts) -> Bound:
@@ -206,10 +200,9 @@ def _upper(answer: Answer, facts: Facts) -> PerIntegrand:
     return np.sqrt(1 + relative_uncertainty(sums))
 
 
-def _outside(answer: Answer, facts: Facts, outside: PerIntegrand) -> PerIntegrand:
-    """The error within the draws and that outside of them together, if the latter is larger."""
-    within = _upper(answer, facts) * answer.internal_error
-    return np.where(outside > within, np.hypot(within, outside), 0.0)
+def _outside(answer: Answer, outside: PerIntegrand) -> PerIntegrand:
+    """The error within the draws and that outside of them together."""
+    return np.where(outside > 0, np.hypot(answer.internal_error, outside), 0.0)
 
 
 ON_DISK: tuple[Rule, ...] = (
@@ -228,4 +221,4 @@ ONE_FAMILY: tuple[Rule, ...] = (
     outermost_draws,
 )
 STACK: tuple[Rule, ...] = (*ONE_FAMILY, chosen_on_same_draws, disagreement)
-WEIGHTED_POINTS: tuple[Rule, ...] = (*STACK, weighted_mean, second_error, second_distance)
+WEIGHTED_POINTS: tuple[Rule, ...] = (*STACK, second_error, second_distance)
