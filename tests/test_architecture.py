@@ -204,7 +204,7 @@ def test_no_module_outside_solvers_knows_a_concrete_solver():
         and issubclass(cls, zv.Solver)
         and not cls.__abstractmethods__
     }
-    assert {"Exact", "Spectral", "Nystrom", "Screening", "CG", "SGD", "DualSGD"} == names
+    assert {"Exact", "Spectral", "Nystrom", "Screening", "CG", "SGD", "DualSGD"} <= names
     for path, name in zip(FILES, NAMES, strict=True):
         if name.startswith("solvers/") or name in KNOWS_SOLVERS:
             continue
