@@ -44,7 +44,10 @@ def stack(task: Task, contenders: Sequence[Contender], policy: Policy) -> Stack:
     errors = np.stack([at_least_rounding(answer.scatter, scale) for answer in answers])
     sums = np.stack([batch_sums(answer.influences, task.autocorrelation) for answer in answers])
     weights, reasons = _weigh(sums, errors <= ROUNDING * scale, contenders, policy)
-    rare = tail_share(plain.influences) > RARE
+    # with weights and without: far points of a proposal have values that count for nothing, and the
+    # weights of a narrow one a tail of their own
+    shares = tail_share(task.sample.by_chain(task.values)), tail_share(plain.influences)
+    rare = np.minimum(*shares) > RARE
     worse = combine(answers, weights, task.tails).scatter > errors[0]
     for j in np.flatnonzero((rare | worse) & (weights[0] < 1)):
         weights[:, j] = np.eye(len(answers))[0]
