@@ -20,12 +20,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...progress import progress_bar
-from ..algebra.dense import ROUNDING
+from ..algebra.dense import EPS, ROUNDING
 from ..base import Result
 from ..stats import FitStats
 
 EVERY = 5  # iterations between looks at how far it is: a look costs about as much as one of them
-_SLOWEST = 0.97  # ratio of successive energies that a geometric series may be continued with
 
 
 class System(eqx.Module):
@@ -120,10 +119,11 @@ def energy_to_come(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"
 
 
 def _continue_series(energies: Float[np.ndarray, "i k"]) -> Float[np.ndarray, " k"]:
-    """Return the rest of the geometric series that the last two stretches begin."""
+    """Return the rest of the geometric series that the last two stretches begin: next to no end of
+    it where they do not fall."""
     before, last = energies[-2 * EVERY : -EVERY].sum(axis=0), energies[-EVERY:].sum(axis=0)
     ratio = np.clip(
-        np.divide(last, before, out=np.zeros_like(last), where=before > 0), 0.0, _SLOWEST**EVERY
+        np.divide(last, before, out=np.zeros_like(last), where=before > 0), 0.0, 1 - EPS
     )
     return last * ratio / (1 - ratio)
 
