@@ -49,12 +49,13 @@ def estimate(
         none to tuned sums of polynomials and kernels are compared and combined for each integrand;
         `estimate.selection` says what was taken and why.
     objective, solver, split: how to fit the family that is given (without one, a polynomial as
-        large as the draws allow). objective: default `LeastSquares()`. solver: default `Exact()`;
-        `CG()` or `SGD()` where that would take too long or too
-            much memory, and `SGD()` for families with a network.
-        split: default `in_sample()`, whose value is the fitted intercept and whose error comes from
-            leave-out residuals, where the solver has those in closed form, and `cross_fit()` where
-            it has not.
+        large as the draws allow).
+    objective: default `LeastSquares()`.
+    solver: default `Exact()`; `CG()` or `SGD()` where that would take too long or too much memory,
+        and `SGD()` for families with a network.
+    split: default `in_sample()`, whose value is the fitted intercept and whose error comes from
+        leave-out residuals, where the solver has those in closed form, and `cross_fit()` where it
+        has not.
     log_weights: unnormalised log importance weights, (n,) or (chain, draw).
     seed: for solvers that are random; the same seed gives the same numbers.
 

@@ -243,9 +243,10 @@ def fit(
     """Choose g in `family` so that f − g is nearly constant on `sample`.
 
     `values` as in `zv.estimate`. Equal draws are merged into one with their counts.
-    `standardise=False` keeps raw coordinates. solver: default `Exact()`; `CG()` or `SGD()` where
-    that would take too long or too much memory, and `SGD()` for families
-        with a network. `seed` is for those that are random.
+    `standardise=False` keeps raw coordinates.
+    solver: default `Exact()`; `CG()` or `SGD()` where that would take too long or too much memory,
+        and `SGD()` for families with a network. `seed` is for those that are random.
+
     A numerical failure raises `NumericalError`, or with `throw=False` comes back as
     `fitted.result`.
     """

@@ -63,7 +63,8 @@ class Objective(Storable, eqx.Module):
     """A mean of squares plus penalties.
 
     needs_order: whether it looks at the order of the chain, as a criterion of moving sums of
-    features. pairwise: whether it is a mean over pairs of draws, in which no intercept stands.
+        features.
+    pairwise: whether it is a mean over pairs of draws, in which no intercept stands.
     """
 
     needs_order: ClassVar[bool] = False

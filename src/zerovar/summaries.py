@@ -59,12 +59,14 @@ def summary(
     var_names, filter_vars: which variables, as in ArviZ: names, or with "~" in front those to leave
         out; `filter_vars="like"` for parts of names, "regex" for regular expressions.
     prob: of the equal-tailed interval. Its ends are plain quantiles, which control variates do not
-    help. above: name → c, or several, for rows with the probabilities P(name > c). kind: "all",
-    "stats" (means, deviations, intervals) or "diagnostics" (errors, effective sizes, r_hat, gains).
+        help.
+    above: name → c, or several, for rows with the probabilities P(name > c).
+    kind: "all", "stats" (means, deviations, intervals) or "diagnostics" (errors, effective sizes,
+        r_hat, gains).
     round_to: "auto" for a table to read, of texts with two digits of each error; None for plain
-    numbers; a number of decimals. fmt: "wide" for a pandas DataFrame, "xarray" for a Dataset over
-    the dimension `quantity`. family, seed: as in `estimate`; by default control variates are chosen
-    for each quantity.
+        numbers; a number of decimals.
+    fmt: "wide" for a pandas DataFrame, "xarray" for a Dataset over the dimension `quantity`.
+    family, seed: as in `estimate`; by default control variates are chosen for each quantity.
 
     Columns: mean, sd, eti89_lb, eti89_ub, ess_bulk, ess_tail, r_hat, mcse_mean, mcse_sd are plain,
     as ArviZ has them. cv_mean ± cv_mcse_mean is the mean by control variates, gain = (mcse_mean /

@@ -41,14 +41,15 @@ def from_arviz(
     """Return draws, scores and all variables of an InferenceData (ArviZ 0.x) or DataTree (1.x).
 
     Unconstrained draws and gradients are taken from `sample_stats` (nutpie's `unconstrained_draw`
-    and `gradient`). Without gradients, give one of log_density: a JAX function of one unconstrained
-    draw, a dict of variables: those of the group `unconstrained_posterior` if
-        there is one, else those of `posterior`, where a variable that is there transformed too
-        (tau_log__) is taken so;
+    and `gradient`). Without gradients, give one of
+    log_density: a JAX function of one unconstrained draw, a dict of variables: those of the group
+        `unconstrained_posterior` if there is one, else those of `posterior`, where a variable that
+        is there transformed too (tau_log__) is taken so;
     score: its gradient, if you have it: a function of the same dict to a dict of the same names.
     parameters: the variables of `posterior` that the log density is one of, if it has others too
-    (deterministic ones). values: more quantities, name → function of one draw (a dict of all
-    variables of `posterior`), or array (chain, draw).
+        (deterministic ones).
+    values: more quantities, name → function of one draw (a dict of all variables of `posterior`),
+        or array (chain, draw).
 
     Data that were opened with `chunks=` are not loaded: the posterior holds dask arrays, which
     `estimate` streams.

@@ -25,8 +25,9 @@ def from_blackjax(
     states: as `jax.lax.scan` stacks them, one chain; for several say which axis is the chain's:
         `chain_axis=1` for a scan over vmapped steps, (draw, chain), 0 for vmapped scans, (chain,
         draw).
-    log_density: needed only for samplers without gradients (rmh, slice). transform: from one
-    position to the quantities on their natural scale; BlackJAX knows only the unconstrained one.
+    log_density: needed only for samplers without gradients (rmh, slice).
+    transform: from one position to the quantities on their natural scale; BlackJAX knows only the
+        unconstrained one.
     values: more of them, name → function of one (transformed) position, or array (chain, draw).
     """
     states = getattr(states, "state", states)  # a stack of (state, info) pairs that has names

@@ -31,14 +31,16 @@ def from_log_density(
     """Return draws with the scores of a log density that is written in JAX.
 
     log_density: a function of one draw, (d,) or a dict of arrays, on the unconstrained scale;
-    constants do not matter. draws: an array (draw, d), or with `chain_axis` (chain, draw, d) or
-    (draw, chain, d); or a dict of arrays with such leading
-        axes. emcee's and zeus' chains are (draw, walker, d): `chain_axis=1`.
+        constants do not matter.
+    draws: an array (draw, d), or with `chain_axis` (chain, draw, d) or (draw, chain, d); or a dict
+        of arrays with such leading axes. emcee's and zeus' chains are (draw, walker, d):
+        `chain_axis=1`.
     transform: from one draw to the quantities on their natural scale (a number, an array, or a
-    dict); by default the draw. values: more of them, name → function of one (transformed) draw, or
-    array (chain, draw). coordinates: name → other coordinates to try, `zv.Coupling(…)`,
-    `zv.Coordinates(…)` or a smooth invertible function of one
-        draw onto all of Rᵈ; `posterior.coordinates[name](posterior)` has the same draws in them.
+        dict); by default the draw.
+    values: more of them, name → function of one (transformed) draw, or array (chain, draw).
+    coordinates: name → other coordinates to try, `zv.Coupling(…)`, `zv.Coordinates(…)` or a smooth
+        invertible function of one draw onto all of Rᵈ; `posterior.coordinates[name](posterior)` has
+        the same draws in them.
     """
     tree = jax.tree.map(lambda leaf: put_chains_first(leaf, chain_axis), draws)
     shapes = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(tree)}

@@ -34,14 +34,14 @@ def from_numpyro(
     mcmc: after `mcmc.run(key, …)`. With `extra_fields=("z_grad",)` in that call the scores cost
         nothing: the sampler has computed them. Otherwise the model's gradient is compiled and taken
         once at every draw.
-    args, kwargs: the model's own, as given to `run`; by default those of the last run. values: more
-    quantities, name → function of one draw (a dict of all sites, deterministic ones too), or array
-    (chain, draw). coordinates: name → other coordinates to try, as in `zv.from_log_density`; a
-    function takes a dict of the latent sites on
-        the unconstrained scale. By default those that are recognised: "centred", in which latent
-        sites are replaced by the deterministic ones that are affine functions of them given the
-        others (as `LocScaleReparam` leaves them), and "non-centred", in which sites with a location
-        and scale from other sites are measured in these.
+    args, kwargs: the model's own, as given to `run`; by default those of the last run.
+    values: more quantities, name → function of one draw (a dict of all sites, deterministic ones
+        too), or array (chain, draw).
+    coordinates: name → other coordinates to try, as in `zv.from_log_density`; a function takes a
+        dict of the latent sites on the unconstrained scale. By default those that are recognised:
+        "centred", in which latent sites are replaced by the deterministic ones that are affine
+        functions of them given the others (as `LocScaleReparam` leaves them), and "non-centred", in
+        which sites with a location and scale from other sites are measured in these.
 
     Draws and scores are on the unconstrained scale of the latent sites, values on the natural one.
     """

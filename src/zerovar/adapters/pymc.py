@@ -22,11 +22,13 @@ def from_pymc(
 ) -> Posterior:
     """Return draws and scores of a PyMC model's trace, whichever sampler made it.
 
-    model: the `pm.Model`; idata: its trace, InferenceData or DataTree, with a group `posterior`
-    that has every free variable. values: more quantities, name → function of one draw (a dict of
-    all variables of the posterior), or array (chain, draw). coordinates: name → other coordinates
-    to try, as in `zv.from_log_density`; a function takes a dict of the model's value
-        variables, on the unconstrained scale, such as tau_log__.
+    model: the `pm.Model`.
+    idata: its trace, InferenceData or DataTree, with a group `posterior` that has every free
+        variable.
+    values: more quantities, name → function of one draw (a dict of all variables of the posterior),
+        or array (chain, draw).
+    coordinates: name → other coordinates to try, as in `zv.from_log_density`; a function takes a
+        dict of the model's value variables, on the unconstrained scale, such as tau_log__.
 
     The model's log density is compiled to JAX and differentiated at every draw on the unconstrained
     scale. A trace by nutpie with `store_gradient=True, store_unconstrained=True` has all this

@@ -155,8 +155,8 @@ def from_bridgestan(
     model: a `bridgestan.StanModel`; only `param_unconstrain` and `log_density_gradient` are used,
         and `param_names` and `param_unc_names` if they are there.
     draws: the parameters block in the order of the model, (draw, k), or with `chain_axis` (chain,
-    draw, k) or (draw, chain, k). values: more quantities, name → function of one draw (k,), or
-    array (chain, draw).
+        draw, k) or (draw, chain, k).
+    values: more quantities, name → function of one draw (k,), or array (chain, draw).
     """
     natural = put_chains_first(draws, chain_axis).astype(np.float64)
     if natural.ndim != 3:

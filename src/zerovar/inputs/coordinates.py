@@ -34,8 +34,9 @@ class Coordinates:
     `Coordinates(T)(sample)` is the sample in the coordinates y = T(x), and
     `Coordinates(T)(posterior)` the posterior, with the same values.
 
-    inverse: T⁻¹; log_det: log|det| of the Jacobian of T, a function of x. With both, a draw costs
-        one vector–Jacobian product of the inverse; without, its Jacobian is formed, which up to 200
+    inverse: T⁻¹.
+    log_det: log|det| of the Jacobian of T, a function of x. With both, a draw costs one
+        vector–Jacobian product of the inverse; without, its Jacobian is formed, which up to 200
         coordinates is affordable.
     names: of the coordinates y; by default those of x.
     """

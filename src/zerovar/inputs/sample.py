@@ -193,10 +193,14 @@ class Posterior:
     returns.
 
     draws, scores: (chain, draw, d), both on the unconstrained scale, the Jacobian of the
-    transformation in the log density. values: name → (chain, draw), the quantities of interest on
-    their natural scale; None for the draws themselves. names: of the d coordinates of the draws,
-    for messages. log_weights: unnormalised log importance weights, (chain, draw). coordinates: name
-    → `Coordinates` in which the same draws may do better: `posterior.coordinates[name](posterior)`.
+        transformation in the log density.
+    values: name → (chain, draw), the quantities of interest on their natural scale; None for the
+        draws themselves.
+    names: of the d coordinates of the draws, for messages.
+    log_weights: unnormalised log importance weights, (chain, draw).
+    coordinates: name → `Coordinates` in which the same draws may do better:
+        `posterior.coordinates[name](posterior)`.
+
     Arrays are NumPy's, or Dask's where they stay on disk.
     """
 

@@ -73,13 +73,14 @@ def integrate(
         about the one, and about the first mode.
     values: a function of one draw, or name → such functions; of a model they see a dict of all its
         quantities. By default those, or the draws themselves.
-    gradients: how many may be computed in all, and nearly are. draws, log_proposal: points from
-    elsewhere, (n, d) or a dict of arrays (n, …), and the log density, normalised, of what they
-        were drawn from (n,): used as they are if their weights are good, otherwise to fit the first
-        proposal.
+    gradients: how many may be computed in all, and nearly are.
+    draws, log_proposal: points from elsewhere, (n, d) or a dict of arrays (n, …), and the log
+        density, normalised, of what they were drawn from (n,): used as they are if their weights
+        are good, otherwise to fit the first proposal.
     family: what the control variates are taken from, by default chosen for each integrand as in
-    `zv.estimate`. sobol: points from scrambled Sobol sequences; else pseudo-random ones. seed: the
-    same seed gives the same points.
+        `zv.estimate`.
+    sobol: points from scrambled Sobol sequences; else pseudo-random ones.
+    seed: the same seed gives the same points.
 
     Modes are searched by L-BFGS. Mixtures of t distributions about them are then adapted to the
     density in rounds, and every point of every round is weighted by the mixture of all proposals.

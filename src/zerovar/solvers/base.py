@@ -174,9 +174,10 @@ class Solver(ABC):
     """How θ is found, and declarations of what it can do, by which alone the library knows it.
 
     silent: whether it shows no progress and writes no files, so that several fits may run at once.
-    scope: what it takes of draws in memory. moments_scope: what it takes where it fits from moments
-    of features, which one pass over chunked draws gives; None if it does not. trains_on_windows:
-    whether it trains on windows of chunked draws, within `scope`.
+    scope: what it takes of draws in memory.
+    moments_scope: what it takes where it fits from moments of features, which one pass over chunked
+        draws gives; None if it does not.
+    trains_on_windows: whether it trains on windows of chunked draws, within `scope`.
     """
 
     silent: ClassVar[bool] = False

@@ -25,11 +25,12 @@ class Families(enum.Enum):
 class Scope:
     """The families, objectives and penalties that a solver takes; `check_scope` refuses others.
 
-    penalties: the kinds of penalty, of which an objective may have some or none. needs_ridge:
-    whether it must have a `Ridge`, and the family a penalised part. intercept: the penalties that a
-    finite `intercept_variance` may stand beside; None where the intercept must be free. ordered:
-    whether it takes objectives that need the order of the chain. otherwise: what to do about a
-    combination that is not taken.
+    penalties: the kinds of penalty, of which an objective may have some or none.
+    needs_ridge: whether it must have a `Ridge`, and the family a penalised part.
+    intercept: the penalties that a finite `intercept_variance` may stand beside; None where the
+        intercept must be free.
+    ordered: whether it takes objectives that need the order of the chain.
+    otherwise: what to do about a combination that is not taken.
     """
 
     families: Families = Families.LINEAR

@@ -15,9 +15,11 @@ class FitStats(Mapping[str, Any]):
     """What was solved and how. The fields are what zerovar itself reads; `details` is for people.
     All of it can be read like a dict, `stats["ridge"]`.
 
-    form: the route in words, such as "primal". unknowns: how many coefficients were found.
+    form: the route in words, such as "primal".
+    unknowns: how many coefficients were found.
     counts_terms: whether these are terms of the family, which too few draws would not determine; a
-    dual has one a draw. draws, distinct_draws: that were fitted; `fit` adds them.
+        dual has one a draw.
+    draws, distinct_draws: that were fitted; `fit` adds them.
     """
 
     form: str

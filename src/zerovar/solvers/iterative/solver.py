@@ -31,7 +31,8 @@ class CG(Solver):
     rank: how many draws the preconditioner solves for exactly, at most half of them; default a
         twentieth, 100 to 1000, and on an accelerator a tenth, 100 to 2000.
     keep: whether the Gram is kept; default if it takes no more than half of the free memory, or 0.8
-    of an accelerator's. max_iterations: after which the fit is taken as it is, with a warning.
+        of an accelerator's.
+    max_iterations: after which the fit is taken as it is, with a warning.
     progress: a bar on a terminal; `False` for none.
     """
 

@@ -22,9 +22,10 @@ from .whitening import by_leverage
 class Recipe(NamedTuple):
     """What a training does unless its options say otherwise.
 
-    visits: of draws, for which windows are read; more are not worth the reading. rate: the peak of
-    a cosine schedule; None where the draws say which steps are safe. average: the share of the last
-    steps whose parameters are averaged. validation: the share of the draws that is held out.
+    visits: of draws, for which windows are read; more are not worth the reading.
+    rate: the peak of a cosine schedule; None where the draws say which steps are safe.
+    average: the share of the last steps whose parameters are averaged.
+    validation: the share of the draws that is held out.
     """
 
     epochs: int

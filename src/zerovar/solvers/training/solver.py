@@ -23,23 +23,25 @@ class SGD(Solver):
     of the iterates: a few epochs land where `Exact` lands. Networks are trained by Adam under a
     cosine schedule, with the parameters that did best on held-out draws.
 
-    batch_size: default 32, and 64 with a network. epochs: passes over the draws; default 25, and
-    400 with a network. learning_rate: a number, or a schedule: `schedules.InverseTime(beta, gamma)`
-    (the paper's), `Cosine`, `StepDecay`, or any
-        Optax schedule (a function of the step). optimiser: any Optax optimiser, with its own
-        learning rate.
+    batch_size: default 32, and 64 with a network.
+    epochs: passes over the draws; default 25, and 400 with a network.
+    learning_rate: a number, or a schedule: `schedules.InverseTime(beta, gamma)` (the paper's),
+        `Cosine`, `StepDecay`, or any Optax schedule (a function of the step).
+    optimiser: any Optax optimiser, with its own learning rate.
     average: the share of the last steps whose parameters are averaged (Polyak–Ruppert); default
-    0.5, and 0 with a network. clip: largest global norm of a gradient. resample: draw batches
-    independently instead of shuffling in each epoch. validation: share of the fitting draws held
-    out; the parameters that did best on them are taken, and training ends after
-        `patience` epochs without a better one (default: a fifth of `epochs`). Default 0.1 with a
-        network, else 0.
+        0.5, and 0 with a network.
+    clip: largest global norm of a gradient.
+    resample: draw batches independently instead of shuffling in each epoch.
+    validation: share of the fitting draws held out; the parameters that did best on them are taken,
+        and training ends after `patience` epochs without a better one (default: a fifth of
+        `epochs`). Default 0.1 with a network, else 0.
     centres: number of kernel translates; default as many well-spread ones as the draws of the
         preconditioner determine (83 for 500 draws, 166 for 5000, 1024 from 31 000 on), without
         redundant ones.
-    precondition: `False` trains plain features, as the paper does. hyper: train scales of kernels
-    and weights of parts too, jointly with the coefficients in the same loop, on draws that the
-        coefficients do not see; then train the coefficients with the family that was found.
+    precondition: `False` trains plain features, as the paper does.
+    hyper: train scales of kernels and weights of parts too, jointly with the coefficients in the
+        same loop, on draws that the coefficients do not see; then train the coefficients with the
+        family that was found.
     checkpoint: a folder; each fit writes its state there and resumes from it, to the same numbers.
     progress: a bar on a terminal; `False` for none.
 
@@ -133,8 +135,9 @@ class DualSGD(Solver):
     not depend on the number of features. Blocks are solved exactly: there is no learning rate to
     tune. Needs a linear family and a Ridge.
 
-    batch_size: draws of a block. epochs: passes over the draws. resample, checkpoint, progress: as
-    in `SGD`.
+    batch_size: draws of a block.
+    epochs: passes over the draws.
+    resample, checkpoint, progress: as in `SGD`.
     """
 
     scope: ClassVar[Scope] = Scope(
