@@ -173,9 +173,14 @@ def test_refused_with_a_reason(log_density, d, said):
 
 
 @pytest.mark.parametrize(
-    ("shares", "refused"), [((0.2, 0.5, 0.6, 0.6, 0.6), False), ((0.9, 0.4, 0.7, 0.5, 0.4), True)]
+    ("shares", "refused"),
+    [
+        ((0.2, 0.5, 0.62, 0.56), False),
+        ((0.9, 0.48, 0.59, 0.51), True),
+        ((0.9, 0.4, 0.7, 0.48), True),
+    ],
 )
-def test_proposals_are_judged_by_the_last_rounds(shares, refused):
+def test_proposals_are_judged_by_the_median_and_the_best_of_the_last_rounds(shares, refused):
     n = 500
     rounds = tuple(
         Round(np.where(np.arange(n) < share * n, 0.0, -np.inf), np.empty((n, 0)))
@@ -382,16 +387,14 @@ def gumbel(x):
 
 
 def test_exponential_tails_are_named_and_errors_cover():
-    off, named = [], 0
-    for seed in range(5):
-        with pytest.warns(zv.SampleWarning, match="exponential tail along x"):
+    off = []
+    for seed in range(3):
+        with pytest.warns(zv.SampleWarning, match="exponential tail along x0, x1"):
             answer = zv.integrate(gumbel, 2, gradients=600, family=zv.Polynomial(3), seed=seed)
-        named += "tail along x0, x1:" in answer.warnings[0]
         off.append((answer.value + np.euler_gamma) / answer.std_error)
         assert np.all(answer.std_error < 0.3 * answer.plain_std_error)
-    assert named >= 4  # 14 of 15 seeds name both: about 450 points may see one tail too seldom
-    # 10 numbers: one in a thousand is above, if errors are right
-    assert np.sqrt(np.mean(np.square(off))) < 1.75
+    # 6 numbers: one in a thousand is above, if errors are right
+    assert np.sqrt(np.mean(np.square(off))) < 1.9
     assert not zv.integrate(normal([1.0, 2.0]), 2, gradients=600, family=zv.Polynomial(3)).warnings
 
 
@@ -411,20 +414,24 @@ def test_a_wrong_answer_gives_way_to_the_second_one():
     assert np.abs(found.value - np.exp(0.5)) < 4 * found.scatter < 0.2
 
 
-def test_tails_along_any_coordinate_have_bounded_weights():
-    """One coordinate is log of an exponential variable, turned so that it is along no axis."""
-    turn = np.array([[0.8, 0.6], [-0.6, 0.8]])
-
-    def log_density(x):
-        u, v = turn @ x
-        return u - jnp.exp(u) - 0.5 * v**2
-
-    target = target_of(log_density, 2)
-    modes = find_modes(target, np.zeros((1, 2)), np.random.default_rng(0), silent, True)
-    start = first_proposal(modes)
-    points = importance_sample(target, *start, np.random.default_rng(0), True, silent)
-    assert points.pareto_k < 0.5
-    assert points.effective > 0.7 * len(points.x)
+def test_long_tails_get_components_of_their_own_and_short_ones_none():
+    rng = np.random.default_rng(0)
+    one = TMixture(np.ones(1), np.zeros((1, 2)), np.eye(2)[None], np.array([30.0]))
+    draws = rng.normal(size=(3000, 2))
+    assert one.add_tails(draws, np.zeros(3000), np.eye(2), np.eye(2)) is one
+    draws[:, 0] = 1.2 * np.log(rng.exponential(size=3000)) + 0.7
+    more = one.add_tails(draws, np.zeros(3000), np.eye(2), np.eye(2))
+    assert more.shares.sum() == pytest.approx(1)
+    assert len(more.shares) == 2
+    assert more.means[1, 0] < -3.2
+    assert abs(more.means[1, 1]) < 1
+    draws[:200, 0] += 300.0  # where the density is nothing
+    nothing = np.where(np.arange(3000) < 200, -np.inf, 0.0)
+    # the next one inwards has all that a tail may have
+    nothing[200 + draws[200:, 0].argmax()] = np.log(1000.0)
+    again = one.add_tails(draws, nothing, np.eye(2), np.eye(2))
+    assert np.isfinite(again.roots).all()
+    assert again.means[:, 0].max() < 1
 
 
 def test_what_is_done_is_told_and_an_interruption_leaves_nothing_behind(monkeypatch):

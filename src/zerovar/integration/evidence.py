@@ -4,7 +4,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from .importance import Round, WeightedPoints
-from .proposals import POINTS_PER_NUMBER
+
+_POINTS_PER_TERM = 10  # of a control variate
+_ROUNDS = 4  # the last ones, with two thirds of the points
 
 
 def log_evidence(points: WeightedPoints) -> tuple[float, float]:
@@ -14,7 +16,7 @@ def log_evidence(points: WeightedPoints) -> tuple[float, float]:
     By the mixture of all proposals it would come out too small: later ones are near earlier points
     of large weight, and make these smaller.
     """
-    rounds = points.last_rounds
+    rounds = points.rounds[-_ROUNDS:]
     top = max(one.log_weights.max() for one in rounds)
     sizes = np.array([len(one.log_weights) for one in rounds])
     means, errors = np.transpose(
@@ -26,13 +28,11 @@ def log_evidence(points: WeightedPoints) -> tuple[float, float]:
 
 
 def _mean_weight(one: Round, weights: Float64[np.ndarray, " n"]) -> tuple[float, float]:
-    """Estimate the mean weight by least squares on the ratios, whose means are known.
-
-    Errors are by residuals of fits without the point. The plain mean is taken if it is better.
-    """
+    """By least squares on the ratios, whose means are known; with residuals of fits without the
+    point, or plain if better."""
     n, mean = len(weights), float(weights.mean())
     plain_error = float(weights.std(ddof=1) / np.sqrt(n))
-    design = np.column_stack([np.ones(n), one.ratios[:, : n // POINTS_PER_NUMBER] - 1])
+    design = np.column_stack([np.ones(n), one.ratios[:, : n // _POINTS_PER_TERM] - 1])
     left, size, right = np.linalg.svd(design, full_matrices=False)
     kept = size > 1e-8 * size[0]
     left, size, right = left[:, kept], size[kept], right[kept]

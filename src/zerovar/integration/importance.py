@@ -4,30 +4,26 @@ of all proposals."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
-from ..inputs.points import Points
-from ..statistics.tails import inwards, weights_shape
+from ..statistics.tails import weights_shape
 from .modes import Mode
-from .proposals import (
-    FREEDOMS,
-    POINTS_PER_NUMBER,
-    WIDE,
-    TMixture,
-    fit_mixture,
-    log_sum,
-    normalise,
-)
+from .proposals import TMixture, fit_mixture, log_sum, normalise
 from .target import Target
 
-# Points of each round, relative: proposals improve by rounds, and answers by points.
+_FIRST_FREEDOM = 5.0  # of the t distributions about the modes
+_LEAST_SHARE = 0.05  # of a mode's in the first proposal, whatever its mass seems
+# points of each, relative: proposals improve by rounds, and answers by points
 _ROUNDS = (1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 4)
-_LAST = _ROUNDS.count(max(_ROUNDS))  # the large rounds, by which proposals are judged
-_LEAST_COUNT = 1 / 3  # of the points, that count in a fit
+_EXPLORING = 8  # first rounds, which look for mass beyond the points of largest weight
+_JUDGED = 3  # last rounds by which the proposals are judged
+_NEGLIGIBLE = -50.0  # log probabilities below which points change no sum
+# a fit is to points that count at least like a third of them, or like five a coordinate
+_TEMPERED = 3
 
 
 class Frame(NamedTuple):
@@ -57,7 +53,7 @@ class Round(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The effective share of the points."""
+        """Of the points, by their effective number."""
         return effective_number(self.log_weights) / len(self.log_weights)
 
 
@@ -87,24 +83,25 @@ class WeightedPoints(NamedTuple):
         return weights_shape(relative_weights(self.log_weights))
 
     @property
-    def last_rounds(self) -> tuple[Round, ...]:
-        """The large ones, with two thirds of the points."""
-        return self.rounds[-_LAST:]
+    def last_shares(self) -> tuple[float, float]:
+        """The median and the largest effective share of the last rounds."""
+        shares = [one.share for one in self.rounds[-_JUDGED:]]
+        return float(np.median(shares)), max(shares)
 
     @property
-    def last_share(self) -> float:
-        """The second best effective share of the last rounds: of many, one is good by chance."""
-        return sorted(one.share for one in self.last_rounds)[-2:][0]
+    def top_share(self) -> float:
+        """Of all weight, in the ten largest."""
+        weights = np.sort(relative_weights(self.log_weights))
+        return float(weights[-10:].sum() / weights.sum())
 
 
 def effective_number(log_weights: Float64[np.ndarray, " n"]) -> float:
-    """Kish's effective size; zero where no weight is positive."""
     weights = relative_weights(log_weights)
     return float(weights.sum() ** 2 / np.sum(weights**2)) if weights.any() else 0.0
 
 
 def relative_weights(log_weights: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
-    """Weights in units of the largest; all zero where none is positive."""
+    """In units of the largest; all zero where none is positive."""
     top = log_weights.max()
     return np.exp(log_weights - top) if np.isfinite(top) else np.zeros_like(log_weights)
 
@@ -114,42 +111,42 @@ def first_proposal(modes: Sequence[Mode]) -> tuple[Frame, TMixture]:
     coordinates of the best one."""
     frame = Frame(modes[0].at, modes[0].root)
     mass = np.array([mode.log_mass for mode in modes])
-    shares = np.maximum(np.exp(mass - mass.max()), WIDE)
+    shares = np.maximum(np.exp(mass - mass.max()), _LEAST_SHARE)
     roots = [_triangular(np.linalg.solve(frame.root, mode.root)) for mode in modes]
     means = frame.z(np.stack([mode.at for mode in modes]))
     return frame, TMixture(
-        shares / shares.sum(), means, np.stack(roots), np.full(len(modes), FREEDOMS[0])
+        shares / shares.sum(), means, np.stack(roots), np.full(len(modes), _FIRST_FREEDOM)
     )
 
 
 def fit_proposal(points: WeightedPoints) -> tuple[Frame, TMixture]:
-    """Fit a proposal to points of which only their own density is known.
-
-    Weights are so tempered that enough of them count.
-    """
+    """A proposal like points of which only their own density is known, by weights so tempered that
+    enough of them count."""
     log_weights = points.log_weights
     good = np.isfinite(log_weights)
     if good.sum() <= points.x.shape[1] + 1:
         raise NumericalError(
             f"the log density is finite at {good.sum()} of {len(good)} draws: too few to begin with"
         )
-    d, x = points.x.shape[1], points.x[good]
-    probabilities = np.exp(_temper(log_weights[good], d))
+    tempered = _temper(log_weights[good], points.x.shape[1])
+    probabilities, x = np.exp(tempered), points.x[good]
     mean = probabilities @ x
-    covariance = (x - mean).T @ (probabilities[:, None] * (x - mean))
+    away = x - mean
+    covariance = away.T @ (probabilities[:, None] * away)
     scale = np.sqrt(np.diag(covariance))
     root = scale[:, None] * np.linalg.cholesky(
-        covariance / np.outer(scale, scale) + 1e-8 * np.eye(d)
+        covariance / np.outer(scale, scale) + 1e-8 * np.eye(len(mean))
     )
+    d = len(mean)
     return Frame(mean, root), TMixture(
-        np.ones(1), np.zeros((1, d)), np.eye(d)[None], np.array([FREEDOMS[0]])
+        np.ones(1), np.zeros((1, d)), np.eye(d)[None], np.array([_FIRST_FREEDOM])
     )
 
 
 def _temper(log_weights: Float64[np.ndarray, " n"], d: int) -> Float64[np.ndarray, " n"]:
-    """Return log probabilities by the largest power of the weights by which enough points count to
-    fit d dimensions."""
-    enough = min(_LEAST_COUNT * len(log_weights), POINTS_PER_NUMBER * (d + 1))
+    """Log probabilities by the largest power of the weights by which enough points count to fit d
+    dimensions."""
+    enough = min(len(log_weights) / _TEMPERED, max(50.0, 5.0 * d))
     power = 1.0
     while effective_number(power * log_weights) < enough and power > 1e-6:
         power *= 0.8
@@ -157,7 +154,7 @@ def _temper(log_weights: Float64[np.ndarray, " n"], d: int) -> Float64[np.ndarra
 
 
 def _triangular(root: np.ndarray) -> np.ndarray:
-    """Return the lower triangular matrix with the same product by its transpose."""
+    """The lower triangular matrix with the same product by its transpose."""
     upper = np.asarray(np.linalg.qr(root.T, mode="r"))
     return upper.T * np.where(np.diag(upper) < 0, -1.0, 1.0)
 
@@ -168,16 +165,16 @@ def importance_sample(
     proposal: TMixture,
     rng: np.random.Generator,
     sobol: bool,
-    tell: Callable[[str], None],
+    tell: Callable[[str], Any],
 ) -> WeightedPoints:
-    """Draw all points that the budget leaves, in rounds; before each the proposal is fitted to the
-    points so far."""
+    """All that the budget leaves, in rounds; before each the proposal is fitted to the points so
+    far."""
     cloud = _Cloud(target, frame)
     ends = np.cumsum((0, *_ROUNDS)) * target.left // sum(_ROUNDS)
     for k, size in enumerate(np.diff(ends)):
         tell(f"points: round {k + 1} of {len(_ROUNDS)}")
         proposal = cloud.fit(proposal) if k else proposal
-        cloud.add(cloud.guard(proposal), int(size), rng, sobol)
+        cloud.add(cloud.guard(proposal, k < _EXPLORING), int(size), rng, sobol)
     return cloud.points()
 
 
@@ -194,7 +191,7 @@ class _Cloud:
         self.rounds: list[Round] = []
 
     def add(self, proposal: TMixture, n: int, rng: np.random.Generator, sobol: bool) -> None:
-        """Add n points of a proposal."""
+        """n points of a proposal."""
         z, proposal = proposal.points(n, rng, sobol)
         found = self.target.at(self.frame.x(z))
         components = proposal.densities(z)
@@ -215,37 +212,39 @@ class _Cloud:
         self.scores = np.concatenate([self.scores, found.scores])
         self.undefined = np.concatenate([self.undefined, found.undefined])
 
-    def guard(self, proposal: TMixture) -> TMixture:
-        """Add what guards against tails, and what is like the points in those that are long."""
+    def guard(self, proposal: TMixture, exploring: bool) -> TMixture:
+        """With what guards against tails, and finds mass that it does not show.
+
+        Components about points of large weight make these smaller, and tails with them: the large
+        rounds have none.
+        """
+        bulk, proposal = proposal.covariance, proposal.guard()
         if not self.mixtures:
-            return proposal.guard()
-        weights = relative_weights(self.log_density - self.log_proposal())
-        kept = weights > np.finfo(float).eps * weights.mean()  # others change no sum
-        z, p = self.z[kept], weights[kept] / weights[kept].sum()
-        rows = inwards(Points(self.frame.x(z), self.scores[kept], p))
-        return proposal.guard().add_tails(z, p, rows, proposal.covariance)
+            return proposal
+        log_weights = self.log_density - self.log_proposal()
+        proposal = proposal.add_tails(self.z, log_weights, self.frame.root, bulk)
+        return proposal.add_frontier(self.z, log_weights) if exploring else proposal
 
     def log_proposal(self) -> np.ndarray:
-        """Log density in z of the mixture of all proposals, each by how many points it gave."""
+        """Of the mixture of all proposals, each by how many points it gave, in z."""
         shares = np.log(np.array([n for n, _ in self.mixtures]) / len(self.z))
         return log_sum(shares[:, None] + self.each)
 
     def fit(self, before: TMixture) -> TMixture:
-        """Fit a proposal for the next round, by weights so tempered that enough points count."""
+        """A proposal for the next round, by weights so tempered that enough points count."""
         log_proposal = self.log_proposal()
         log_weights = self.log_density - log_proposal
         good = np.isfinite(log_weights)
         if not good.any():
             return before
         tempered = _temper(log_weights[good], self.target.dim)
-        positive = tempered > np.log(np.finfo(float).eps / len(tempered))  # others change no sum
+        positive = tempered > _NEGLIGIBLE
         log_density = log_proposal[good] + tempered + np.log(len(self.z))
         return fit_mixture(
             self.z[good][positive], log_density[positive], np.exp(tempered[positive]), before
         )
 
     def points(self) -> WeightedPoints:
-        """Return all points, with their weights."""
         return WeightedPoints(
             self.frame.x(self.z),
             self.log_density,

@@ -5,24 +5,28 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from operator import itemgetter
-from typing import NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Float64, Int
+from jaxtyping import Float64
 
-# Tails that a fit chooses from; the heaviest is that of what guards against tails unseen.
-FREEDOMS = (3.0, 8.0, 30.0, 200.0)
+_FREEDOMS = (3.0, 8.0, 30.0, 200.0)  # tails that a fit chooses from
 _STEPS = 10  # of expectation maximisation, from the mixture of the round before
-POINTS_PER_NUMBER = 5  # effective points for each number that is fitted to them
-# Shares of what guards against tails: a wide component or one in a tail, and long ones or those in
-# tails all together. With 0.1 of the long ones both tails of two log exponentials were seen in 4
-# samples of 15 of 600 points, with 0.15 in 10.
-WIDE = 0.05
-_LONG = 0.15  # see above
-_MOST_LONG = 30  # dimensions up to which there are long ones: with 100, they take most of the time
-_LONGER = 8.0  # deviations of these, along their coordinate; the wide one has two
+_MOST = 8  # components
+_POINTS_PER_NUMBER = 4.0  # effective points for each number of a richer mixture
+_RAREST = 0.02  # share under which a component is dropped
+# share, scale and freedom of the component that keeps weights in the tails bounded
+_WIDE, _WIDER, _HEAVY = 0.05, 2.0, 3.0
+# the same of those that are long in one coordinate each, all together
+_LONG, _LONGER, _LESS_HEAVY = 0.15, 8.0, 5.0
+_FRONTIER, _OUTPOSTS = 0.1, 4  # share and number of components about the points of largest weight
+# share of the points that shape one, and what its variances have at least, of the mixture's
+_AROUND, _ROUNDER = 0.02, 0.05
+# dimensions up to which there are long components, and those at the frontier and in tails
+_MOST_LONG = 30
+# share of components in tails; the mass that is one, and the points at least
+_TAILS, _TAIL, _FEWEST = 0.1, 0.02, 20
+_FURTHER = 3.2  # deviations to the mean of such a tail from which it is long; a normal's is at 2.4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,15 +49,15 @@ class TMixture:
         return log_sum(self._by_component(x)[0])
 
     def densities(self, x: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "k n"]:
-        """Log densities of the components that have a share, one row each."""
+        """Log densities of the components that have a share."""
         some = self.shares > 0
         return self._by_component(x)[0][some] - np.log(self.shares[some])[:, None]
 
     def points(
         self, n: int, rng: np.random.Generator, sobol: bool
     ) -> tuple[Float64[np.ndarray, "n d"], TMixture]:
-        """Draw n points, as many of each component as its share says; return the mixture with the
-        shares that these are, too."""
+        """n points, as many of each component as its share says; and the mixture with the shares
+        that these are."""
         counts = np.floor(n * self.shares).astype(int)
         order = np.argsort(counts - n * self.shares, kind="stable")
         counts[order[: n - counts.sum()]] += 1
@@ -68,61 +72,111 @@ class TMixture:
 
     @property
     def covariance(self) -> Float64[np.ndarray, "d d"]:
-        """The covariance that normal components in place of the t distributions would have."""
+        """Of normal components in place of the t distributions."""
         away = self.means - self.shares @ self.means
         within = np.einsum("k,kij->ij", self.shares, self.roots @ self.roots.transpose(0, 2, 1))
         return within + np.einsum("k,ki,kj->ij", self.shares, away, away)
 
     def guard(self, long: bool = True) -> TMixture:
-        """Add components of heavy tails about all of it, so that no tail is left to chance.
-
-        One is wide, and for each coordinate one is `long` in it, along the regression of the others
-        on that coordinate.
-        """
-        covariance = self.covariance
-        added, shares = [4 * covariance], [WIDE]
-        if long and self.dim <= _MOST_LONG:
+        """With components of heavy tails about all of it, so that no tail is left to chance: one
+        that is wide, and for each coordinate one that is `long` in it, along the regression of the
+        others on that coordinate."""
+        mean, covariance, d = self.shares @ self.means, self.covariance, self.dim
+        added = [_WIDER**2 * covariance]
+        if long and d <= _MOST_LONG:
             along = covariance / np.sqrt(np.diag(covariance))
             added += [covariance + (_LONGER**2 - 1) * np.outer(line, line) for line in along.T]
-            shares += self.dim * [_LONG / self.dim]
-        centres = np.broadcast_to(self.shares @ self.means, (len(added), self.dim))
-        return self._add(np.array(shares), centres, np.stack(added))
+        count = len(added) - 1
+        shares = np.append(_WIDE, np.full(count, _LONG / max(count, 1)))
+        means, roots = np.broadcast_to(mean, (len(added), d)), np.linalg.cholesky(np.stack(added))
+        return self._join(shares, means, roots, np.append(_HEAVY, np.full(count, _LESS_HEAVY)))
+
+    def add_frontier(
+        self, x: Float64[np.ndarray, "n d"], log_weights: Float64[np.ndarray, " n"]
+    ) -> TMixture:
+        """With small components about the points of largest weight, each like the points around it:
+        where weights are large, the density goes on beyond what was seen."""
+        if self.dim > _MOST_LONG:
+            return self
+        root = np.linalg.cholesky(self.covariance)
+        unit = scipy.linalg.solve_triangular(root, x.T, lower=True).T
+        probabilities = np.exp(normalise(log_weights))
+        free, near = np.isfinite(log_weights), max(2 * self.dim, int(_AROUND * len(x)))
+        means, roots = [], []
+        for _ in range(_OUTPOSTS):
+            if not free.any():
+                break
+            top = int(np.where(free, log_weights, -np.inf).argmax())
+            around = np.argsort(np.sum((unit - unit[top]) ** 2, axis=1))[:near]
+            free[around] = False
+            share = probabilities[around] + 1 / len(x)
+            away = unit[around] - unit[top]
+            local = away.T @ (share[:, None] * away) / share.sum() + _ROUNDER * np.eye(self.dim)
+            means.append(x[top])
+            roots.append(root @ np.linalg.cholesky(local))
+        if not means:
+            return self
+        count = len(means)
+        shares, freedom = np.full(count, _FRONTIER / count), np.full(count, _LESS_HEAVY)
+        return self._join(shares, np.stack(means), np.stack(roots), freedom)
 
     def add_tails(
         self,
         x: Float64[np.ndarray, "n d"],
-        probabilities: Float64[np.ndarray, " n"],
-        inwards: Int[np.ndarray, "t n"],
-        bulk: Float64[np.ndarray, "d d"],
+        log_weights: Float64[np.ndarray, " n"],
+        along: Float64[np.ndarray, "k d"],
+        covariance: Float64[np.ndarray, "d d"],
     ) -> TMixture:
-        """Add a component in each of t tails, like the points there; `bulk` is the covariance of
-        all, and `inwards` has row numbers from the outermost point of a tail on.
-
-        An exponential tail has mass far out, seldom in the direction in which the bulk is long.
-        """
-        if not len(inwards):
+        """With components in the long tails of the linear functions in `along`, like the points
+        there; the longer the tail, the larger its share. `covariance` is that of the bulk. An
+        exponential tail has mass far out, and seldom in the direction in which the bulk is long."""
+        if self.dim > _MOST_LONG:
             return self
-        tails = [_moments_of_tail(x[rows], probabilities[rows], bulk) for rows in inwards]
-        means, covariances = map(np.stack, zip(*tails, strict=True))
-        shares = np.full(len(tails), min(WIDE, _LONG / len(tails)))
-        return self._add(shares, means, covariances)
+        probabilities = np.exp(normalise(log_weights))
+        centre, least = probabilities @ x, max(_FEWEST, 2 * self.dim)
+        means, roots, excess = [], [], []
+        for line in along:
+            u = (x - centre) @ line / np.sqrt(line @ covariance @ line)
+            for side in (1.0, -1.0):
+                order = np.argsort(-side * u)
+                far = order[
+                    : max(least, int(np.searchsorted(np.cumsum(probabilities[order]), _TAIL)))
+                ]
+                share = probabilities[far] + probabilities[far].mean() / 10
+                if not share.sum() > 0:  # far out, and the density is nothing there
+                    continue
+                share /= share.sum()
+                if side * share @ u[far] < _FURTHER:
+                    continue
+                mean = share @ x[far]
+                away = x[far] - mean
+                means.append(mean)
+                roots.append(
+                    np.linalg.cholesky(away.T @ (share[:, None] * away) + _ROUNDER * covariance)
+                )
+                excess.append(np.abs(share @ u[far] - u[far[-1]]) + np.finfo(float).eps)
+        if not means:
+            return self
+        shares = (
+            min(_TAILS, len(means) * _TAILS / 2) * np.square(excess) / np.sum(np.square(excess))
+        )
+        return self._join(
+            shares, np.stack(means), np.stack(roots), np.full(len(means), _LESS_HEAVY)
+        )
 
-    def _add(
-        self,
-        shares: Float64[np.ndarray, " c"],
-        means: Float64[np.ndarray, "c d"],
-        covariances: Float64[np.ndarray, "c d d"],
+    def _join(
+        self, shares: np.ndarray, means: np.ndarray, roots: np.ndarray, freedom: np.ndarray
     ) -> TMixture:
-        """Add components of the heaviest tails, whose shares are taken from the others."""
+        """With more components, whose shares are taken from the others in proportion."""
         return TMixture(
             np.append((1 - shares.sum()) * self.shares, shares),
             np.concatenate([self.means, means]),
-            np.concatenate([self.roots, np.linalg.cholesky(covariances)]),
-            np.append(self.freedom, np.full(len(shares), FREEDOMS[0])),
+            np.concatenate([self.roots, roots]),
+            np.append(self.freedom, freedom),
         )
 
     def _pull(self, distance: Float64[np.ndarray, "k n"]) -> Float64[np.ndarray, "k n"]:
-        """Say what points count for the means and scales of t distributions: less, far out."""
+        """What a point counts for the mean and scale of a t distribution: less, far out."""
         return (self.freedom[:, None] + self.dim) / (self.freedom[:, None] + distance)
 
     def _by_component(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -153,14 +207,13 @@ def log_sum(each: Float64[np.ndarray, "k n"]) -> Float64[np.ndarray, " n"]:
 
 
 def normalise(log_weights: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
-    """Turn log weights into log probabilities."""
+    """Log probabilities."""
     return log_weights - log_sum(log_weights[:, None])[0]
 
 
 def _standard_t(
     n: int, d: int, freedom: float, rng: np.random.Generator, sobol: bool
 ) -> Float64[np.ndarray, "n d"]:
-    """Draw n points of the standard t distribution in d dimensions."""
     if not sobol:
         return rng.standard_normal((n, d)) / np.sqrt(rng.chisquare(freedom, (n, 1)) / freedom)
     from scipy.special import gammaincinv, ndtri
@@ -174,20 +227,13 @@ def _standard_t(
     return ndtri(uniform[:, :d]) / np.sqrt(2 * gammaincinv(freedom / 2, uniform[:, d:]) / freedom)
 
 
-class _Scored(NamedTuple):
-    """A mixture, and the logarithm of the effective share that it would have."""
-
-    score: float
-    mixture: TMixture
-
-
 def fit_mixture(
     x: Float64[np.ndarray, "n d"],
     log_density: Float64[np.ndarray, " n"],
     probabilities: Float64[np.ndarray, " n"],
     before: TMixture,
 ) -> TMixture:
-    """Fit a mixture to points with these probabilities under a normalised density, by expectation
+    """A mixture for points with these probabilities under a normalised density, by expectation
     maximisation from the one `before` and from finer ones.
 
     Tails and the number of components are those of the largest effective share that importance
@@ -198,33 +244,37 @@ def fit_mixture(
     effective = 1 / np.sum(probabilities**2)
     numbers = 1 + x.shape[1] + x.shape[1] * (x.shape[1] + 1) / 2
 
-    def score(mixture: TMixture, fitted: int = 0) -> _Scored:
+    def score(mixture: TMixture, fitted: int = 0) -> float:
         ratio = log_density - mixture.guard(long=False).log_density(x)
-        cost = log_sum((np.log(probabilities) + ratio)[:, None])[0]
-        return _Scored(-float(cost) - fitted * numbers / len(x), mixture)
+        return -float(
+            log_sum((np.log(probabilities) + ratio)[:, None])[0]
+        ) - fitted * numbers / len(x)
 
-    as_before = (before, *(before.with_freedom(nu) for nu in FREEDOMS))
-    found = [max(map(score, as_before), key=itemgetter(0))]
+    found = [
+        max(
+            ((score(one), one) for one in (before, *(before.with_freedom(nu) for nu in _FREEDOMS))),
+            key=lambda pair: pair[0],
+        )
+    ]
     start = before
     while True:
-        fits = [_maximise(x, probabilities, start.with_freedom(nu), effective) for nu in FREEDOMS]
-        found.append(max((score(one, len(one.shares)) for one in fits), key=itemgetter(0)))
-        more = 2 * len(found[-1].mixture.shares)
-        improves = len(found) == 2 or found[-1].score > found[-2].score
-        if not improves or effective < POINTS_PER_NUMBER * more * numbers:
+        fits = [_maximise(x, probabilities, start.with_freedom(nu), effective) for nu in _FREEDOMS]
+        found.append(
+            max(((score(one, len(one.shares)), one) for one in fits), key=lambda pair: pair[0])
+        )
+        best = found[-1]
+        more = 2 * len(best[1].shares)
+        improves = len(found) == 2 or best[0] > found[-2][0]
+        if not improves or more > _MOST or effective < _POINTS_PER_NUMBER * more * numbers:
             break
-        start = _split(found[-1].mixture)
-    return max(found, key=itemgetter(0)).mixture
+        start = _split(best[1])
+    return max(found, key=lambda pair: pair[0])[1]
 
 
 def _maximise(
     x: np.ndarray, probabilities: np.ndarray, start: TMixture, effective: float
 ) -> TMixture:
-    """Take steps of expectation maximisation from `start`.
-
-    Its covariances count like d + 1 points; components with less are dropped.
-    """
-    mixture, least = start, x.shape[1] + 1.0
+    mixture, d = start, x.shape[1]
     prior = start.roots @ start.roots.transpose(0, 2, 1)
     for _ in range(_STEPS):
         each, distance = mixture._by_component(x)
@@ -232,41 +282,24 @@ def _maximise(
             share = probabilities * np.exp(each - log_sum(each))
         pull = share * mixture._pull(distance)
         mass = share.sum(axis=1)
-        kept = mass >= min(least / effective, mass.max())
+        kept = mass > max(_RAREST, 2 / effective) if len(mass) > 1 else np.array([True])
+        kept = kept if kept.any() else mass == mass.max()
         share, pull, mass, prior = share[kept], pull[kept], mass[kept], prior[kept]
         means = pull @ x / pull.sum(axis=1)[:, None]
         away = x - means[:, None]
         scatter = (
             np.einsum("kn,kni,knj->kij", pull, away, away, optimize=True) / mass[:, None, None]
         )
-        size = (effective * mass)[:, None, None]
-        covariance = (size * scatter + least * prior) / (size + least)
+        size, shrinkage = (effective * mass)[:, None, None], d + 1.0
+        covariance = (size * scatter + shrinkage * prior) / (size + shrinkage)
         mixture = TMixture(
             mass / mass.sum(), means, np.linalg.cholesky(covariance), mixture.freedom[kept]
         )
     return mixture
 
 
-def _moments_of_tail(
-    x: Float64[np.ndarray, "n d"],
-    probabilities: Float64[np.ndarray, " n"],
-    bulk: Float64[np.ndarray, "d d"],
-) -> tuple[Float64[np.ndarray, " d"], Float64[np.ndarray, "d d"]]:
-    """Mean and covariance of the first points, as many as count enough for a fit; the covariance
-    of the `bulk` counts like d + 1 of them."""
-    least = x.shape[1] + 1.0
-    size = POINTS_PER_NUMBER * least
-    effective = np.cumsum(probabilities) ** 2 / np.cumsum(probabilities**2)
-    far = np.maximum.accumulate(effective) <= size
-    share = probabilities[far] / probabilities[far].sum()
-    mean = share @ x[far]
-    away = x[far] - mean
-    scatter = away.T @ (share[:, None] * away)
-    return mean, (size * scatter + least * bulk) / (size + least)
-
-
 def _split(mixture: TMixture) -> TMixture:
-    """Make two of every component, moved apart along its longest axis."""
+    """Every component as two, moved apart along its longest axis."""
     left, _, _ = np.linalg.svd(mixture.roots)
     length = np.linalg.norm(mixture.roots, ord=2, axis=(1, 2))
     step = 0.7 * length[:, None] * left[:, :, 0]
