@@ -74,7 +74,7 @@ class Policy:
     )
     smooth: float = _number(
         1e5,
-        "gain from which an integrand needs neither a rough kernel nor an additive one",
+        "gain from which an integrand needs no rough kernel",
         "kinks in one dimension gain up to ten thousand without",
     )
     separate_degree: int = _number(
@@ -127,10 +127,12 @@ class Policy:
     )
     apart: float = _number(
         30.0,
-        "ratio of gains from which integrands are too unlike to be tuned for together, and from "
-        "which a sum that its sign pointed to leaves nothing for others to tune for",
+        "ratio of gains from which integrands are too unlike to be tuned for together; gain from "
+        "which an additive kernel is not tried, and from which one that its sign pointed to leaves "
+        "nothing for others to tune for",
         "1000: a half more error on smooth functions of Genz that have a jump and a kink beside "
-        "them; sums of functions of single coordinates gain 300 and more",
+        "them; sums of functions of single coordinates gain 300 and more, products of ten bumps 3 "
+        "without an additive kernel",
     )
     doubt: float = _number(
         3.0,

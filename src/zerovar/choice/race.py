@@ -132,7 +132,9 @@ def race(
     def polish() -> None:
         """Some steps on more draws for those ahead. By likelihood, whatever the answer's own error
         then is: that rests on the few draws in the tails."""
-        close = [runner for runner in _in_front(runners) if runner.is_ahead(before, policy.ahead)]
+        front = [runner for runner in _in_front(runners) if not runner.rival.special]
+        ahead = [runner for runner in front if runner.is_ahead(before, policy.ahead)]
+        close = [one for one in ahead if one.place < front[0].place + np.log(policy.apart)]
         say(" and ".join(f"{runner.rival.label}, on more draws" for runner in close))
 
         def resume(one: Runner) -> Runner:
@@ -164,7 +166,8 @@ def race(
         heat([(rival, open_ & (plain < EXACT * least())) for rival in wave])
     if not slow and not known and len(track) > policy.tuning_draws:
         polish()
-    little = open_ & (plain < policy.smooth * least())
+    enough = policy.smooth if d <= policy.kinks else policy.apart
+    little = open_ & (plain < enough * least())
     done = {runner.rival: runner.columns for runner in runners}
     heat([(one, little & ~hopeless.get(one, none) & ~done.get(one, none)) for one in special])
 

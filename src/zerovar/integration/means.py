@@ -20,6 +20,7 @@ from ..inference.cautions import Caution, Cautions
 from ..inference.conclude import conclude, describe_settings
 from ..inference.facts import Facts
 from ..inference.fits import default_split, fit_answer
+from ..inference.splits import in_sample
 from ..inference.task import Task
 from ..inputs.integrands import as_values
 from ..inputs.sample import Sample, as_float
@@ -127,16 +128,17 @@ def integrate(
     policy = family.policy if isinstance(family, Automatic) else Policy()
     if _jumps(points, cautions):
         answer, selection, second = plain_answer(task), None, None
+        split = "weighted points"
     else:
         second = second_opinion(task, policy)
-        answer, selection = _answer(task, found, family, progress)
+        answer, selection, split = _answer(task, found, family, progress)
         answer = hold(answer, second, task, found, cautions)
     result = conclude(
         answer,
         Facts.in_memory(task, found, events, second=second),
         rules.WEIGHTED_POINTS,
         cautions,
-        split="in sample",
+        split=split,
         settings=describe_settings(sample, array, family=family)
         | {"gradients": int(gradients), "sobol": sobol, "seed": seed},
         selection=selection,
@@ -292,17 +294,18 @@ def _jumps(points: WeightedPoints, cautions: Cautions) -> bool:
 
 def _answer(
     task: Task, names: tuple[str, ...], family: Family | Automatic | None, progress: bool
-) -> tuple[Answer, Selection | None]:
+) -> tuple[Answer, Selection | None, str]:
     if isinstance(family, Family):
         method = Method(family)
-        return fit_answer(task, method, default_split(task, method)), None
+        split = default_split(task, method)
+        return fit_answer(task, method, split), None, split.describe()
     if not (family is None or isinstance(family, Automatic)):
         raise ValueError(
             f"family must be a family such as Polynomial(2), or Automatic(); got {family!r}"
         )
     options = Automatic(progress=progress) if family is None else family
     choice = choose(task, names, options)
-    return choice.answer, choice.selection
+    return choice.answer, choice.selection, in_sample().describe()
 
 
 def _integrands(
