@@ -116,20 +116,17 @@ def try_all(
     if not np.ptp(task.values, axis=0).any():
         return Trials(everything, notes, known)
 
-    def best() -> Answer:
-        """For each integrand the answer of least error so far."""
-        found = plain
-        for one in everything[1:]:
-            better = mean_squares(one.answer) < mean_squares(found)
-            found = found.insert(one.answer.only(better), better)
-        return found
+    best = plain  # for each integrand the answer of least error so far
 
     def add(attempt: Attempt, name: str = "") -> None:
+        nonlocal best
         if attempt.note:
             notes.append(attempt.note)
         if attempt.answer is not None:
             answer = plain.insert(attempt.answer, attempt.columns)
             everything.append(Contender(attempt.label + name, attempt.simple, answer))
+            better = mean_squares(answer) < mean_squares(best)
+            best = best.insert(answer.only(better), better)
 
     with spinner("choosing", options.progress) as say:
         places = list[tuple[float, str, Task]]()
@@ -140,18 +137,19 @@ def try_all(
                     notes.append(f"{candidate.label}{name}: not at low effort")
                 else:
                     say(candidate.label + name)
-                    add(candidate.attempt(form, best(), policy), name)
+                    add(candidate.attempt(form, best, policy), name)
             squares = [mean_squares(one.answer) for one in (everything[0], *everything[first:])]
             places.append((float(np.log(np.min(squares, axis=0)).mean()), name, form))
         for family in options.also:
             say(family.describe())
-            add(AsGiven(family.describe(), family, simple=False).attempt(task, best(), policy))
+            add(AsGiven(family.describe(), family, simple=False).attempt(task, best, policy))
         if places and low:
             notes.append("tuned kernels: not at low effort")
         elif places:  # in the coordinates in which the others did best
             _, name, form = min(places, key=lambda place: place[0])
             before = (learned or {}).get(name, {})
-            result = race(form, mean_squares(plain), mean_squares(best()), policy, before, say)
+            result = race(form, mean_squares(plain), mean_squares(best), policy, before, say)
+            notes += result.notes
             for attempt in result.attempts:
                 add(attempt, name)
             known[name] = before or result.known

@@ -16,7 +16,6 @@ from ..inference.fits import default_split, fit_answer
 from ..inference.splits import cross_fit
 from ..inference.task import Task
 from ..objectives import Objective, SpectralVariance
-from ..statistics.series import INDEPENDENT
 from ..tuning import RIDGES, Tuned, tune
 from .policy import Policy
 
@@ -148,7 +147,7 @@ def offer(task: Task, policy: Policy) -> list[Candidate]:
         for degree in (1, 2, 3)
         if a_term * Polynomial(degree).num_features(d) <= task.effective
     ]
-    if is_slow(task):
+    if task.is_slow:
         found += [
             AsGiven(
                 f"Polynomial({degree}), spectral variance", Polynomial(degree), SpectralVariance()
@@ -172,14 +171,9 @@ def offer(task: Task, policy: Policy) -> list[Candidate]:
     return found
 
 
-def is_slow(task: Task) -> bool:
-    """Whether draws are far from independent."""
-    return task.autocorrelation >= INDEPENDENT
-
-
 def draws_per_term(task: Task, policy: Policy) -> float:
     """The draws that each term of a polynomial needs."""
-    return policy.draws_per_term * (policy.slow_factor if is_slow(task) else 1)
+    return policy.draws_per_term * (policy.slow_factor if task.is_slow else 1)
 
 
 def at_all_draws(answer: Answer, task: Task) -> Answer:

@@ -19,7 +19,7 @@ from ..inference.task import Task
 from ..output.formatting import EXACT
 from ..solvers.algebra.threads import map_on_threads, use_one_thread
 from ..tuning import DescentEnd
-from .candidates import Attempt, is_slow, mean_squares
+from .candidates import Attempt, mean_squares
 from .policy import Policy
 from .rivals import Beginning, Rival, Tuning, offer_rivals
 
@@ -56,10 +56,11 @@ class Runner:
 
 
 class RaceResult(NamedTuple):
-    """The rivals that were worth a fit to all draws and those that were not, and what was learned
-    for other integrands."""
+    """The rivals that were worth a fit to all draws, why others were not, and what was learned for
+    other integrands."""
 
     attempts: list[Attempt]
+    notes: list[str]
     known: Known
 
 
@@ -76,9 +77,9 @@ def race(
     `plain` and `before` (q,) are mean squared influences without a control variate and with the
     best so far; `known` is what other integrands on these draws have taught. `say` shows what runs.
     """
-    d, slow, none = task.sample.dim, is_slow(task), np.zeros(len(plain), dtype=bool)
+    d, none = task.sample.dim, np.zeros(len(plain), dtype=bool)
     if refusal := _refusal(task, policy):
-        return RaceResult([Attempt("tuned kernels", none, note=f"tuned kernels: {refusal}")], {})
+        return RaceResult([], [f"tuned kernels: {refusal}"], {})
     track = task if len(task) <= policy.pilot else task.thin(policy.pilot)[0]
     runners: list[Runner] = []
     notes: list[str] = []
@@ -127,7 +128,10 @@ def race(
                 notes.extend(f"{label}: others begin ahead" for label in labels)
                 starting = [one for one, so in zip(starting, lead, strict=True) if so]
             for outcome in map_on_threads(run, starting):
-                (notes if isinstance(outcome, str) else runners).append(outcome)  # type: ignore[arg-type]
+                if isinstance(outcome, str):
+                    notes.append(outcome)
+                else:
+                    runners.append(outcome)
 
     def polish() -> None:
         """Some steps on more draws for those ahead. By likelihood, whatever the answer's own error
@@ -164,7 +168,7 @@ def race(
     # first what suits all integrands; then what suits those that have little gain by it
     for wave in [[rival] for rival in general] if d <= policy.kinks else [general]:
         heat([(rival, open_ & (plain < EXACT * least())) for rival in wave])
-    if not slow and not known and len(track) > policy.tuning_draws:
+    if not task.is_slow and not known and len(track) > policy.tuning_draws:
         polish()
     enough = policy.smooth if d <= policy.kinks else policy.apart
     little = open_ & (plain < enough * least())
@@ -194,12 +198,12 @@ def race(
                 attempts.append(Attempt(runner.rival.label, better, answer))
             except NumericalError as error:
                 notes.append(str(error))
-    return RaceResult([*attempts, *(Attempt("", none, note=note) for note in notes)], learned)
+    return RaceResult(attempts, notes, learned)
 
 
 def _refusal(task: Task, policy: Policy) -> str:
     """Why nothing is tuned, if nothing is."""
-    enough = policy.slow_fewest if is_slow(task) else policy.fewest
+    enough = policy.slow_fewest if task.is_slow else policy.fewest
     if task.effective < enough:
         return f"they need {enough} effective draws, and these are worth {task.effective:.0f}"
     if task.sample.dim > policy.kernel_dimensions:

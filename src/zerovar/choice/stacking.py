@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float64
 
 from ..inference.answer import Alternatives, Answer, at_least_rounding, combine
 from ..inference.cautions import RARE
-from ..inference.rules import SUSPICIOUS
+from ..inference.rules import SUSPICIOUS, joint_errors
 from ..inference.task import Task
 from ..statistics.series import ROUNDING, batch_sums, relative_uncertainty, tail_share, unit_size
 from .policy import Policy
@@ -71,8 +71,7 @@ def stack(task: Task, contenders: Sequence[Contender], policy: Policy) -> Stack:
 def _believe(answer: Answer, plain: Answer) -> Answer:
     """The answer, with the plain mean where it is too far from that: no draw says what is wrong
     with it, but the plain mean does."""
-    away = np.abs(answer.value - plain.value)
-    far = away > SUSPICIOUS * np.hypot(answer.scatter, plain.scatter)
+    far = joint_errors(answer, plain) > SUSPICIOUS
     return answer.insert(plain.only(far), far) if far.any() else answer
 
 

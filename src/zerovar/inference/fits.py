@@ -9,7 +9,6 @@ import numpy as np
 from ..fitting import Method, fit_draws, interruption
 from ..solvers import FitStats, Result, Solver, default_solver
 from ..solvers.algebra.threads import limit_threads, map_on_threads, use_one_thread
-from ..statistics.series import INDEPENDENT
 from .answer import Answer, mean_answer
 from .splits import OutOfFold, Split, blocks, cross_fit, in_sample
 from .task import Task
@@ -58,9 +57,8 @@ def _in_sample(task: Task, method: Method) -> Answer:
             "split=cross_fit() or holdout()"
         )
     fitted = fit_draws(task.draws, task.values, method, task.seed, task.sample)
-    slow = task.autocorrelation >= INDEPENDENT
     length = int(np.ceil(_BLOCK_TIMES * task.autocorrelation))
-    groups = blocks(task.sample, length) if slow else None
+    groups = blocks(task.sample, length) if task.is_slow else None
     residuals = fitted.leave_out(groups)
     by_chain, q = task.sample.by_chain, task.values.shape[1]
     outer = [fitted.without(rows) for rows in task.tails]

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float64, Int
 
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Sample
-from ..statistics.series import autocorrelation_time, some_columns
+from ..statistics.series import INDEPENDENT, autocorrelation_time, some_columns
 from ..statistics.tails import outermost
 
 
@@ -55,6 +55,11 @@ class Task:
     def effective(self) -> float:
         """How many independent draws these are worth."""
         return len(self) / max(self.autocorrelation, 1.0)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the draws are far from independent."""
+        return self.autocorrelation >= INDEPENDENT
 
     @property
     def scale(self) -> Float64[np.ndarray, " q"]:

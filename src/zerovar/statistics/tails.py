@@ -202,17 +202,13 @@ def _reach(u: np.ndarray, slope: np.ndarray, p: np.ndarray, order: np.ndarray) -
     return 0.0 if grows else float(np.average(u[far], weights=p[far]))
 
 
-def inwards(points: Points) -> Int[np.ndarray, "t n"]:
-    """Row numbers of all draws from the outermost of each long tail on, the longest tails first."""
+def outermost(points: Points) -> Int[np.ndarray, "t m"]:
+    """Row numbers of the outermost draws of each long tail, the longest tails first."""
+    count = min(_TOGETHER, len(points) // (_EXTREMES // 2))
     reach = long_tails(points.x, points.s, points.probabilities).ravel()
     longest = [k for k in np.argsort(-reach)[: _EXTREMES // 2] if reach[k] > _REACH]
     order = [np.argsort((-1 if k % 2 else 1) * points.x[:, k // 2], kind="stable") for k in longest]
-    return np.array(order, dtype=int).reshape(len(longest), len(points))
-
-
-def outermost(points: Points) -> Int[np.ndarray, "t m"]:
-    """Row numbers of the outermost draws of each long tail, the longest tails first."""
-    return inwards(points)[:, : min(_TOGETHER, len(points) // (_EXTREMES // 2))]
+    return np.array([rows[:count] for rows in order], dtype=int).reshape(len(longest), count)
 
 
 def in_long_tails(
