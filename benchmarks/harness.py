@@ -77,12 +77,9 @@ def in_fresh_process(setup: str, call: str) -> tuple[float, float, float]:
     """Seconds to import zerovar, of the first run of `call`, which compiles, and of the second."""
     script = (
         "import time, warnings; warnings.simplefilter('ignore'); t = time.perf_counter(); import "
-        "zerovar as zv\n"
-        f"import numpy as np; imported = time.perf_counter() - t\n{setup}\n"
-        f"go = lambda: {call}\n"
-        "t = time.perf_counter(); go(); first = time.perf_counter() - t; t = time.perf_counter(); "
-        "go()\n"
-        "print(imported, first, time.perf_counter() - t)"
+        f"zerovar as zv\nimport numpy as np; imported = time.perf_counter() - t\n{setup}\ngo = "
+        f"lambda: {call}\nt = time.perf_counter(); go(); first = time.perf_counter() - t; t = "
+        "time.perf_counter(); go()\nprint(imported, first, time.perf_counter() - t)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

@@ -139,13 +139,12 @@ def centres_alone(n: int, centres: int) -> Agreement:
     """A fit at centres with leave-one-out residuals, in a process of its own, so that its peak of
     memory is its own."""
     script = (
-        "import time, zerovar as zv\nfrom benchmarks.harness import peak_gigabytes\n"
-        "from benchmarks.scale import FAMILY, banana, ridge_of\n"
-        f"x, s, f = banana({n}); sample = zv.Sample(x, s); objective = "
-        "zv.LeastSquares(zv.Ridge(ridge_of(x, s, 1e-6)))\n"
-        "t = time.perf_counter(); fitted = zv.fit(FAMILY, sample, f, objective, "
-        f"zv.Nystrom({centres}))\n"
-        "fitted.leave_out(); print(time.perf_counter() - t, peak_gigabytes())"
+        "import time, zerovar as zv\nfrom benchmarks.harness import peak_gigabytes\nfrom "
+        f"benchmarks.scale import FAMILY, banana, ridge_of\nx, s, f = banana({n}); sample = "
+        "zv.Sample(x, s); objective = zv.LeastSquares(zv.Ridge(ridge_of(x, s, 1e-6)))\nt = "
+        "time.perf_counter(); fitted = zv.fit(FAMILY, sample, f, objective, "
+        f"zv.Nystrom({centres}))\nfitted.leave_out(); print(time.perf_counter() - t, "
+        "peak_gigabytes())"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

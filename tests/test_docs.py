@@ -137,9 +137,8 @@ def test_gains_that_moved_are_found():
     than two is named."""
     rich = "┃ name ┃ value ┃ gain ┃\n┡━━╇\n│ mu │ 1 ± 2 │ 44.6 │\n│ P(tau > 5) │ 1 ± 2 │ 7 │\n"
     wide = (
-        "            mean     gain gain_sd\nmu          3.36  1.0e+08       9\nP(tau > 5)  "
-        "1.68 "
-        "       4\n"
+        "            mean     gain gain_sd\nmu          3.36  1.0e+08       9\nP(tau > 5)  1.68   "
+        "     4\n"
     )
     assert tables(rich + wide) == [
         {"mu: gain": 44.6, "P(tau > 5): gain": 7},

@@ -347,9 +347,8 @@ def test_bad_arguments_are_refused():
 
 def test_the_record_is_saved_printed_and_written_by_the_command_line(tmp_path, monkeypatch, capsys):
     source = (
-        "import jax.numpy as jnp\nlog_density = lambda x: -0.5 * jnp.sum(x**2)\nsize = "
-        "lambda "
-        "x: {'size': jnp.sum(x**2)}\n"
+        "import jax.numpy as jnp\nlog_density = lambda x: -0.5 * jnp.sum(x**2)\nsize = lambda x: "
+        "{'size': jnp.sum(x**2)}\n"
     )
     (tmp_path / "chainless.py").write_text(source)
     monkeypatch.chdir(tmp_path)

@@ -526,10 +526,9 @@ def test_a_checkpoint_is_known_by_all_that_the_training_depends_on(tmp_path):
     again = (adam(1e-3), zv.Network(zv.MLP(8, 1)), zv.LeastSquares(zv.L2(0.2)))
     assert names(*again) == names(*tasks[-1])
     script = (
-        "import sys, optax, zerovar as zv\n"
-        "from zerovar.solvers.training.checkpoints import checkpoint_file\n"
-        "task = zv.SGD(optimiser=optax.adam(1e-3, b2=0.999)), zv.Polynomial(2)\n"
-        "print(checkpoint_file(sys.argv[1], *task).name)"
+        "import sys, optax, zerovar as zv\nfrom zerovar.solvers.training.checkpoints import "
+        "checkpoint_file\ntask = zv.SGD(optimiser=optax.adam(1e-3, b2=0.999)), "
+        "zv.Polynomial(2)\nprint(checkpoint_file(sys.argv[1], *task).name)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True

@@ -205,14 +205,11 @@ def text(out: Path) -> str:
     parts = [
         "# The paper's experiments with zerovar\n",
         "Made by `python -m experiments.paper` from `results/*.csv`; settings, commits, machines, "
-        "versions and times are in "
-        "`results/*.json`.\n",
+        "versions and times are in `results/*.json`.\n",
         "## The paper's recipe, and what it leaves open\n",
         "*As in the paper* means this, everywhere: plain mini-batch steps with a falling rate on "
-        "the coefficients themselves, "
-        "batches of 8, the printed epochs, penalties and families. What had to be chosen was "
-        "chosen once, and not towards the "
-        "print:\n",
+        "the coefficients themselves, batches of 8, the printed epochs, penalties and families. "
+        "What had to be chosen was chosen once, and not towards the print:\n",
         protocol.choices(),
     ]
     if whole:

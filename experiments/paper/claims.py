@@ -424,11 +424,8 @@ def section(tables: Tables) -> str:
             rows.append([claim.text, claim.where, f"**{found.word}**", found.number, picture])
     return (
         "Each verdict is a share of cases, counted in the tables: *holds* in all of them, *does "
-        "not hold* in one tenth or "
-        "less. Where nothing else is said, the paper's own recipe is judged. Its repetitions are "
-        "in the next table; with "
-        "3000 draws of a logistic regression they are eight, and the order of neighbours is within "
-        "chance. *Open* claims have "
-        "fewer than three.\n\n"
-        + markdown(["the paper", "where", "verdict", "number", "picture"], rows)
+        "not hold* in one tenth or less. Where nothing else is said, the paper's own recipe is "
+        "judged. Its repetitions are in the next table; with 3000 draws of a logistic regression "
+        "they are eight, and the order of neighbours is within chance. *Open* claims have fewer "
+        "than three.\n\n" + markdown(["the paper", "where", "verdict", "number", "picture"], rows)
     )

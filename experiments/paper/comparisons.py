@@ -133,9 +133,8 @@ def recipe_section(rows: list[Row], by: str, names: Sequence[str]) -> list[str]:
         return []
     text = (
         f"**The paper's recipe**, {repeated(rows, by)}: gains (ratios of mean squared errors, "
-        "plain to controlled, median over "
-        "the integrands) by plain steps / by the exact solve of the same family and penalty. Below "
-        "1 it does harm:\n"
+        "plain to controlled, median over the integrands) by plain steps / by the exact solve of "
+        "the same family and penalty. Below 1 it does harm:\n"
     )
     return [text, recipe_table(rows, by, names)]
 

@@ -131,10 +131,9 @@ def section(rows: list[Row]) -> str:
     ]
     text = (
         "Slopes of log time over the larger half of each range. A quadratic has d²/2 terms, so "
-        "that an epoch of it costs d² "
-        "and an exact solve d⁴; a kernel on fixed centres costs d. In m an epoch is linear, an "
-        "exact solve of a quadratic too, "
-        "with a matrix product for its unit, and one of a kernel cubic.\n\n"
+        "that an epoch of it costs d² and an exact solve d⁴; a kernel on fixed centres costs d. "
+        "In m an epoch is linear, an exact solve of a quadratic too, with a matrix product for "
+        "its unit, and one of a kernel cubic.\n\n"
     )
     return text + markdown(header, table)
 

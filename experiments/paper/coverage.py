@@ -74,10 +74,9 @@ def section(abouts: dict[str, dict[str, Any]]) -> str:
     times = [[study, duration(_seconds(about))] for study, about in abouts.items()]
     return "\n".join(
         [
-            "*As in the paper* is its own recipe, *exact* the same family solved, *ours* zerovar's "
-            "solvers with the family "
-            "that the study names. Repetitions are fewer than the paper's 20 where time was "
-            "short.\n",
+            "*As in the paper* is its own recipe, *exact* the same family solved, *ours* "
+            "zerovar's solvers with the family that the study names. Repetitions are fewer than "
+            "the paper's 20 where time was short.\n",
             markdown(["", "columns", "repetitions", "command"], table),
             "Time that the jobs of each study took, added up, in processes of one thread, as many "
             "as the machine has cores:\n",

@@ -150,10 +150,8 @@ def section(rows: list[Row]) -> str:
     heads = ["d", "m", "length-scale", *methods]
     parts = [
         "Mean absolute errors over the repetitions, each with a mixture and an integrand of its "
-        "own. Networks here are smooth "
-        "ResNets of three blocks of 50, trained by Adam in batches of 32 for 100 epochs without a "
-        "penalty; the paper's are in "
-        "the table of its recipe:\n",
+        "own. Networks here are smooth ResNets of three blocks of 50, trained by Adam in batches "
+        "of 32 for 100 epochs without a penalty; the paper's are in the table of its recipe:\n",
         markdown(heads, table),
         "Seconds of a fit, in a process that has compiled it before or not:\n",
         markdown(heads, seconds),
@@ -201,8 +199,7 @@ def _recipe(paper: list[Row], ours: list[Row]) -> list[str]:
                     table.append([d, m, kind, label, absolute_error(means), *cells, solved])
     return [
         f"**The paper's recipe**, {repeated(paper, 'd')}, all draws fit: errors after 33, 66 and "
-        "100 % of 25 epochs, 10 for "
-        "kernels\n",
+        "100 % of 25 epochs, 10 for kernels\n",
         markdown(
             ["d", "m", "family", "", "MC", "33 %", "66 %", "100 %", "same family, exact"], table
         ),

@@ -28,16 +28,12 @@ def section(rows: list[Row]) -> str:
     ours, paper = select(rows, part="ours"), select(rows, part="paper")
     parts = [
         "Mean absolute errors over the repetitions ± their standard errors. *As in the paper* is "
-        "its own recipe (see "
-        "[The paper's recipe](#the-papers-recipe-and-what-it-leaves-open)); *same family, exact* "
-        "the exact solve of that "
-        "family and penalty. *Ours* are zerovar's solvers on other kernels: for the four smooth "
-        "functions its own, tuned by "
-        "leave-one-out for all four together; for the two rough ones Matérn 3/2; in d dimensions "
-        "the sum of kernels of single "
-        "coordinates and one of all, with a scale for each coordinate. SGD is whitened and "
-        "averaged, on 83 "
-        "well-spread centres.\n",
+        "its own recipe (see [The paper's recipe](#the-papers-recipe-and-what-it-leaves-open)); "
+        "*same family, exact* the exact solve of that family and penalty. *Ours* are zerovar's "
+        "solvers on other kernels: for the four smooth functions its own, tuned by leave-one-out "
+        "for all four together; for the two rough ones Matérn 3/2; in d dimensions the sum of "
+        "kernels of single coordinates and one of all, with a scale for each coordinate. SGD is "
+        "whitened and averaged, on 83 well-spread centres.\n",
         "**Table 1** (d = 1, half of 1000 draws fit, 25 epochs)\n",
         _table_1(ours, paper),
         "**Table 3** (kernels, d = 1)\n",

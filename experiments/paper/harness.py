@@ -122,8 +122,7 @@ def collect(
     if missing:
         raise TimeIsUp(
             f"{study.NAME}: {len(wanted) - len(missing)} of {len(wanted)} jobs are done and kept "
-            f"in {journal}; "
-            f"{_eta(missing, done, workers)}"
+            f"in {journal}; {_eta(missing, done, workers)}"
         )
     return _write(study, out, [done[key(job)] for job in wanted])
 

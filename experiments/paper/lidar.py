@@ -58,11 +58,10 @@ def load(data: Path | None, chain: str = "own") -> tuple[np.ndarray, np.ndarray,
     """Ranges and log ratios (221,), and the five truths of the posterior of a chain."""
     if data is None or not (data / "lidar.csv").exists():
         raise MissingData(
-            "lidar needs --data DIR with lidar.csv (columns range and logratio, 221 rows; the data "
-            "set `lidar` of the R "
-            "package SemiPar), lidar_gp_reference.json (posterior moments by quadrature) and "
-            "lidar_gp_chains.npz (two chains "
-            "of 100 000 states, published with Chen et al., Stein points)"
+            "lidar needs --data DIR with lidar.csv (columns range and logratio, 221 rows; the "
+            "data set `lidar` of the R package SemiPar), lidar_gp_reference.json (posterior "
+            "moments by quadrature) and lidar_gp_chains.npz (two chains of 100 000 states, "
+            "published with Chen et al., Stein points)"
         )
     table = np.genfromtxt(data / "lidar.csv", delimiter=",", skip_header=1)
     reference = json.loads((data / "lidar_gp_reference.json").read_text())[CHAINS[chain]]
@@ -183,16 +182,13 @@ def section(rows: list[Row]) -> str:
     tail = _bias(select(rows, chain="own"))
     parts = [
         "Mean absolute errors against quadrature over the repetitions. The gain is the ratio of "
-        "mean squared errors to those "
-        "of the plain mean.\n",
+        "mean squared errors to those of the plain mean.\n",
         "**The posterior of the text**, each repetition a thinned chain of its own, by adaptive "
         "Metropolis\n",
         error_table(select(rows, chain="own"), NAMES),
-        f"The automatic answers are off by {tail}. "
-        "What no chain of this length has seen, φ₁ beyond 1.7 or so, has a mass of 6e-5 and a "
-        "share of 1e-4 in E[φ₁] (by "
-        "quadrature), and no function fitted to the draws can know it: this is what limits control "
-        "variates here.\n",
+        f"The automatic answers are off by {tail}. What no chain of this length has seen, φ₁ "
+        "beyond 1.7 or so, has a mass of 6e-5 and a share of 1e-4 in E[φ₁] (by quadrature), and "
+        "no function fitted to the draws can know it: this is what limits control variates here.\n",
         "**Published chains** (other parameters, stretches of 10 000 states thinned to 1000)\n",
         error_table(select(rows, chain="stored"), NAMES),
     ]

@@ -139,9 +139,8 @@ def load(name: str, data: Path | None) -> Regression:
     if data is None or not all((data / file).exists() for file in files):
         raise MissingData(
             f"logistic needs --data DIR with {' and '.join(files)}: comma-separated with a header, "
-            "from the UCI repository "
-            "(Connectionist Bench: 60 features, then the label M or R; Madelon: the label ±1, then "
-            "500 features)"
+            "from the UCI repository (Connectionist Bench: 60 features, then the label M or R; "
+            "Madelon: the label ±1, then 500 features)"
         )
     if name == "madelon":
         train, valid = (np.genfromtxt(data / file, delimiter=",", skip_header=1) for file in files)
@@ -301,12 +300,10 @@ def _families(x: np.ndarray) -> dict[str, Any]:
 def section(rows: list[Row]) -> str:
     parts = [
         "Mean absolute errors of the probability of label 1 at ten held-out points, over the "
-        "repetitions, each a NUTS chain of "
-        f"its own, against {_CHAINS} chains of {_LENGTH} draws with control variates "
-        "(`--reference`). The polynomial has "
-        "degree 2 on Sonar and 1 on Madelon. Ridges are chosen by leave-one-out. Times are those "
-        "of the fit, "
-        "compilation included where it happens.\n"
+        f"repetitions, each a NUTS chain of its own, against {_CHAINS} chains of {_LENGTH} draws "
+        "with control variates (`--reference`). The polynomial has degree 2 on Sonar and 1 on "
+        "Madelon. Ridges are chosen by leave-one-out. Times are those of the fit, compilation "
+        "included where it happens.\n"
     ]
     for name in distinct(rows, "set"):
         ours, paper = (select(rows, set=name, part=part) for part in ("ours", "paper"))

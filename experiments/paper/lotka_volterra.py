@@ -89,9 +89,8 @@ def load(data: Path | None) -> tuple[np.ndarray, np.ndarray]:
     if path is None or not path.exists():
         raise MissingData(
             "lotka_volterra needs --data DIR with lotka_volterra_synthetic.csv (columns t, prey, "
-            "predator: 2400 equal times on "
-            "[0, 25], rates 0.67, 1.33, 1, 1, noise 0.2, as in Riabiz et al., Optimal thinning of "
-            "MCMC output)"
+            "predator: 2400 equal times on [0, 25], rates 0.67, 1.33, 1, 1, noise 0.2, as in "
+            "Riabiz et al., Optimal thinning of MCMC output)"
         )
     table = np.genfromtxt(path, delimiter=",", skip_header=1)
     return table[:, 0], table[:, 1:]
@@ -259,18 +258,15 @@ def section(rows: list[Row]) -> str:
     largest = max(distinct(ours, "n"))
     parts = [
         "Mean absolute errors over the repetitions, each a thinned MALA chain of its own, against "
-        "a Gauss–Hermite rule of "
-        "160 000 points (`--reference`), which is more precise than any chain. Half of the draws "
-        "fit, in batches of 8 for 25 "
-        "epochs; kernels have α₁ = 0.1 and the ridge is 1e-8, neither tuned; the network is 6 × 20 "
-        "with smooth activations, "
-        f"trained by Adam. The automatic estimator uses all draws. n = {largest}:\n",
+        "a Gauss–Hermite rule of 160 000 points (`--reference`), which is more precise than any "
+        "chain. Half of the draws fit, in batches of 8 for 25 epochs; kernels have α₁ = 0.1 and "
+        "the ridge is 1e-8, neither tuned; the network is 6 × 20 with smooth activations, trained "
+        f"by Adam. The automatic estimator uses all draws. n = {largest}:\n",
         error_table(select(ours, n=largest), RATES),
         f"By gain: {ranking(select(ours, n=largest), RATES)}. What these posterior means need is "
-        "smoothness: the automatic "
-        f"choice is exact to ten digits. At n = {min(distinct(ours, 'n'))} {_slow(ours)} look too "
-        "slow to it for more than a "
-        "line, and their errors make its mean.\n",
+        "smoothness: the automatic choice is exact to ten digits. At n = "
+        f"{min(distinct(ours, 'n'))} {_slow(ours)} look too slow to it for more than a line, and "
+        "their errors make its mean.\n",
         "Gains against the number of draws n:\n",
         gain_table(ours, "n", RATES),
     ]

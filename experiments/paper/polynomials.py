@@ -154,12 +154,10 @@ def section(rows: list[Row]) -> str:
     ]
     text = (
         "The integrand lies in the span of the quadratic family, so that the exact solve leaves "
-        "rounding only, and SGD goes "
-        "there at a geometric rate: its coordinates are whitened. In d = 50 there are 1325 terms "
-        "for 500 fitting draws: "
-        "neither is determined, unless the ridge shrinks linear terms less (lines first); the "
-        "automatic choice "
-        "finds that a line is enough.\n\n"
+        "rounding only, and SGD goes there at a geometric rate: its coordinates are whitened. In "
+        "d = 50 there are 1325 terms for 500 fitting draws: neither is determined, unless the "
+        "ridge shrinks linear terms less (lines first); the automatic choice finds that a line is "
+        "enough.\n\n"
     )
     return text + markdown(header, table) + (_recipe(paper) if paper else "")
 

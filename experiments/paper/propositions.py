@@ -167,18 +167,15 @@ def section(rows: list[Row]) -> str:
     return "\n".join(
         [
             "Propositions 1 and 2: f = exp(sin 2x), bounded, under densities with Gaussian tails. "
-            "The least J that a family "
-            "reaches, over the variance of f, by its size; and the errors of estimates from 1000 "
-            "draws, half of which fit:\n",
+            "The least J that a family reaches, over the variance of f, by its size; and the "
+            "errors of estimates from 1000 draws, half of which fit:\n",
             markdown(["Π", "size", "J / Var f", "mean absolute error"], table),
             "J is what the best function of a family would reach. The errors turn up again, "
-            "because 500 draws do not "
-            "determine it: without a penalty that grows with the family, large ones extrapolate to "
-            "draws in the tails.\n",
+            "because 500 draws do not determine it: without a penalty that grows with the family, "
+            "large ones extrapolate to draws in the tails.\n",
             "Proposition 3: a quadratic for Σ sin x_i in d = 2 by plain steps on batches of 8. "
-            "Slope of the logarithm of the "
-            "excess of the objective against that of the number of steps; the proposition says −1 "
-            "for a falling rate:\n",
+            "Slope of the logarithm of the excess of the objective against that of the number of "
+            "steps; the proposition says −1 for a falling rate:\n",
             markdown(["rate", "slope"], rates),
         ]
     )

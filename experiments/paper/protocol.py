@@ -46,8 +46,7 @@ CHOICES = (
         "α_t = β/(γ + t), β and γ not given; those of Proposition 3 need the smallest eigenvalue, "
         "which kernels do not have",
         "β/γ is the largest step that is safe for batches of 8 (from the largest row and "
-        "eigenvalue of the features), "
-        "γ the number of steps: the rate falls to half",
+        "eigenvalue of the features), γ the number of steps: the rate falls to half",
     ),
     (
         "batches",
@@ -75,17 +74,14 @@ CHOICES = (
         "folds",
         "5; by which solver is not said",
         "5 contiguous ones of at most 250 draws, each integrand by itself; for plain steps by as "
-        "many steps of descent without "
-        "the noise of batches, for the exact solve by itself",
+        "many steps of descent without the noise of batches, for the exact solve by itself",
     ),
     (
         "networks",
         "ReLU, L_SL; optimiser, learning rate and initial parameters not given",
         "ReLU is no potential (its Laplacian is zero), so u = (v, …, v) under the first-order "
-        "operator, as in the authors' "
-        "program; plain steps, output layer of zeros; rate (of 0.3, 0.1, 0.03, 0.01) and λ (of "
-        "10⁻⁴, 10⁻², 1) by one of five "
-        "folds",
+        "operator, as in the authors' program; plain steps, output layer of zeros; rate (of 0.3, "
+        "0.1, 0.03, 0.01) and λ (of 10⁻⁴, 10⁻², 1) by one of five folds",
     ),
     (
         "time",

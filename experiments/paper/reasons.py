@@ -221,11 +221,9 @@ def _constants_text(rows: list[Row]) -> list[str]:
         )
     return [
         "**Networks on Madelon, m = 1000**, are biased because the constant is that of the draws "
-        "that fit. A network with a "
-        "thousand draws in d = 500 follows those that lie far out, whose squares count most, and "
-        "leaves the constant to the "
-        "others: it goes from the mean towards the bulk, so that a skewed probability is off to "
-        "the other side of its long "
+        "that fit. A network with a thousand draws in d = 500 follows those that lie far out, "
+        "whose squares count most, and leaves the constant to the others: it goes from the mean "
+        "towards the bulk, so that a skewed probability is off to the other side of its long "
         "tail. The mean of f − g over draws that did not fit has no such bias, whatever g is:\n",
         markdown(
             [
@@ -306,15 +304,12 @@ def section(rows: list[Row]) -> str:
     narrow, apart = _shape_matters(tuned)
     parts = [
         f"**Kernels on mixtures, d = 1.** Plain means are off by {plain:.2e}. It is the ridge: "
-        "what leave-one-out on 400 of "
-        "the draws finds is next to nothing, and on the same draws the same kernels with a larger "
-        "one are better than plain "
-        "means. It is not that components are narrow or modes apart: over the repetitions the "
-        "kernel's error, in units of the "
-        f"plain mean's, has a rank correlation of {narrow:.2f} with the ratio of the widest "
-        "component to the narrowest and of "
-        f"{apart:.2f} with how isolated modes are (the largest mass beyond a point over the "
-        "density there).\n",
+        "what leave-one-out on 400 of the draws finds is next to nothing, and on the same draws "
+        "the same kernels with a larger one are better than plain means. It is not that "
+        "components are narrow or modes apart: over the repetitions the kernel's error, in units "
+        f"of the plain mean's, has a rank correlation of {narrow:.2f} with the ratio of the widest "
+        f"component to the narrowest and of {apart:.2f} with how isolated modes are (the largest "
+        "mass beyond a point over the density there).\n",
         markdown(
             [
                 "",
@@ -325,14 +320,12 @@ def section(rows: list[Row]) -> str:
             table,
         ),
         f"The library says so: of {len(off)} answers that are off by more than twice as much as "
-        f"the plain mean, {said} have a "
-        "standard error above the plain one.\n",
+        f"the plain mean, {said} have a standard error above the plain one.\n",
     ]
     sums = select(rows, of="sum")
     parts += [
-        "**Kernel SGD in d = 5** (Σ x_i, 500 fitting draws) plateaus because it trains 83 centres; "
-        "the exact solve on 83 "
-        "centres does no better than that:\n",
+        "**Kernel SGD in d = 5** (Σ x_i, 500 fitting draws) plateaus because it trains 83 "
+        "centres; the exact solve on 83 centres does no better than that:\n",
         markdown(
             ["", "mean absolute error"],
             [[m, absolute_error(select(sums, method=m))] for m in distinct(sums, "method")],
@@ -357,11 +350,9 @@ def section(rows: list[Row]) -> str:
         peaks.append([d, f"{share:.1%}", f"{floor:.2e}", f"{printed[1]:.2e}"])
     parts += [
         "**Table 4.** Share of the product peak's variance that is not a sum of functions of "
-        "single coordinates, in closed "
-        "form, and the error that 500 held-out draws leave if all of that sum were known. In d = "
-        "10 ours is there; the "
-        "printed number, alone in its column, is below that of d = 5 and would take most of the "
-        "interactions as well:\n",
+        "single coordinates, in closed form, and the error that 500 held-out draws leave if all "
+        "of that sum were known. In d = 10 ours is there; the printed number, alone in its "
+        "column, is below that of d = 5 and would take most of the interactions as well:\n",
         markdown(["d", "interactions", "error without them", "linear system, printed"], peaks),
     ]
     return "\n".join(parts)

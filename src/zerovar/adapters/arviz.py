@@ -24,8 +24,7 @@ from .log_density import gradients
 
 _ADVICE = (
     "Sample with nutpie.sample(…, store_gradient=True, store_unconstrained=True), or give "
-    "log_density= or score=, "
-    "or use zv.from_numpyro, zv.from_pymc, zv.from_bridgestan"
+    "log_density= or score=, or use zv.from_numpyro, zv.from_pymc, zv.from_bridgestan"
 )
 
 

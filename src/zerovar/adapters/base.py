@@ -30,8 +30,7 @@ def discrete_error(kind: str, names: list[str]) -> ValueError:
     """Return the error for a model that is not differentiable."""
     return ValueError(
         f"the model has discrete {kind}, {', '.join(names)}: its log density has no gradient "
-        "there. Sum them out of the model, "
-        "or give zv.from_log_density a log density of the others"
+        "there. Sum them out of the model, or give zv.from_log_density a log density of the others"
     )
 
 

@@ -35,26 +35,23 @@ def from_blackjax(
     if position is None:
         raise ValueError(
             "states must be BlackJAX's stacked states, with a field position; got "
-            f"{type(states).__name__}. "
-            "From a scan over steps, keep the state: lax.scan(lambda s, k: (kernel(k, s)[0],) * 2, "
-            "…)"
+            f"{type(states).__name__}. From a scan over steps, keep the state: lax.scan(lambda s, "
+            "k: (kernel(k, s)[0],) * 2, …)"
         )
     density = getattr(states, "logdensity", None)
     axes = 1 if chain_axis is None else 2
     if density is not None and np.ndim(density) != axes:
         raise ValueError(
             f"states have {np.ndim(density)} leading axes, {np.shape(density)}, and "
-            f"chain_axis={chain_axis} means {axes}. "
-            "One chain: (draw,), chain_axis=None. Several: chain_axis=0 for (chain, draw), 1 for "
-            "(draw, chain)"
+            f"chain_axis={chain_axis} means {axes}. One chain: (draw,), chain_axis=None. Several: "
+            "chain_axis=0 for (chain, draw), 1 for (draw, chain)"
         )
     gradient = getattr(states, "logdensity_grad", None)
     if gradient is None:
         if log_density is None:
             raise ValueError(
                 f"{type(states).__name__} has no logdensity_grad: this sampler computes no "
-                "gradients. Give its log density: "
-                "zv.from_blackjax(states, log_density)"
+                "gradients. Give its log density: zv.from_blackjax(states, log_density)"
             )
         return from_log_density(
             log_density, position, chain_axis=chain_axis, transform=transform, values=values

@@ -62,10 +62,8 @@ def from_numpyro(
     if model is None or not isinstance(latent, dict):
         raise ValueError(
             f"{type(mcmc.sampler).__name__} without a model, or with a state that is not a dict of "
-            "sites, has no known "
-            "unconstrained scale. Use zv.from_log_density(lambda z: -potential(z), "
-            "mcmc.get_samples(group_by_chain=True), "
-            "chain_axis=0)"
+            "sites, has no known unconstrained scale. Use zv.from_log_density(lambda z: "
+            "-potential(z), mcmc.get_samples(group_by_chain=True), chain_axis=0)"
         )
     # NumPyro keeps the arguments of the last run; they are not public, so explicit ones win.
     args = getattr(mcmc, "_args", ()) if args is None else args

@@ -290,9 +290,8 @@ def _chunked_array(name: str, thing: Any) -> Blocks:
     if not is_chunked(thing):
         raise ValueError(
             f"{name} is in memory ({type(thing).__name__}) while other arguments are chunked. Give "
-            "all of them chunked, "
-            f"dask.array.from_array({name.partition('[')[0]}, chunks=…), or all of them in memory, "
-            "np.asarray(…)"
+            f"all of them chunked, dask.array.from_array({name.partition('[')[0]}, chunks=…), or "
+            "all of them in memory, np.asarray(…)"
         )
     if isinstance(getattr(thing, "dims", None), tuple):  # xarray
         thing = (

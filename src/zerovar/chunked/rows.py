@@ -94,9 +94,8 @@ class OpenChunk(NamedTuple):
             if not np.isfinite(weights).all():
                 raise BadNumbers(
                     f"log_weights of the chunk that begins at chain {chain}, draw {draw} are "
-                    "larger than those of the pilot by "
-                    "more than 700: these few draws would be the whole answer. Are these "
-                    "logarithms of weights?"
+                    "larger than those of the pilot by more than 700: these few draws would be "
+                    "the whole answer. Are these logarithms of weights?"
                 )
         return OpenChunk(view, chain, draw, draws, scores, values, weights)
 

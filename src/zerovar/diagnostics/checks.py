@@ -127,12 +127,10 @@ def _check_draws(sample: Sample, level: float) -> Check | None:
     ]
     said = (
         f"The scores of {len(names)} draw{'s' if len(names) > 1 else ''} are far beyond all "
-        f"others: {list_names(names)}. In "
-        f"{coordinate_name(sample.names, outlying.coordinate)} they reach {outlying.largest:.2g}, "
-        f"all others {outlying.others:.2g}. "
-        "They rule every fit. Right scores can be so, as in hierarchies whose scale comes near "
-        "zero: then sample non-centred "
-        "coordinates. Otherwise look for a diverging transition or an overflow there."
+        f"others: {list_names(names)}. In {coordinate_name(sample.names, outlying.coordinate)} "
+        f"they reach {outlying.largest:.2g}, all others {outlying.others:.2g}. They rule every "
+        "fit. Right scores can be so, as in hierarchies whose scale comes near zero: then sample "
+        "non-centred coordinates. Otherwise look for a diverging transition or an overflow there."
     )
     return Check(False, said, (), outlying.p_value, finding=OUTLYING)
 
@@ -205,8 +203,7 @@ def _diagnosis(sample: Sample, series: ScoredChains, found: Identities, level: f
     if abs(found.trace) < max(4 * found.trace_error, 0.1):
         return (
             "Scores and draws are unrelated: the rows are probably misaligned (another order, a "
-            "shift by one, "
-            "thinned differently, or chains stacked along another axis)."
+            "shift by one, thinned differently, or chains stacked along another axis)."
         )
     alike = np.all(np.abs(found.scale + found.trace) < 4 * found.scale_error)
     if (
@@ -222,10 +219,9 @@ def _diagnosis(sample: Sample, series: ScoredChains, found: Identities, level: f
     if off.any() and not scaled.any():
         return (
             f"In {_which(sample, off)} the scores are off by a nearly constant amount: a Jacobian "
-            "term is "
-            "probably missing (for a positive parameter drawn on the log scale the gradient of log "
-            "τ adds 1). "
-            "Use the gradient of the log density of the unconstrained parameters."
+            "term is probably missing (for a positive parameter drawn on the log scale the "
+            "gradient of log τ adds 1). Use the gradient of the log density of the unconstrained "
+            "parameters."
         )
     if scaled.any():
         factor = np.where(scaled, found.scale, 1.0)
@@ -233,15 +229,12 @@ def _diagnosis(sample: Sample, series: ScoredChains, found: Identities, level: f
             times = list_names([f"{f:.3g}" for f in found.scale[scaled]])
             return (
                 f"In {_which(sample, scaled)} the scores are {times} times too large: other units, "
-                "or a factor that is missing "
-                "from the log density?"
+                "or a factor that is missing from the log density?"
             )
         return (
             f"In {_which(sample, off | scaled)} the scores do not belong to the scale of the "
-            "draws: they are probably "
-            "derivatives with respect to the constrained parameter, or lack its Jacobian. Draws "
-            "and scores must both be "
-            "on the unconstrained scale."
+            "draws: they are probably derivatives with respect to the constrained parameter, or "
+            "lack its Jacobian. Draws and scores must both be on the unconstrained scale."
         )
     return (
         "They may be gradients of another density, on another scale (constrained, not "

@@ -109,10 +109,9 @@ def _swapped_axes(ranks: np.ndarray) -> Iterator[str]:
     if np.any((mean > _least_correlation()) & (mean > _SURE * error) & (np.abs(within) < mean / 2)):
         yield (
             f"The axes look swapped: {chains} chains of {draws} draws were given, and each chain "
-            "follows the one before as "
-            "draws of one chain do. (chain, draw, d) is expected; (draw, chain, d), as emcee's "
-            "get_chain() has it, needs "
-            "np.swapaxes(array, 0, 1), of draws, scores and values alike."
+            "follows the one before as draws of one chain do. (chain, draw, d) is expected; "
+            "(draw, chain, d), as emcee's get_chain() has it, needs np.swapaxes(array, 0, 1), of "
+            "draws, scores and values alike."
         )
 
 
@@ -133,9 +132,8 @@ def _interleaved_walkers(ranks: np.ndarray) -> Iterator[str]:
             walkers = int(high[0])
             yield (
                 f"Every {walkers}th draw follows the one {walkers} before it, and none follows the "
-                f"one just before: {walkers} "
-                "walkers lie interleaved in one array. Give them as chains: array.reshape(-1, "
-                f"{walkers}, d).swapaxes(0, 1), "
-                "of draws, scores and values alike."
+                f"one just before: {walkers} walkers lie interleaved in one array. Give them as "
+                f"chains: array.reshape(-1, {walkers}, d).swapaxes(0, 1), of draws, scores and "
+                "values alike."
             )
             return

@@ -179,8 +179,7 @@ class Network(NonlinearFamily):
         if probes and isinstance(self.operator, ScalarLangevin):
             raise ValueError(
                 "Network: probes estimate the divergence of a vector field, so they need "
-                "operator=Langevin(); "
-                "the Laplacian of a potential is exact in one forward pass"
+                "operator=Langevin(); the Laplacian of a potential is exact in one forward pass"
             )
 
     def describe(self):
@@ -218,8 +217,7 @@ class Network(NonlinearFamily):
             )
             raise ValueError(
                 f"{self.describe()}: the module returns shape {shape}; {q} integrand(s) in d = {d} "
-                "under "
-                f"{type(self.operator).__name__} need {wanted}{short}"
+                f"under {type(self.operator).__name__} need {wanted}{short}"
             )
         network = Network(module, self.operator, self.probes)
         if isinstance(self.operator, ScalarLangevin) and not _is_smooth(module):
@@ -305,10 +303,9 @@ class Network(NonlinearFamily):
         if float(bend) > 0 and float(curvature) == 0:
             raise ValueError(
                 f"{self.describe()}: a piecewise linear network (ReLU) cannot be a potential. Its "
-                "Laplacian is zero almost "
-                "everywhere, so L u has not mean zero (relu(x) under N(0, 1): −0.399). Use a "
-                "smooth activation (tanh, "
-                "softplus, swish, sine), or operator=Langevin()"
+                "Laplacian is zero almost everywhere, so L u has not mean zero (relu(x) under "
+                "N(0, 1): −0.399). Use a smooth activation (tanh, softplus, swish, sine), or "
+                "operator=Langevin()"
             )
 
 

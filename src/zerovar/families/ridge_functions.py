@@ -29,8 +29,7 @@ class RidgeFunctions(Wrapper):
         if not isinstance(family, LinearFamily) or family.keeps_axes:
             raise ValueError(
                 "RidgeFunctions: family must be linear in its parameters and without coordinates, "
-                "such as Polynomial(4); "
-                f"got {family!r}"
+                f"such as Polynomial(4); got {family!r}"
             )
         self.family = family
         self.directions = None

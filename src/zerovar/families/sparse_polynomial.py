@@ -70,8 +70,7 @@ class SparsePolynomial(MonomialFamily):
         if self.monomials is not None and self.monomials.max() >= d:
             raise ValueError(
                 f"SparsePolynomial: monomials must be of coordinates 0 … {d - 1} for draws with d "
-                f"= {d}; "
-                f"got {self.monomials.max()}"
+                f"= {d}; got {self.monomials.max()}"
             )
 
     @property
@@ -135,7 +134,6 @@ def _check_monomials(monomials: Any, degree: int) -> np.ndarray:
     ):
         raise ValueError(
             "SparsePolynomial: each row of monomials must have coordinate numbers in increasing "
-            "order, −1 for none at the end, "
-            f"and no row twice; got {monomials!r}"
+            f"order, −1 for none at the end, and no row twice; got {monomials!r}"
         )
     return rows.astype(np.int32)

@@ -69,8 +69,7 @@ class Holdout(Contiguous):
         if not 4 <= held <= length - 4:
             raise ValueError(
                 f"holdout({self.fraction}) leaves {length - held} draws a chain to fit and {held} "
-                "to estimate; "
-                "both need at least 4. Use more draws or another fraction"
+                "to estimate; both need at least 4. Use more draws or another fraction"
             )
         return np.array([0, length - held, length]), {1: [0]}
 

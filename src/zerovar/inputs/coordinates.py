@@ -84,8 +84,7 @@ class Coordinates:
         if not direct and d > MOST_JACOBIAN:
             raise ValueError(
                 f"coordinates of d = {d} need an inverse and a log_det: without them a {d} × {d} "
-                "Jacobian is formed at every "
-                "draw. zv.Coupling has both"
+                "Jacobian is formed at every draw. zv.Coupling has both"
             )
         one = self._by_inverse if direct else self._by_jacobian
         draws, scores = draws.astype(np.float64), scores.astype(np.float64)
@@ -112,8 +111,7 @@ class Coordinates:
         if away.max() > CLOSE:
             raise ValueError(
                 "coordinates: the inverse of the map does not lead back to the draws; coordinate "
-                f"{int(away.argmax())} is up "
-                f"to {away.max():.2g} standard deviations away"
+                f"{int(away.argmax())} is up to {away.max():.2g} standard deviations away"
             )
         # a Coupling knows its own
         if direct and d <= MOST_JACOBIAN and not isinstance(self, Coupling):

@@ -218,9 +218,8 @@ def run_in_double(name: str, run: Callable[[], Returned]) -> Returned:
     except Exception:
         warn(
             f"{name} could not be evaluated in double precision, and was in single: about seven "
-            "digits. The usual cause is an "
-            "array that was made in single precision, such as a loop's first state: make it inside "
-            "the function",
+            "digits. The usual cause is an array that was made in single precision, such as a "
+            "loop's first state: make it inside the function",
             NumericalWarning,
         )
     return single

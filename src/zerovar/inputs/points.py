@@ -125,8 +125,7 @@ def _check_agreement(what: str, array: np.ndarray, first: np.ndarray, group: np.
         i, j = int(first[group[clash[0]]]), int(clash[0])
         raise ValueError(
             f"{what} differ between equal draws (rows {i} and {j}): {what} must be functions of "
-            "the draw alone. "
-            "Are the rows of the arrays in the same order?"
+            "the draw alone. Are the rows of the arrays in the same order?"
         )
 
 
@@ -165,8 +164,7 @@ class Standardisation:
         if stuck.size:
             raise ValueError(
                 f"draws: coordinate {stuck[0]} does not move, to rounding, in the draws that fit. "
-                "Is the chain stuck? "
-                "Leave the coordinate out, or give more draws to the fit"
+                "Is the chain stuck? Leave the coordinate out, or give more draws to the fit"
             )
         effective = 1 / np.sum(p**2)
         if not mixing or d == 1:
@@ -183,16 +181,14 @@ class Standardisation:
             if (few := len(find_distinct(points.x)[0])) <= d:
                 raise ValueError(
                     f"draws: too few for d = {d} dimensions. Parts of them are standardised by "
-                    "their own covariance, and that "
-                    f"of {few} distinct draws is singular. Give more draws, at least "
-                    f"{DRAWS_PER_DIMENSION * d}"
+                    f"their own covariance, and that of {few} distinct draws is singular. Give "
+                    f"more draws, at least {DRAWS_PER_DIMENSION * d}"
                 )
             j = (info or int(np.argmin(np.diagonal(factor))) + 1) - 1
             raise ValueError(
                 f"draws: coordinate {j} is a linear function of the coordinates before it, to "
-                "rounding, so the draws have no "
-                f"density in d = {d} dimensions. Leave redundant parameters out (the last entry of "
-                "a simplex, a sum of others)"
+                f"rounding, so the draws have no density in d = {d} dimensions. Leave redundant "
+                "parameters out (the last entry of a simplex, a sum of others)"
             )
         return Standardisation(mean, scale[:, None] * factor, kind)
 

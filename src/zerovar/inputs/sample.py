@@ -105,9 +105,8 @@ class Sample:
             if constant.size:
                 raise ValueError(
                     f"{name}: {coordinate_name(labels, constant[0])} is the same number, "
-                    f"{array[0, constant[0]]:g}, at every draw "
-                    f"({constant.size} such of {d}). A fixed parameter is not sampled: leave it "
-                    "out of draws and scores"
+                    f"{array[0, constant[0]]:g}, at every draw ({constant.size} such of {d}). A "
+                    "fixed parameter is not sampled: leave it out of draws and scores"
                 )
         weights = _weights(log_weights, chains, len(draws))
         vars(self).update(
@@ -258,8 +257,7 @@ def _weights(log_weights: ArrayLike | None, chains: int, n: int) -> Vector | Non
     if not weights.all():
         raise ValueError(
             f"log_weights: {np.sum(weights == 0)} draws have a weight that is zero to rounding "
-            "next to the largest; "
-            "leave those draws out of all arrays"
+            "next to the largest; leave those draws out of all arrays"
         )
     return weights
 

@@ -204,23 +204,20 @@ def _refusal(points: WeightedPoints) -> str | None:
     effective, k = points.effective, points.pareto_k
     if effective < _FEW:
         return (
-            f"{len(points.x)} weighted points count like {effective:.0f}, and fewer than "
-            f"{_FEW} "
+            f"{len(points.x)} weighted points count like {effective:.0f}, and fewer than {_FEW} "
             "give no answer"
         )
     if k > _LONG_TAIL and points.top_share > _RULED:
         return (
-            f"ten of {len(points.x)} points have {points.top_share:.0%} of all weight (Pareto "
-            "k "
+            f"ten of {len(points.x)} points have {points.top_share:.0%} of all weight (Pareto k "
             f"{k:.2f}, above {_LONG_TAIL})"
         )
     median, best = points.last_shares
     if median < _LEAST_SHARE or best < _LEAST_BEST:
         return (
             f"points of the last proposals count like {median:.0%} of them, those of the best one "
-            f"like {best:.0%}. Proposals "
-            f"that fit have more than {_LEAST_SHARE:.0%} and {_LEAST_BEST:.0%}, and others miss "
-            "mass without a sign"
+            f"like {best:.0%}. Proposals that fit have more than {_LEAST_SHARE:.0%} and "
+            f"{_LEAST_BEST:.0%}, and others miss mass without a sign"
         )
     return None
 
@@ -238,9 +235,8 @@ def _judge(modes: list[Mode], points: WeightedPoints, used: int, cautions: Cauti
         cautions.add(
             Caution(
                 f"{len(starts)} modes were found, {starts.count(1)} of them from one of "
-                f"{sum(starts)} "
-                "starts only: others may be "
-                "missing, with their mass. Give starts that reach them, start=(s, d)."
+                f"{sum(starts)} starts only: others may be missing, with their mass. Give starts "
+                "that reach them, start=(s, d)."
             )
         )
     if points.pareto_k > _LONG_TAIL:
@@ -281,12 +277,9 @@ def _jumps(points: WeightedPoints, cautions: Cautions) -> bool:
     cautions.add(
         Caution(
             f"The log density is −inf or NaN at {zero.sum()} of {len(zero)} points, next to where "
-            "its "
-            "mass is. These count for "
-            "nothing. Control variates need a density that goes to zero without a jump, so that "
-            "the "
-            "answers are plain importance "
-            "sampling. Use unconstrained coordinates, or mend the log density."
+            "its mass is. These count for nothing. Control variates need a density that goes to "
+            "zero without a jump, so that the answers are plain importance sampling. Use "
+            "unconstrained coordinates, or mend the log density."
         )
     )
     return True

@@ -177,9 +177,8 @@ def _encode(item: Any, arrays: list[np.ndarray]) -> Any:
             return {"function": name}
     raise TypeError(
         f"cannot store {item!r}, of type {type(item).__name__}: files hold registered classes only "
-        "(MLP and ResNet "
-        f"with activations {', '.join(_FUNCTIONS)}). Equinox' tree_serialise_leaves stores "
-        "parameters of your own module"
+        f"(MLP and ResNet with activations {', '.join(_FUNCTIONS)}). Equinox' "
+        "tree_serialise_leaves stores parameters of your own module"
     )
 
 
@@ -204,7 +203,6 @@ def _find_class(name: str) -> type:
     if name not in _CLASSES:
         raise ValueError(
             f"this file names a class that zerovar does not know: {name!r}. If it is one of yours, "
-            "import the module that "
-            "defines it first"
+            "import the module that defines it first"
         )
     return _CLASSES[name]

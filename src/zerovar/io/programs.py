@@ -40,8 +40,7 @@ def keep_compiled(folder: str | os.PathLike[str] | None = None) -> Path:
     if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022):
         raise PermissionError(
             f"{found} belongs to another user, or others may write to it, and what is in it would "
-            "be run. Give another folder, "
-            f"or make it private: chmod 700"
+            "be run. Give another folder, or make it private: chmod 700"
         )
     jax.config.update("jax_compilation_cache_dir", str(found))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _WORTH_SECONDS)

@@ -288,8 +288,7 @@ def _traces(estimate: EstimateRecord) -> Traces:
     if estimate.traces is None:
         raise ValueError(
             "this estimate has no traces to draw: it is one of chunked draws, which are not kept, "
-            "or was stored by an earlier "
-            "version. estimate.plot() needs none; for this picture estimate again, from draws in "
-            "memory"
+            "or was stored by an earlier version. estimate.plot() needs none; for this picture "
+            "estimate again, from draws in memory"
         )
     return estimate.traces

@@ -73,8 +73,7 @@ class Integration:
         )
         return (
             f"{self.gradients} gradients: {several}, {self.points} weighted points that count like "
-            f"{self.effective_size:.0f}, "
-            f"Pareto k {self.pareto_k:.2f}{zero}. log evidence "
+            f"{self.effective_size:.0f}, Pareto k {self.pareto_k:.2f}{zero}. log evidence "
             f"{plus_minus(self.log_evidence, self.log_evidence_error)}."
         )
 

@@ -171,8 +171,7 @@ def _diagnostics(estimate: EstimateRecord) -> str:
     slowest = estimate.stats.get("autocorrelation_time")
     if slowest is not None:
         slow = (
-            f"The slowest quantity needs about {slowest:.3g} draws for one independent one; "
-            "the "
+            f"The slowest quantity needs about {slowest:.3g} draws for one independent one; the "
             "errors count that."
         )
         told.append("Successive draws are nearly independent." if slowest < INDEPENDENT else slow)

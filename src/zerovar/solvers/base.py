@@ -36,8 +36,7 @@ class Result(enum.Enum):
     )
     RANK_DEFICIENT = (
         "the features are linearly dependent on these draws; the fit of least norm was taken "
-        "(stats['rank']). "
-        "Use a lower degree or a Ridge penalty"
+        "(stats['rank']). Use a lower degree or a Ridge penalty"
     )
     COLLINEAR = (
         "the unpenalised terms are linearly dependent on these draws. Use a lower degree, "
@@ -52,15 +51,12 @@ class Result(enum.Enum):
     )
     DIVERGED = (
         "training diverged: the loss grew or became infinite (stats['loss'] has its curve). Lower "
-        "learning_rate, use a larger "
-        "batch_size, or give clip=1.0"
+        "learning_rate, use a larger batch_size, or give clip=1.0"
     )
     STALLED = (
         "conjugate gradients stopped before they converged; the control variate is valid, but not "
-        "the best "
-        "(stats['error_left'] estimates how far its intercept is from the exact fit's, in standard "
-        "errors). "
-        "Raise max_iterations, rank or the Ridge, or use solver=Nystrom(…)"
+        "the best (stats['error_left'] estimates how far its intercept is from the exact fit's, "
+        "in standard errors). Raise max_iterations, rank or the Ridge, or use solver=Nystrom(…)"
     )
     INTERRUPTED = (
         "the fit was interrupted; the best so far was taken (stats['epochs'] or "
@@ -139,8 +135,7 @@ class Prepared(ABC):
         (leave-out residual) over the group."""
         raise ValueError(
             "The intercept of this fit (trained, with terms chosen, or with an L1 penalty) is no "
-            "linear function of the "
-            "integrand"
+            "linear function of the integrand"
         )
 
 
@@ -152,9 +147,8 @@ def check_sizes(family: LinearFamily, m: int, d: int, penalised: bool = True) ->
     if unpenalised is not None and unpenalised + 1 > m:
         raise ValueError(
             f"{family.describe()} has {unpenalised} unpenalised terms and an intercept in d = {d}, "
-            f"but there are only {m} "
-            "distinct draws to fit. Use more draws, a lower degree, or a finite weight with a "
-            "Ridge penalty"
+            f"but there are only {m} distinct draws to fit. Use more draws, a lower degree, or a "
+            "finite weight with a Ridge penalty"
         )
 
 

@@ -163,10 +163,9 @@ def heavy_weights(weights: Float64[np.ndarray, " n"]) -> str:
         return ""
     return (
         f"The importance weights have a tail with Pareto k = {k:.2f}, and the draws count like "
-        f"{share:.0%} of their number: "
-        "a few of them rule every mean, which can be wrong by far more than its error says, and "
-        "scores cannot be tested. "
-        "Take a proposal with heavier tails, nearer to the target."
+        f"{share:.0%} of their number: a few of them rule every mean, which can be wrong by far "
+        "more than its error says, and scores cannot be tested. Take a proposal with heavier "
+        "tails, nearer to the target."
     )
 
 
