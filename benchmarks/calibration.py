@@ -30,7 +30,6 @@ ROUTES = {
     "default": "STACK",
     "integrate": "WEIGHTED_POINTS",
 }
-SLOW = 4  # times fewer replicates of `integrate`, which makes its own points
 
 
 class Job(NamedTuple):
@@ -64,7 +63,7 @@ def record(job: Job) -> None:
     found = job.found
     sample = zv.Sample(found.x, found.s, found.log_weights)
     task = Task.of(sample, found.f.reshape(len(sample), -1))
-    contenders = try_all(task, zv.Automatic(progress=False)).contenders
+    contenders = try_all(task, zv.Automatic(progress=False), found.coordinates).contenders
     kept = {
         "labels": [one.label for one in contenders],
         "simple": [one.simple for one in contenders],
@@ -259,7 +258,7 @@ def by_integrate(job: Job, found: Draws) -> Any:
 
 
 HEAD = (
-    *("answers", "within 1.96", "rms z", "reported", "realised"),
+    *("answers", "within 1.96", "rms z", "reported", "realised", "mean square"),
     *("named", "missed", "unsaid", "accused"),
 )
 
@@ -268,11 +267,14 @@ def row(some: Judged) -> list[str]:
     """Of arrays (replicate, q).
 
     `reported` is the median of the gains as reported, `realised` that over integrands of the ratio
-    of mean squares; `missed` the share that is more than three errors off, and `unsaid` that of
+    of mean squares; `mean square` that of all integrands over the plain means', each in units of
+    its plain error; `missed` the share that is more than three errors off, and `unsaid` that of
     them which no warning names.
     """
     z = np.abs(some.z)
-    numbers = np.mean(z < 1.96), np.sqrt(np.mean(z**2)), *gains(some)
+    squares = ((off / some.plain_error) ** 2 for off in (some.off, some.plain_off))
+    worse = np.divide(*(np.mean(each) for each in squares))
+    numbers = np.mean(z < 1.96), np.sqrt(np.mean(z**2)), *gains(some), worse
     shares = (
         np.mean(some.named),
         np.mean(z > 3),
@@ -308,10 +310,7 @@ def run(
     if unknown:
         raise ValueError(f"no rule is called {', '.join(unknown)}: {', '.join(rule_names())}")
     folder.mkdir(parents=True, exist_ok=True)
-    sizes = {
-        name: (draws, -(-replicates // SLOW) if target.route == "integrate" else replicates)
-        for name, target in TARGETS.items()
-    }
+    sizes = {name: (draws, -(-replicates // target.slow)) for name, target in TARGETS.items()}
     for truth in sorted(data.glob("*/truth.json")) if data is not None else ():
         known = json.loads(truth.read_text(encoding="utf-8"))
         sizes |= dict.fromkeys(known, (1000 * chains, 10))
@@ -344,7 +343,8 @@ def run(
         rows = {}
         for target in jobs:
             found = with_all[target]
-            names = draws_of(target, *jobs[target][0][2:5]).names if target in TARGETS else ("all",)
+            pooled = target not in TARGETS or TARGETS[target].pooled
+            names = ("all",) if pooled else draws_of(target, *jobs[target][0][2:5]).names
             for j, name in enumerate(names):
                 label = f"{target}: {name}"
                 part = Judged(*(each[:, j : j + 1] for each in found))

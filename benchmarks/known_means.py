@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.integrate import quad
 from scipy.special import digamma, gamma, ndtr
+
+from .hierarchies import FORMS
 
 Rng = np.random.Generator
 
 
 class Draws(NamedTuple):
     """Draws and scores (chain, draw, d), integrands (chain, draw, q), their names and means, and
-    the errors of these."""
+    the errors of these; and other coordinates that are known."""
 
     x: np.ndarray
     s: np.ndarray
@@ -31,6 +33,7 @@ class Draws(NamedTuple):
     means: np.ndarray
     errors: np.ndarray
     log_weights: np.ndarray | None = None
+    coordinates: Mapping[str, Any] | None = None
 
 
 def _one_chain(
@@ -213,12 +216,46 @@ def without_jacobian(rng: Rng, n: int) -> Draws:
     return found._replace(s=found.s - [0.0, 1.0])
 
 
+def hierarchy(rng: Rng, n: int, name: str, form: str) -> Draws:
+    """Exact draws of a normal hierarchy, in centred coordinates, in others, or with these known."""
+    import jax
+
+    from .hierarchies import EXACT
+
+    model = EXACT[name]
+    x, f = model.draw(rng, n)
+    with jax.enable_x64(True):
+        s = np.asarray(jax.jit(jax.vmap(jax.grad(model.log_density)))(x))
+    if form == "non-centred":
+        x, s = model.non_centred.map(x, s)
+    means, errors = model.means
+    names = tuple(f"f{j}" for j in range(len(means)))
+    known = {"non-centred": model.non_centred} if form == "known" else None
+    return Draws(x[None], s[None], f[None], names, means, errors, coordinates=known)
+
+
+def cafes_by_nuts(rng: Rng, n: int) -> Draws:
+    """The model of the cafés by NUTS, as it is written, read by `from_numpyro`."""
+    import zerovar as zv
+
+    from .hierarchies import EXACT, sample_centred
+
+    model = EXACT["2 × 15 groups"]
+    found = zv.from_numpyro(sample_centred(model, n, int(rng.integers(2**31))))
+    assert isinstance(found.values, dict)
+    names, means, errors = model.named_means
+    f = np.stack([np.asarray(found.values[name], dtype=float) for name in names], axis=2)
+    return Draws(found.draws, found.scores, f, names, means, errors, coordinates=found.coordinates)
+
+
 class Target(NamedTuple):
     """How to draw from it, and the route that judges it: the default call, one family, draws on
     disk, or `integrate`, whose draws are its own."""
 
     draws: Callable[[Rng, int], Draws]
     route: str = "default"
+    pooled: bool = False  # one row for all integrands
+    slow: int = 1  # times fewer replicates
 
 
 TARGETS: dict[str, Target] = {
@@ -247,10 +284,16 @@ TARGETS: dict[str, Target] = {
     "on disk: normal": Target(normal, "disk"),
     "on disk: single precision": Target(single_precision, "disk"),
     "on disk: few digits": Target(few_digits, "disk"),
-    "integrate: log Gamma(0.3)": Target(log_gamma, "integrate"),
-    "integrate: normal sample of 5": Target(partial(scale, data=5), "integrate"),
-    "integrate: two modes": Target(mixture, "integrate"),
+    "integrate: log Gamma(0.3)": Target(log_gamma, "integrate", slow=4),
+    "integrate: normal sample of 5": Target(partial(scale, data=5), "integrate", slow=4),
+    "integrate: two modes": Target(mixture, "integrate", slow=4),
 }
+for _form, _names in FORMS.items():
+    for _name in _names:
+        TARGETS[f"hierarchies: {_name}, {_form}"] = Target(
+            partial(hierarchy, name=_name, form=_form), pooled=True
+        )
+TARGETS["hierarchies: 2 × 15 groups, NumPyro"] = Target(cafes_by_nuts, pooled=True, slow=4)
 # Constants and rules were chosen on these; the others report what came of it.
 DECIDES = frozenset(
     (
@@ -258,6 +301,7 @@ DECIDES = frozenset(
         *("repeated states", "few digits", "rare event", "kernel: t5", "kernel: two modes"),
         *("kernel: no Jacobian",),
         *("on disk: normal", "on disk: few digits", "integrate: log Gamma(0.3)"),
+        *(f"hierarchies: {name}, centred" for name in FORMS["centred"][::2]),
         *("arK", "eight_schools_noncentered", "gp_regr", "hmm_drive_0", "logmesquite"),
     )
 )

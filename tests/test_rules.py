@@ -160,7 +160,6 @@ def test_errors_and_reasons_are_those_of_the_largest_bound():
         ),
     )
     assert ledger.error.tolist() == [1.0, 3.0, 5.0]
-    assert ledger.own_error.tolist() == [1.0, 2.0, 5.0]
     assert ledger.plain_error.tolist() == [3.0, 3.0, 5.0]
     assert ledger.reasons == (Reason.SCATTER, Reason.BEYOND, Reason.UNSEEN)
 

@@ -4,7 +4,8 @@ that was sampled.
 Two things are recognised, each at a few draws and not by name. A deterministic site that is an
 affine function of a latent one of its shape, given the other sites, is the centred form of it:
 `LocScaleReparam` leaves such pairs, and so does `theta = mu + tau * z`. A latent site whose
-distribution has a location and a scale from other sites is the centred form itself.
+distribution has a location and a scale from other sites, which may be a matrix, is the centred form
+itself.
 """
 
 from __future__ import annotations
@@ -162,31 +163,39 @@ def _find_non_centred(
 ) -> SiteForms:
     """Return, for each latent site whose scale comes from other sites, its location and scale."""
     found: SiteForms = {}
-    for name, pair in jax.jit(jax.vmap(priors))(some).items():
-        scale = np.asarray(pair[1]).reshape(len(some), -1)
-        if np.ptp(scale, axis=0).max() > CLOSE and (scale > 0).all():
+    for name, (_, scale) in jax.jit(jax.vmap(priors))(some).items():
+        if np.ptp(scale, axis=0).max() > CLOSE and (_diagonal(scale) > 0).all():
 
             def function(x: jax.Array, name: str = name) -> tuple[jax.Array, jax.Array]:
-                location, scale = priors(x)[name]
-                return jnp.ravel(location), jnp.ravel(scale)
+                return priors(x)[name]
 
             found[name] = (f"{name}_decentered", function)
     return found
 
 
+def _diagonal(scale: jax.Array) -> jax.Array:
+    """Return the entries of scales (draw, entry), or the diagonals of matrices (draw, m, k, k)."""
+    return scale if scale.ndim == 2 else jnp.diagonal(scale, axis1=-2, axis2=-1)
+
+
 def _location_and_scale(site: Any) -> tuple[jax.Array, jax.Array] | None:
-    """Return those of a site whose distribution is a family of these over the real line, broadcast
-    to the site's shape."""
+    """Return those of a site whose distribution is a family of these over all reals: for every
+    entry of the site, or as scale a triangular matrix for each vector in it."""
     from numpyro.distributions import constraints
 
     base = site["fn"]
     while hasattr(base, "base_dist"):
         base = base.base_dist
-    known = hasattr(base, "loc") and hasattr(base, "scale") and base.support is constraints.real
-    if site["is_observed"] or not known:
+    if site["is_observed"] or not hasattr(base, "loc"):
         return None
     shape = jnp.shape(site["value"])
-    return jnp.broadcast_to(base.loc, shape), jnp.broadcast_to(base.scale, shape)
+    location = jnp.broadcast_to(base.loc, shape).ravel()
+    if hasattr(base, "scale_tril") and base.support is constraints.real_vector:
+        matrices = jnp.broadcast_to(base.scale_tril, (*shape, shape[-1]))
+        return location, matrices.reshape(-1, shape[-1], shape[-1])
+    if hasattr(base, "scale") and base.support is constraints.real:
+        return location, jnp.broadcast_to(base.scale, shape).ravel()
+    return None
 
 
 def _coupling(forms: SiteForms, places: Places, backwards: bool) -> Coupling:

@@ -39,8 +39,9 @@ class Stack(NamedTuple):
 
 def stack(task: Task, contenders: Sequence[Contender], policy: Policy) -> Stack:
     """Combine the contenders. The first is the plain mean, and the others are held against it."""
-    scale, plain = task.scale, contenders[0].answer
-    answers = [plain, *(_believe(one.answer, plain) for one in contenders[1:])]
+    scale, plain, doubted = task.scale, contenders[0].answer, len(task.tails) > 0
+    found = [one.answer.reconcile(doubted) for one in contenders[1:]]
+    answers = [plain, *(_believe(one, plain) for one in found)]
     errors = np.stack([at_least_rounding(answer.scatter, scale) for answer in answers])
     sums = np.stack([batch_sums(answer.influences, task.autocorrelation) for answer in answers])
     weights, reasons = _weigh(sums, errors <= ROUNDING * scale, contenders, policy)
@@ -58,11 +59,10 @@ def stack(task: Task, contenders: Sequence[Contender], policy: Policy) -> Stack:
         )
     answer = combine(answers, weights, task.tails)
     share = policy.corrected * answer.controlled
-    answer = answer.correct(share, doubted=len(task.tails) > 0)
-    others = contenders[1:]
+    answer = answer.correct(share, doubted)
     alternatives = Alternatives(
-        np.array([one.answer.value for one in others]).reshape(len(others), len(scale)),
-        np.array([one.answer.internal_error for one in others]).reshape(len(others), len(scale)),
+        np.array([one.value for one in found]).reshape(len(found), len(scale)),
+        np.array([one.internal_error for one in found]).reshape(len(found), len(scale)),
     )
     answer = dataclasses.replace(answer, alternatives=alternatives)
     return Stack(answer, weights, errors, reasons)

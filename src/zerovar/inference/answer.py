@@ -133,10 +133,30 @@ class Answer:
         the middle of what is to be corrected, and as much remains in doubt; or all of it, if it is
         `doubted`.
         """
-        size = np.where(self.bias == 0, 1.0, np.abs(self.bias))
-        moved = share * np.maximum(1 - (self.scatter / size) ** 2, 0.0) * self.bias
+        moved = share * _beyond_noise(self.bias, self.scatter) * self.bias
         influences = self.influences if doubted else self.influences - moved
         return dataclasses.replace(self, value=self.value + moved, influences=influences)
+
+    @property
+    def contradiction(self) -> tuple[PerIntegrand, PerIntegrand]:
+        """The mean of the leave-out residuals, and which part of it their scatter cannot explain.
+
+        A fitted intercept discounts draws that the family can explain in any way, those with large
+        scores. Where the fit is wrong there, as in hierarchies of tens of effects, the intercept
+        is off and no scatter of its influences shows it. The mean of leave-out residuals does:
+        each comes from a fit that has not seen the draw, and all draws count alike.
+        """
+        away = self.in_a_mean.mean(axis=(0, 1))
+        return away, _beyond_noise(away, self.scatter_in_a_mean)
+
+    def reconcile(self, doubted: bool = False) -> Answer:
+        """Move the value to where leave-out residuals contradict it no more than by chance.
+
+        With the intercept goes what it says of its own bias, unless that is `doubted`.
+        """
+        away, part = self.contradiction
+        influences = self.influences if doubted else self.influences - part * self.bias
+        return dataclasses.replace(self, value=self.value + part * away, influences=influences)
 
     def _map(self, change) -> Answer:
         """Apply a function to every array that has a column for each integrand."""
@@ -150,6 +170,12 @@ class Answer:
             outer=None if self.outer is None else change(self.outer),
             alternatives=others and Alternatives(*map(change, others)),
         )
+
+
+def _beyond_noise(mean: PerIntegrand, noise: PerIntegrand) -> PerIntegrand:
+    """The part of a mean that is not its noise: what shrinkage to zero leaves of it."""
+    size = np.where(mean == 0, 1.0, np.abs(mean))
+    return np.maximum(1 - (noise / size) ** 2, 0.0)
 
 
 def mean_answer(

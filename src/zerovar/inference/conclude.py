@@ -35,9 +35,8 @@ def conclude(
 ) -> Estimate:
     """Standard errors and what they rest on, words of caution, and the record of it all.
 
-    Where the control variate was chosen (there is a `selection`) and its own error is no less than
-    that of the plain mean, the plain mean is reported. What lies beyond the draws is no reason to:
-    the plain mean has not seen it either, and on heavy tails is further off.
+    Where the control variate was chosen (there is a `selection`) and its error is no less than that
+    of the plain mean, the plain mean is reported: a gain of one is the plain mean itself.
     """
     facts = dataclasses.replace(facts, plain=facts.settle(facts.plain))
     answer = facts.settle(answer)
@@ -45,7 +44,7 @@ def conclude(
     apart = joint_errors(answer, facts.plain)
     lost = np.zeros(len(facts.names), dtype=bool)
     if selection is not None:
-        lost = answer.controlled & (ledger.own_error >= ledger.plain_error)
+        lost = answer.controlled & (ledger.error >= ledger.plain_error)
         selection = selection.without(lost, Reason.PLAIN.value)
     if lost.any():
         answer = answer.insert(facts.plain.only(lost), lost)

@@ -39,12 +39,6 @@ class Ledger:
         return np.maximum.reduce([self.scatter, *self._sizes])
 
     @property
-    def own_error(self) -> PerIntegrand:
-        """The standard error without what is capped: what the plain mean would not suffer from."""
-        own = [bound.size for bound in self.bounds if not bound.capped]
-        return np.maximum.reduce([self.scatter, *own])
-
-    @property
     def reasons(self) -> tuple[Reason, ...]:
         """What the error of each column rests on: the first of its largest bounds."""
         reasons = [Reason.SCATTER, *(bound.reason for bound in self.bounds)]

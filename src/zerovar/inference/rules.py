@@ -46,6 +46,7 @@ class Reason(Enum):
     SHORT_DRAWS = "draws or scores came with few digits"
     CHOSEN = "the best of several was chosen on the same draws: the upper standard error"
     BIAS = "the fit's own estimate of its bias"
+    CONTRADICTED = "the mean of leave-out residuals, which contradicts the fitted intercept"
     DISAGREEMENT = "another candidate is further away than both errors explain"
     DISTANCE = "half the distance from the plain mean, which is more than both errors explain"
     DISCOUNTED = "leave-out residuals of draws that the fit discounts"
@@ -117,6 +118,16 @@ def distance_from_plain(answer: Answer, facts: Facts) -> Bound:
 def own_bias(answer: Answer, facts: Facts) -> Bound:
     """The mean of the influences estimates the bias of a fitted intercept."""
     return Bound(Reason.BIAS, _upper(answer, facts) * np.abs(answer.bias))
+
+
+def contradiction(answer: Answer, facts: Facts) -> Bound:
+    """The fitted intercept is off by what leave-out residuals say beyond chance.
+
+    A user's family reports its intercept as it is; what was chosen has moved by as much.
+    """
+    away, part = answer.contradiction
+    own = answer.alternatives is None
+    return Bound(Reason.CONTRADICTED, part * np.abs(away) if own else 0 * away)
 
 
 def discounted_draws(answer: Answer, facts: Facts) -> Bound:
@@ -216,6 +227,7 @@ ON_DISK: tuple[Rule, ...] = (
 ONE_FAMILY: tuple[Rule, ...] = (
     *ON_DISK,
     own_bias,
+    contradiction,
     discounted_draws,
     beyond_draws,
     outermost_draws,

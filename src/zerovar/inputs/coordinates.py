@@ -156,7 +156,8 @@ class Coupling(Coordinates):
 
     blocks: (numbers of the coordinates B, function) pairs. The function takes a draw in which x_B
         is zero, and gives location and scale, each a number or one for each of B; or as scale a
-        matrix. It may depend on blocks before it.
+        matrix, or matrices (m, k, k) of which each is for the next k of B. It may depend on blocks
+        before it.
     backwards: the other way round, y_B = scale⁻¹ (x_B − location).
 
     That is how non-centred and centred forms of a hierarchy differ. For eight groups
@@ -191,35 +192,47 @@ class Coupling(Coordinates):
             y = x
             for block, function in pairs:
                 location, scale = split(x, block, function)
-                y = y.at[block].set(
-                    location + (scale @ x[block] if scale.ndim == 2 else scale * x[block])
-                )
+                y = y.at[block].set(location + _multiply(scale, x[block]))
             return y
 
         def restore(y: Any) -> Any:
             x = y
             for block, function in pairs:
                 location, scale = split(x, block, function)
-                rest = x[block] - location
-                x = x.at[block].set(
-                    jnp.linalg.solve(scale, rest) if scale.ndim == 2 else rest / scale
-                )
+                x = x.at[block].set(_divide(scale, x[block] - location))
             return x
 
         def log_det(x: Any) -> Any:
-            total = jnp.zeros(())
-            for block, function in pairs:
-                _, scale = split(x, block, function)
-                if scale.ndim == 2:
-                    total += jnp.linalg.slogdet(scale)[1]
-                else:
-                    total += jnp.sum(jnp.log(jnp.abs(jnp.broadcast_to(scale, (len(block),)))))
-            return total
+            scales = [(len(block), split(x, block, function)[1]) for block, function in pairs]
+            return sum((_log_det(scale, count) for count, scale in scales), jnp.zeros(()))
 
         if backwards:
             super().__init__(restore, apply, lambda x: -log_det(restore(x)), names)
         else:
             super().__init__(apply, restore, log_det, names)
+
+
+def _by_row(scale: jax.Array, x: jax.Array) -> jax.Array:
+    """The entries that each of the matrices is for, (m, k)."""
+    return x.reshape(-1, scale.shape[-1])
+
+
+def _multiply(scale: jax.Array, x: jax.Array) -> jax.Array:
+    if scale.ndim < 2:
+        return scale * x
+    return (scale @ _by_row(scale, x)[..., None]).ravel()
+
+
+def _divide(scale: jax.Array, x: jax.Array) -> jax.Array:
+    if scale.ndim < 2:
+        return x / scale
+    return jnp.linalg.solve(scale, _by_row(scale, x)[..., None]).ravel()
+
+
+def _log_det(scale: jax.Array, count: int) -> jax.Array:
+    if scale.ndim < 2:
+        return jnp.sum(jnp.log(jnp.abs(jnp.broadcast_to(scale, (count,)))))
+    return jnp.sum(jnp.linalg.slogdet(scale)[1])
 
 
 def _as_block(block: ArrayLike) -> np.ndarray:

@@ -1,0 +1,107 @@
+"""Hierarchies with known means: what their scores do to fits, and the coordinates that help."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import zerovar as zv
+from benchmarks.known_means import hierarchy
+from zerovar.fitting import Method
+from zerovar.inference.fits import fit_answer
+from zerovar.inference.task import Task
+
+CAFES = "2 × 15 groups"
+
+
+@pytest.mark.parametrize("name", ["8 groups", CAFES])
+def test_exact_draws_have_the_means_and_scores_of_the_model(name):
+    """Means by quadrature, scores by differentiation, draws by conditional normals: three ways."""
+    found = hierarchy(np.random.default_rng(0), 2000, name, "centred")
+    f, x, s = found.f[0], found.x[0], found.s[0]
+    z = (f.mean(axis=0) - found.means) / np.hypot(f.std(axis=0) / np.sqrt(len(f)), found.errors)
+    assert np.abs(z).max() < 4
+    for identity in (s, x * s + 1):  # Stein's
+        z = identity.mean(axis=0) / identity.std(axis=0) * np.sqrt(len(x))
+        assert np.abs(z).max() < 4.5
+
+
+def test_leave_out_residuals_contradict_an_intercept_that_discounts_draws():
+    """The café model: a kernel's intercept is off by far more than its influences scatter; moved by
+    what leave-out residuals say beyond chance it is not."""
+    family = zv.Kernel(zv.kernels.InverseMultiquadric(6.0)) + zv.Polynomial(1)
+    as_fitted, moved, reported = [], [], []
+    for replicate in range(8):
+        found = hierarchy(np.random.default_rng(replicate), 500, CAFES, "centred")
+        task = Task.of(zv.Sample(found.x, found.s), found.f[0])
+        answer = fit_answer(task, Method(family), zv.in_sample())
+        there = answer.reconcile()
+        error = np.maximum(answer.scatter, answer.scatter_in_a_mean)
+        as_fitted.append((answer.value - found.means) / answer.scatter)
+        moved.append((there.value - found.means) / error)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            user = zv.estimate(found.x, found.s, found.f, family=family)
+        reported.append((user.value - found.means) / user.std_error)
+        assert np.array_equal(user.value, answer.value)  # a user's family reports its intercept
+
+    def rms(z):
+        return np.sqrt(np.mean(np.square(z)))
+
+    # 112 deviations, of which those of one replicate go together: 1 ± 0.25
+    assert rms(moved) < 1.5
+    assert rms(reported) < 1.5
+    assert rms(as_fitted) > 1.5  # the negative control
+
+
+def test_matrices_of_a_coupling_are_inverted_and_counted():
+    rng = np.random.default_rng(1)
+    roots = jnp.asarray(np.tril(rng.normal(size=(3, 2, 2))) + 2 * np.eye(2))
+    there = zv.Coupling([(range(2, 8), lambda x: (jnp.tile(x[:2], 3), jnp.exp(x[0]) * roots))])
+    back = zv.Coupling(
+        [(range(2, 8), lambda x: (jnp.tile(x[:2], 3), jnp.exp(x[0]) * roots))], backwards=True
+    )
+    x, s = rng.normal(size=(2, 5, 8))
+    y, t = there.map(x, s)
+    again, scores = back.map(y, t)
+    assert np.allclose(again, x)
+    assert np.allclose(scores, s)
+    by_jacobian = zv.Coordinates(there.forward).map(x, s)
+    assert np.allclose(by_jacobian[1], t)
+
+
+def test_non_centred_coordinates_are_found_for_a_multivariate_normal_site():
+    """Against the log density of the non-centred form, differentiated."""
+    numpyro = pytest.importorskip("numpyro")
+    import numpyro.distributions as dist
+    from numpyro.infer import MCMC, NUTS
+
+    correlation = np.linalg.cholesky([[1.0, 0.5], [0.5, 1.0]]).astype(np.float32)
+
+    def pairs():
+        mu = numpyro.sample("mu", dist.Normal(0, 1).expand([2]).to_event(1))
+        scale = numpyro.sample("scale", dist.LogNormal(0, 1))
+        prior = dist.MultivariateNormal(mu, scale_tril=scale * jnp.asarray(correlation))
+        effects = numpyro.sample("effects", prior.expand([3]))
+        numpyro.sample("y", dist.Normal(effects, 1).to_event(2), obs=jnp.ones((3, 2)))
+
+    mcmc = MCMC(NUTS(pairs, max_tree_depth=2), num_warmup=5, num_samples=8, progress_bar=False)
+    mcmc.run(jax.random.key(0), extra_fields=("z_grad",))
+    posterior = zv.from_numpyro(mcmc)
+    mapped = posterior.coordinates["non-centred"](zv.Sample(posterior.draws, posterior.scores))
+
+    def log_density(y):
+        z, mu, log_scale = y[:6].reshape(3, 2), y[6:8], y[8]
+        effects = mu + jnp.exp(log_scale) * z @ correlation.T
+        return -0.5 * (jnp.sum(y**2) + jnp.sum((effects - 1) ** 2))
+
+    scores = jax.vmap(jax.grad(log_density))(mapped.draws)
+    assert np.abs(mapped.scores - scores).max() < 1e-3  # NUTS ran in single precision
+    assert mapped.names == (
+        *(f"effects_decentered[{j}]" for j in range(6)),
+        "mu[0]",
+        "mu[1]",
+        "scale",
+    )
