@@ -26,6 +26,7 @@ from zerovar.chunked import estimate as chunked_estimate
 from zerovar.chunked import windows as chunk_windows
 from zerovar.hyper import declarations
 from zerovar.inference import rules
+from zerovar.inputs.points import DRAWS_PER_TERM
 from zerovar.solvers import Result
 from zerovar.solvers.training import batch_schedule, coordinates
 from zerovar.statistics.series import INDEPENDENT
@@ -552,7 +553,7 @@ def test_the_page_on_theory_has_all_rules():
 # ---- numbers that the docs repeat
 
 POLICY = Policy()
-SLOW = POLICY.draws_per_term * POLICY.slow_factor
+SLOW = DRAWS_PER_TERM * POLICY.slow_factor
 
 
 def additive_share() -> int:
@@ -593,7 +594,7 @@ REPEATED = [
         "docs/choosing.md",
         "at least # effective draws a term, or # of a slow chain (one with an autocorrelation time "
         "of # or more)",
-        [POLICY.draws_per_term, SLOW, INDEPENDENT],
+        [DRAWS_PER_TERM, SLOW, INDEPENDENT],
     ),
     (
         "docs/choosing.md",
@@ -642,7 +643,7 @@ REPEATED = [
     (
         "docs/choosing.md",
         "several draws a term: # at the least, # for a slow chain",
-        [POLICY.draws_per_term, SLOW],
+        [DRAWS_PER_TERM, SLOW],
     ),
     ("docs/theory.md", "further than # joint standard errors", [rules.SUSPICIOUS]),
     ("docs/theory.md", "the plain mean, where it is more than # joint errors", [rules.SUSPICIOUS]),

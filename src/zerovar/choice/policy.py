@@ -3,8 +3,6 @@
 import dataclasses
 from typing import Any
 
-from ..inference.cautions import DRAWS_PER_TERM
-
 
 def _number(value: Any, meaning: str, measured: str) -> Any:
     return dataclasses.field(default=value, metadata={"meaning": meaning, "measured": measured})
@@ -19,15 +17,10 @@ class Policy:
     automatic --vary pilot=2000` measures what that does.
     """
 
-    draws_per_term: float = _number(
-        DRAWS_PER_TERM,
-        "draws a term from which a polynomial is offered",
-        "fits with fewer are over-confident",
-    )
     slow_factor: int = _number(
         4,
-        "how many times more of them a slow chain needs, and draws on disk, whose chains are not "
-        "known beforehand",
+        "how many times more draws a term a slow chain needs, and draws on disk, whose chains are "
+        "not known beforehand",
         "cubics on 600 Metropolis draws worth 60: errors half of what they should be",
     )
     fewest: int = _number(

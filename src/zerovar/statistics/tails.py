@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int
 
 from ..inputs.points import Points
-from .series import Series
+from .series import LONG_ENOUGH, Series
 
 # Draws of which the growth of a tail is read, by their scores, or by their size if no more than one
 # in so many. With 10 of 400 t₅ is covered in 86 % of 100 samples, with 20 in 94.
@@ -38,7 +38,6 @@ _NOISE, _BORDER = 70.0, 0.10
 # 0.9 to 1.7 on two hierarchies whose scores have no mean (benchmarks.hierarchies), by 1000 draws
 # each
 _NO_MEAN = 0.7
-_FEWEST = 100  # scores or weights that differ: of fewer the shape of a tail is not known
 # Values that differ: of fewer the shape of a tail is a guess, and bounded functions were called
 # heavy
 _FEWEST_VALUES = 1000
@@ -132,7 +131,7 @@ def heaviness(
     scores where they tell, else by the values. Draws with weights are not the target's, and its
     scores say nothing of how many lie further out."""
     if weighted:
-        return pareto_k(deviations, _FEWEST) - _NOISE / len(points)
+        return pareto_k(deviations, LONG_ENOUGH) - _NOISE / len(points)
     by_scores = growth_by_scores(deviations, points) + _BORDER - _NOISE / effective
     by_values = pareto_k(deviations) - _NOISE / len(points)
     return np.where(np.isnan(by_scores), by_values, by_scores)
@@ -142,13 +141,13 @@ def heavy_scores(scores: Float64[np.ndarray, "c n d"]) -> Bool[np.ndarray, " d"]
     """Coordinates whose scores may have no mean, so that Stein's identity may fail along them: if
     the heaviest is so, all that are without a variance. Effects of a centred hierarchy are the
     common case."""
-    k = pareto_k(scores, _FEWEST)
+    k = pareto_k(scores, LONG_ENOUGH)
     return k > (0.5 if k.max() > _NO_MEAN else np.inf)
 
 
 def weights_shape(weights: Float64[np.ndarray, " n"]) -> float:
     """Pareto k of the tail of importance weights; zero where too few differ to tell."""
-    return float(pareto_k(weights[None, :, None], _FEWEST)[0])
+    return float(pareto_k(weights[None, :, None], LONG_ENOUGH)[0])
 
 
 def heavy_weights(weights: Float64[np.ndarray, " n"]) -> str:

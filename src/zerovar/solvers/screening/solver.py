@@ -20,7 +20,7 @@ from ...families.monomials import (
     with_constant,
 )
 from ...inputs.integrands import ROWS
-from ...inputs.points import Points
+from ...inputs.points import DRAWS_PER_DIMENSION, Points
 from ...objectives import Objective, Ridge
 from ..algebra.dense import ROUNDING
 from ..algebra.memory import CORE
@@ -34,7 +34,6 @@ from .base_fits import PAYS, BaseFit, GroupFit, base_fits
 from .candidates import Candidates, Norms, Product
 
 _TOGETHER = 32  # integrands that are fitted at once: products with one matrix, and small enough
-_DRAWS_PER_PRODUCT = 20  # with fewer, products that chance made look good are taken too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +131,8 @@ class PreparedScreening(Prepared):
         ]
         self._features, self._means = self._centre(rows)
         self._bases = base_fits(self._features, self._sizes, ridge)
-        most = n // _DRAWS_PER_PRODUCT
+        # with fewer draws for each, products that chance made look good are taken too
+        most = n // DRAWS_PER_DIMENSION
         self._most = most if terms is None else min(terms, most)
         # not to be held against the draws: how many terms these allow was weighed
         self.stats = FitStats("screened", 0)

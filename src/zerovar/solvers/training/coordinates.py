@@ -31,13 +31,12 @@ from numpy.random import Generator
 from ...families import LinearFamily
 from ...hyper import with_hyper_parameters
 from ...inputs.integrands import ROWS
-from ...inputs.points import Points
+from ...inputs.points import DRAWS_PER_TERM, Points
 from ..algebra.dense import ROUNDING, pivoted_cholesky, triangular_inverse
 from ..algebra.memory import SAMPLE
 from ..algebra.tiles import Matrix, feature_matrix, gram_matrix
 from ..terms import width
 from .whitening import (
-    DRAWS_PER_FEATURE,
     MOST_DENSE,
     Basis,
     Dense,
@@ -203,9 +202,7 @@ def make_coordinates(
     parts, lift = [*free, *penalised], None
     if kernel is not None:
         known = sum(len(entry) for entry in penalty)
-        most = (
-            max(8, int(count / DRAWS_PER_FEATURE) - known) if plan.centres is None else plan.centres
-        )
+        most = max(8, int(count / DRAWS_PER_TERM) - known) if plan.centres is None else plan.centres
         plain = penalties.on_coefficients or plan.for_tuning
         translates, lift = _translates(kernel, points, plan.centres, most, rng, plain)
         parts.append(translates)
@@ -363,7 +360,7 @@ def _whiten_draws(
     share = probabilities * leverage  # of each draw in the second moment along its own direction
     sure = np.argsort(share)[len(share) - outliers :]
     # a direction is to be known by some draws: one with as much as that leaves to each is sure
-    sure = sure[share[sure] > 1 / DRAWS_PER_FEATURE]
+    sure = sure[share[sure] > 1 / DRAWS_PER_TERM]
     if len(sure):
         others = chosen[~np.isin(chosen, sure)]
         weights = np.concatenate([probabilities[sure], probabilities[others] / expected[others]])
