@@ -26,6 +26,7 @@ from zerovar.chunked import estimate as chunked_estimate
 from zerovar.chunked import windows as chunk_windows
 from zerovar.hyper import declarations
 from zerovar.inference import rules
+from zerovar.inputs import integrands
 from zerovar.inputs.points import DRAWS_PER_TERM
 from zerovar.solvers import Result
 from zerovar.solvers.training import batch_schedule, coordinates
@@ -656,8 +657,12 @@ REPEATED = [
         "at most # terms and # draws a term",
         [POLICY.streamed_terms, SLOW],
     ),
-    ("docs/large.md", "pilot of about # draws", [arrays._PILOT_DRAWS]),
-    ("docs/large.md", "in # segments from all over the chains", [arrays._PILOT_PIECES]),
+    ("docs/large.md", "pilot of about # draws", [round(arrays._PILOT_DRAWS, -3)]),
+    (
+        "docs/large.md",
+        "in # segments from all over the chains",
+        [arrays._PILOT_DRAWS // integrands.ROWS],
+    ),
     (
         "docs/large.md",
         "windows of # chunks or about # draws",
@@ -670,7 +675,11 @@ REPEATED = [
     ),
     ("docs/large.md", "every one of some # batches", [round(chunked_estimate.SAMPLE, -3)]),
     ("docs/large.md", "`cross_fit(#)` by default", [zv.cross_fit().k]),
-    ("docs/large.md", "Chunks smaller than # MB are joined", [arrays._SMALL_CHUNK / 1e6]),
+    (
+        "docs/large.md",
+        "Chunks smaller than # MB are joined",
+        [round(8 * integrands.FEW_NUMBERS / 1e6)],
+    ),
     ("docs/extending.md", "a factor of # either way", [np.exp(descent._FARTHEST)]),
 ]
 

@@ -127,12 +127,6 @@ class Policy:
         "them; sums of functions of single coordinates gain 300 and more, products of ten bumps 3 "
         "without an additive kernel",
     )
-    doubt: float = _number(
-        3.0,
-        "standard errors of its variance that are held against a candidate in the stack",
-        "gp_regr, whose tails few draws have seen: three times over-confident without; little "
-        "changes elsewhere",
-    )
     corrected: float = _number(
         0.5,
         "share of the jackknife's correction for bias that is made, less what is noise; the rest "

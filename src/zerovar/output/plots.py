@@ -24,13 +24,7 @@ File = str | PathLike[str]
 # one a role, by the paper
 _LIGHT = SimpleNamespace(plain="#E69F00", controlled="#0072B2", extra="#009E73", ink="#222222")
 _DARK = SimpleNamespace(plain="#F0B640", controlled="#6FB7F0", extra="#3CC99B", ink="#E6E6E6")
-# Looks: nothing but taste is behind these
-_STYLE: dict[Any, Any] = {
-    "font.size": 11,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "svg.hashsalt": "zerovar",
-}
+_STYLE: dict[Any, Any] = {"axes.grid": True, "grid.color": "#EBEBEB", "svg.hashsalt": "zerovar"}
 _STYLE |= dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False)
 _INKS = (
     "text.color",
@@ -39,7 +33,6 @@ _INKS = (
     "axes.titlecolor",
     "xtick.color",
     "ytick.color",
-    "grid.color",
 )
 _PAPERS = ("figure.facecolor", "axes.facecolor")
 
@@ -255,7 +248,11 @@ def _picture(
     except ImportError as error:
         raise missing_package("matplotlib", "plots") from error
     inks: dict[Any, Any] = (
-        dict.fromkeys(_INKS, _DARK.ink) | dict.fromkeys(_PAPERS, "#16191D") if dark else {}
+        dict.fromkeys(_INKS, _DARK.ink)
+        | dict.fromkeys(_PAPERS, "#16191D")
+        | {"grid.color": "#4A4C4F"}
+        if dark
+        else {}
     )
     with plt.rc_context(_STYLE | inks):
         figure, axes = plt.subplots(layout="constrained", **frame)
