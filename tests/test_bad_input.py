@@ -239,14 +239,13 @@ MISUSE = {
         lambda: estimate(objective=zv.LeastSquares(zv.Magnitude(1.0))),
         ["Magnitude", "SGD()"],
     ),
-    "dual without a ridge": (lambda: estimate(solver=zv.DualSGD()), ["DualSGD", "Ridge"]),
-    "dual of a network": (
-        lambda: estimate(family=zv.Network(), solver=zv.DualSGD()),
-        ["DualSGD", "not linear"],
+    "iterations of a network": (
+        lambda: estimate(family=zv.Network(), solver=zv.CG()),
+        ["CG", "not linear"],
     ),
-    "dual without blocks": (
-        lambda: zv.DualSGD(batch_size=0),
-        ["DualSGD: batch_size", "at least 1", "0"],
+    "training without draws": (
+        lambda: zv.SGD(batch_size=0),
+        ["SGD: batch_size", "at least 1", "0"],
     ),
     "hyper-parameters of a network": (
         lambda: estimate(family=zv.Network(), solver=zv.SGD(hyper=True)),

@@ -13,12 +13,11 @@ from .scope import Families, Scope
 from .screening.solver import Screening
 from .stats import FitStats
 from .terms import LinearTerm, NetworkTerm, Term
-from .training.solver import SGD, DualSGD
+from .training.solver import SGD
 
 __all__ = [
     "CG",
     "SGD",
-    "DualSGD",
     "Exact",
     "Families",
     "FitStats",
