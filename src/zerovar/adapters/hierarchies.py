@@ -7,8 +7,6 @@ affine function of a latent one of its shape, given the other sites, is the cent
 distribution has a location and a scale from other sites is the centred form itself.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping

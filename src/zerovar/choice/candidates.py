@@ -1,7 +1,5 @@
 """Candidates in closed form: what the automatic choice tries first."""
 
-from __future__ import annotations
-
 import dataclasses
 from abc import ABC, abstractmethod
 from typing import NamedTuple

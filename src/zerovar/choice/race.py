@@ -5,8 +5,6 @@ fitted once, and only those in front go on. Where draws are many they are compar
 and only the winner is fitted to all.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What was asked for: how control variates are to be fitted, or that they are to be chosen."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

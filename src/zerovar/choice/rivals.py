@@ -1,7 +1,5 @@
 """Rivals: families whose hyper-parameters are tuned by likelihood before they are fitted."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import NamedTuple
 

@@ -1,8 +1,6 @@
 """Chains that are not laid out as (chain, draw, d): equal ones, swapped axes, walkers one after the
 other in one array."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

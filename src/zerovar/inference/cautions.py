@@ -4,8 +4,6 @@ Each caution is a function of what will be reported; `CAUTIONS` has them in the 
 are said.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Answers by a fit: in sample, with leave-out residuals, or out of fold."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

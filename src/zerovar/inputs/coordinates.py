@@ -7,8 +7,6 @@ around families: standardisation, checks of scores and every family work on y un
 integrands at the draws stay what they are, and files of fits hold no function of a user's.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
