@@ -615,7 +615,6 @@ REPEATED = [
     ("docs/choosing.md", "in up to # dimensions a Gaussian of order 2", [POLICY.kinks]),
     ("docs/choosing.md", "Where polynomials of degree # in single", [POLICY.separate_degree]),
     ("docs/choosing.md", "if it then has # times less variance", [POLICY.apart]),
-    ("docs/choosing.md", "where they leave more than # times as much", [POLICY.hopeless]),
     (
         "docs/choosing.md",
         "With more than # draws they are compared on # of them",

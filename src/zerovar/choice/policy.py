@@ -75,12 +75,6 @@ class Policy:
         "degree of the polynomials of single coordinates that point to sums of such functions",
         "sums that a kernel settles: the sign is below closed forms in all of them",
     )
-    hopeless: float = _number(
-        1.5,
-        "variances of others that these polynomials may have for such sums to be tried at all",
-        "products of four to twenty bumps: at most 1; functions of pairs of coordinates: 2 and "
-        "more, and sums gain nothing",
-    )
     tuning_draws: int = _number(
         384,
         "draws that hyper-parameters are tuned on; half of them for sums, of which each function "

@@ -5,16 +5,13 @@ import dataclasses
 import numpy as np
 
 from ..fitting import Method, fit_draws, interruption
+from ..inputs.integrands import KEPT
 from ..solvers import FitStats, Result, Solver, default_solver
 from ..solvers.algebra.threads import limit_threads, map_on_threads, use_one_thread
 from ..statistics.series import BLOCK_TIMES
 from .answer import Answer, mean_answer
 from .splits import OutOfFold, Split, blocks, cross_fit, in_sample
 from .task import Task
-
-# Numbers in the draws up to which folds are fitted side by side: more of them take the memory of
-# several fits at once.
-_SIDE_BY_SIDE = 2_000_000
 
 
 def default_split(task: Task, method: Method) -> Split:
@@ -85,7 +82,8 @@ def _out_of_fold(task: Task, method: Method, split: OutOfFold) -> Answer:
         return fit.result, fit.stats
 
     jobs = [(fold, *rows) for fold, rows in enumerate(folds, 1)]
-    if sample.draws.size <= _SIDE_BY_SIDE and _solver(task, method).silent:
+    # side by side they take the memory of several fits at once
+    if len(folds) * sample.draws.size <= KEPT and _solver(task, method).silent:
         with use_one_thread():
             fits = map_on_threads(fit_fold, jobs)
     else:

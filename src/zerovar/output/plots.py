@@ -212,13 +212,11 @@ def training(
         for key, label, colour, line in (
             ("loss", "loss on fitting draws", colours.controlled, "-"),
             ("validation", "on held-out draws", colours.plain, "--"),
-            ("hyper_loss", "of hyper-parameters", colours.extra, ":"),
         ):
             if key in stats:
                 curve = np.asarray(stats[key], float).reshape(len(stats[key]), -1).mean(axis=1)
-                an_epoch = stats.get("windows", 1) if key != "hyper_loss" else 1
                 axes.plot(
-                    np.arange(1, len(curve) + 1) / an_epoch,
+                    np.arange(1, len(curve) + 1) / stats.get("windows", 1),
                     curve,
                     line,
                     color=colour,
