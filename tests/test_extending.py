@@ -602,11 +602,7 @@ REPEATED = [
         "a quartic from # effective draws on, a cubic from # on",
         [SLOW * POLICY.at_a_time * powers for powers in (3, 2)],
     ),
-    (
-        "docs/choosing.md",
-        "from # effective draws on, # of a slow chain",
-        [POLICY.fewest, POLICY.slow_fewest],
-    ),
+    ("docs/choosing.md", "5. from # effective draws on", [POLICY.fewest]),
     (
         "docs/choosing.md",
         "whose gain is still below #, in up to # dimensions a Matérn kernel",

@@ -28,11 +28,6 @@ class Policy:
         "effective draws from which hyper-parameters are tuned",
         "about twice the hyper-parameters of a cubic and a kernel in ten dimensions",
     )
-    slow_fewest: int = _number(
-        100,
-        "the same of a slow chain, whose tails are seen a few times only",
-        "a funnel on 400 draws worth 150: with 200, polynomials alone cover 80 % in place of 95",
-    )
     streamed_terms: int = _number(
         600,
         "most terms of the polynomial for draws on disk",

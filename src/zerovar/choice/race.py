@@ -200,9 +200,10 @@ def race(
 
 def _refusal(task: Task, policy: Policy) -> str:
     """Why nothing is tuned, if nothing is."""
-    enough = policy.slow_fewest if task.is_slow else policy.fewest
-    if task.effective < enough:
-        return f"they need {enough} effective draws, and these are worth {task.effective:.0f}"
+    if task.effective < policy.fewest:
+        return (
+            f"they need {policy.fewest} effective draws, and these are worth {task.effective:.0f}"
+        )
     if task.sample.dim > policy.kernel_dimensions:
         return f"not in more than {policy.kernel_dimensions} dimensions"
     return ""
