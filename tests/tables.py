@@ -10,6 +10,7 @@ from zerovar import (
     CG,
     SGD,
     Anisotropic,
+    DualSGD,
     Exact,
     Kernel,
     Langevin,
@@ -167,6 +168,7 @@ SOLVERS = {
     "at all draws as centres": SolverRow(Nystrom(400), 1e-8),
     "conjugate gradients": SolverRow(CG(progress=False), 0.02),
     "training": SolverRow(SGD(epochs=50, progress=False), 0.06),
+    "training of the dual": SolverRow(DualSGD(progress=False), 0.06),
 }
 
 

@@ -33,7 +33,7 @@ ORDER = {
     "solvers/iterative": "products preconditioner conjugate shortest_residual stopping_rule primal "
     "dual solver",
     "solvers/training": "schedules batch_order whitening coordinates loop batch_schedule "
-    "checkpoints driver trainer solver",
+    "checkpoints driver trainer dual solver",
     "solvers/screening": "base_fits candidates solver",
     "tuning": "criteria descent grid tuned",
     "diagnostics": "identities layout outliers checks",
@@ -204,7 +204,7 @@ def test_no_module_outside_solvers_knows_a_concrete_solver():
         and issubclass(cls, zv.Solver)
         and not cls.__abstractmethods__
     }
-    assert {"Exact", "Spectral", "Nystrom", "Screening", "CG", "SGD"} <= names
+    assert {"Exact", "Spectral", "Nystrom", "Screening", "CG", "SGD", "DualSGD"} <= names
     for path, name in zip(FILES, NAMES, strict=True):
         if name.startswith("solvers/") or name in KNOWS_SOLVERS:
             continue

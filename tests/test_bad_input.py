@@ -239,13 +239,14 @@ MISUSE = {
         lambda: estimate(objective=zv.LeastSquares(zv.Magnitude(1.0))),
         ["Magnitude", "SGD()"],
     ),
-    "iterations of a network": (
-        lambda: estimate(family=zv.Network(), solver=zv.CG()),
-        ["CG", "not linear"],
+    "dual without a ridge": (lambda: estimate(solver=zv.DualSGD()), ["DualSGD", "Ridge"]),
+    "dual of a network": (
+        lambda: estimate(family=zv.Network(), solver=zv.DualSGD()),
+        ["DualSGD", "not linear"],
     ),
-    "training without draws": (
-        lambda: zv.SGD(batch_size=0),
-        ["SGD: batch_size", "at least 1", "0"],
+    "dual without blocks": (
+        lambda: zv.DualSGD(batch_size=0),
+        ["DualSGD: batch_size", "at least 1", "0"],
     ),
     "network that cannot be called": (lambda: zv.Network(module=3), ["module", "MLP()", "3"]),
     "network with another operator": (

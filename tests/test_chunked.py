@@ -366,6 +366,12 @@ REFUSED = {
         lambda: zv.estimate(on_disk(X), on_disk(S), family="cubic"),
         "family must be a family",
     ),
+    "dual SGD": (
+        lambda: quadratic(
+            on_disk(X), on_disk(S), solver=zv.DualSGD(), objective=zv.LeastSquares(zv.Ridge(1e-3))
+        ),
+        "got DualSGD",
+    ),
     "order": (
         lambda: quadratic(on_disk(X), on_disk(S), solver=zv.SGD(), objective=zv.SpectralVariance()),
         "needs the whole chain in order",

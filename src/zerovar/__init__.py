@@ -44,7 +44,7 @@ from .io.programs import keep_compiled
 from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance, Variance
 from .operators import Langevin, ScalarLangevin
 from .output import Estimate, Selection, plots
-from .solvers import CG, SGD, Exact, Nystrom, Prepared, Screening, Solver, Spectral
+from .solvers import CG, SGD, DualSGD, Exact, Nystrom, Prepared, Screening, Solver, Spectral
 from .solvers.exact import centres
 from .solvers.training import schedules
 from .summaries import summary
@@ -63,6 +63,7 @@ __all__ = [
     "Coordinates",
     "Coupling",
     "CrossValidation",
+    "DualSGD",
     "Estimate",
     "Exact",
     "Fitted",

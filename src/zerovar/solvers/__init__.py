@@ -13,11 +13,12 @@ from .scope import Families, Scope
 from .screening.solver import Screening
 from .stats import FitStats
 from .terms import LinearTerm, NetworkTerm, Term
-from .training.solver import SGD
+from .training.solver import SGD, DualSGD
 
 __all__ = [
     "CG",
     "SGD",
+    "DualSGD",
     "Exact",
     "Families",
     "FitStats",

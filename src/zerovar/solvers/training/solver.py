@@ -5,7 +5,7 @@ import math
 from os import PathLike
 from typing import Any, ClassVar
 
-from ...families import Family, NonlinearFamily
+from ...families import Family, LinearFamily, NonlinearFamily
 from ...inputs.points import Points
 from ...objectives import L1, L2, Magnitude, Objective, Ridge
 from ..base import Prepared, Solver, check_integers
@@ -123,3 +123,35 @@ class SGD(Solver):
         linear, others = family.separate()
         networks = [part for part in others if isinstance(part, NonlinearFamily)]
         return PreparedTraining(self, linear, tuple(networks), objective, points, seed, windows)
+
+
+@dataclasses.dataclass(frozen=True)
+class DualSGD(Solver):
+    """Train the coefficients of all draws' translates by random blocks, at a cost a step that does
+    not depend on the number of features. Blocks are solved exactly: there is no learning rate to
+    tune. Needs a linear family and a Ridge.
+
+    batch_size: draws of a block.
+    epochs: passes over the draws.
+    resample, checkpoint, progress: as in `SGD`.
+    """
+
+    scope: ClassVar[Scope] = Scope(
+        needs_ridge=True, intercept=(Ridge,), otherwise="Use solver=Exact() or SGD()"
+    )
+    batch_size: int = 128
+    epochs: int = 50
+    resample: bool = False
+    checkpoint: str | PathLike[str] | None = None
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        check_integers(self, "batch_size", "epochs")
+
+    def prepare(
+        self, family: Family, objective: Objective, points: Points, seed: int = 0
+    ) -> Prepared:
+        from .dual import PreparedDualTraining
+
+        assert isinstance(family, LinearFamily), "its scope has no others"
+        return PreparedDualTraining(self, family, objective, points, seed)
