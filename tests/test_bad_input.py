@@ -248,6 +248,10 @@ MISUSE = {
         lambda: zv.DualSGD(batch_size=0),
         ["DualSGD: batch_size", "at least 1", "0"],
     ),
+    "hyper-parameters of a network": (
+        lambda: estimate(family=zv.Network(), solver=zv.SGD(hyper=True)),
+        ["hyper=True"],
+    ),
     "network that cannot be called": (lambda: zv.Network(module=3), ["module", "MLP()", "3"]),
     "network with another operator": (
         lambda: zv.Network(operator="langevin"),

@@ -336,7 +336,7 @@ def batch_losses(variance, stratified, count, size=8, m=83, networks=(), probes_
     @jax.jit
     def epoch(chosen):
         def one(chosen):
-            return model.loss(Params(jnp.asarray(w)), draws.take(chosen), None)
+            return model.objective(Params(jnp.asarray(w)), draws.take(chosen), None)
 
         return jnp.mean(jax.vmap(one)(chosen))
 
@@ -583,6 +583,14 @@ def test_an_interruption_keeps_what_was_learnt_where_there_is_one_fold(monkeypat
     assert answer.stats["epochs"] == 3
 
 
+def test_an_interruption_while_hyper_parameters_are_trained_ends_the_fit(monkeypatch):
+    x, s, f = problem(200)
+    calls = interrupted_after(1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt, match="hyper-parameters"):
+        zv.fit(zv.Kernel(), zv.Sample(x, s), f, None, zv.SGD(hyper=True, centres=20, epochs=3))
+    assert len(calls) == 2
+
+
 def test_divergence_is_reported_with_the_fix():
     x, s, f = problem(200)
     solver = zv.SGD(learning_rate=1e3, epochs=20)
@@ -612,6 +620,25 @@ def test_early_stopping_takes_the_best_on_held_out_draws():
     assert len(curve) == fitted.stats["epochs"]
     assert fitted.stats["best_epoch"] in (1, 1 + int(np.nanargmin(curve)))
     assert fitted.stats["epochs"] - fitted.stats["best_epoch"] <= 6
+
+
+def test_hyper_parameters_are_trained_in_the_same_loop():
+    x = np.random.default_rng(0).normal(size=(600, 1))
+    f = np.cos(2 * x[:, 0])
+    sample, objective = zv.Sample(x[:400], -x[:400]), zv.LeastSquares(zv.Ridge(1e-6))
+    short = zv.Polynomial(1) + zv.Kernel(zv.kernels.Gaussian(0.05))
+
+    def left(fit):
+        return np.var(f[400:] - fit.at(x[400:], -x[400:])[:, 0])
+
+    fixed = zv.fit(short, sample, f[:400], objective, zv.SGD())
+    tuned = zv.fit(short, sample, f[:400], objective, zv.SGD(hyper=True))
+    assert left(tuned) < 0.1 * left(fixed)
+    assert tuned.family.parts[1].base.length_scale > 0.1
+    assert "Gaussian" in tuned.family.describe()
+    # what was found is a family like any other
+    exact = zv.fit(tuned.family, sample, f[:400], objective)
+    assert left(tuned) < 2 * left(exact)
 
 
 def test_estimate_by_training_is_calibrated():

@@ -89,7 +89,8 @@ def _check_choices(family, sample, criterion, grid, ridges, draws, evaluations) 
         if not isinstance(candidate, LinearFamily):
             raise ValueError(
                 "tune takes linear families: polynomials, kernels and sums of these; got "
-                f"{candidate!r}. Networks train their own parameters"
+                f"{candidate!r}. Networks train their own parameters, and SGD(hyper=True) trains "
+                "scales along with them"
             )
     if not isinstance(criterion, Criterion):
         raise ValueError(

@@ -41,6 +41,8 @@ class Recipe(NamedTuple):
 LINEAR = Recipe(25, 1_000_000, 32, None, 0.5, 0.0)
 # Adam's usual rate for data of unit size; a tenth of the draws tells when to stop.
 NETWORK = Recipe(400, 4_000_000, 64, 5e-3, 0.0, 0.1)
+# Adam moves a logarithm by about its rate a step: far enough in fifty epochs.
+TUNING = Recipe(50, 4_000_000, 32, 0.02, 0.0, 0.2)
 # Share of leverage in the sampling probabilities, the rest is as the draws count: with all of it,
 # draws of little leverage would have weights without bound.
 _BY_LEVERAGE = 0.9

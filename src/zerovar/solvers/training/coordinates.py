@@ -29,6 +29,7 @@ from jaxtyping import Array, Float, Float64
 from numpy.random import Generator
 
 from ...families import LinearFamily
+from ...hyper import with_hyper_parameters
 from ...inputs.integrands import ROWS
 from ...inputs.points import DRAWS_PER_TERM, Points
 from ..algebra.dense import ROUNDING, pivoted_cholesky, triangular_inverse
@@ -97,6 +98,24 @@ class Features(eqx.Module):
     def __call__(self, x: Float[Array, "n d"], s: Float[Array, "n d"]) -> Float[Array, "n P"]:
         return self.apply_lift(self.raw(x, s))
 
+    def families(self) -> tuple[LinearFamily, ...]:
+        """Return families of the parts, a kernel in place of its translates."""
+        return tuple(
+            part if part.translated is None else part.translated.family for part in self.parts
+        )
+
+    def with_hyper(self, logarithms: list[Any]) -> Features:
+        """Return the same with other hyper-parameters."""
+        families = with_hyper_parameters(self.families(), logarithms)
+        pairs = (
+            (family, part.translated) for family, part in zip(families, self.parts, strict=True)
+        )
+        parts = (
+            family if old is None else family.translates(old.points, old.scores)
+            for family, old in pairs
+        )
+        return Features(tuple(parts), self.lift, self.constant)
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainingCoordinates:
@@ -144,7 +163,8 @@ class Penalties:
 class CoordinateOptions:
     """How to make coordinates. At most `keep` numbers are kept.
 
-    `turned` makes the penalty diagonal, which saves time, but the axes are
+    `for_tuning` coordinates stay good while hyper-parameters change: plain translates, and a basis
+    without large entries. `turned` makes the penalty diagonal, which saves time, but the axes are
     then as arbitrary as eigenvectors are: not for optimisers that treat each axis by itself, whose
     result should not hang on rounding.
     """
@@ -152,6 +172,7 @@ class CoordinateOptions:
     centres: int | None
     precondition: bool
     keep: int
+    for_tuning: bool = False
     turned: bool = True
 
 
@@ -179,7 +200,7 @@ def make_coordinates(
     if kernel is not None:
         known = sum(len(entry) for entry in penalty)
         most = max(8, int(count / DRAWS_PER_TERM) - known) if plan.centres is None else plan.centres
-        plain = penalties.on_coefficients
+        plain = penalties.on_coefficients or plan.for_tuning
         translates, lift = _translates(kernel, points, plan.centres, most, rng, plain)
         parts.append(translates)
         penalty.append(np.full(lift.shape[1], penalties.quadratic))
@@ -188,7 +209,9 @@ def make_coordinates(
     draws = _Draws(features, points, plan.keep)
     basis, used = plain_basis(total), 0
     if plan.precondition and len(total):
-        basis, used = _whiten_draws(draws, probabilities, total, count, rng)
+        # what bounds the entries of a basis while hyper-parameters move
+        damping = 1 / MOST_DENSE if plan.for_tuning else 0.0
+        basis, used = _whiten_draws(draws, probabilities, total, count, damping, rng)
         if isinstance(basis, Dense) and total.any():
             basis = with_penalty(basis, total, plan.turned)
     if isinstance(basis, Dense):
@@ -315,7 +338,9 @@ def _fold(features: Features, basis: Dense) -> tuple[Features, Dense]:
     return Features(features.parts, None, features.constant), padded
 
 
-def _whiten_draws(draws: _Draws, probabilities, penalty, count: int, rng) -> tuple[Basis, int]:
+def _whiten_draws(
+    draws: _Draws, probabilities, penalty, count: int, damping: float, rng
+) -> tuple[Basis, int]:
     """Whiten in rounds: H of uniform draws, of draws by leverage, and last with the few that alone
     would dominate a direction."""
     # how often each draw is in `chosen`, on average
@@ -326,7 +351,7 @@ def _whiten_draws(draws: _Draws, probabilities, penalty, count: int, rng) -> tup
         chosen = np.concatenate([chosen, systematic(probability, rng)])
         expected += probability
         weights = probabilities[chosen] / expected[chosen]
-        basis = whiten(draws.take(chosen), weights, penalty, draws.features.constant)
+        basis = whiten(draws.take(chosen), weights, penalty, draws.features.constant, damping)
         leverage = draws.leverages(basis, rng)
         preference = by_leverage(leverage, probabilities)
     share = probabilities * leverage  # of each draw in the second moment along its own direction
@@ -337,5 +362,5 @@ def _whiten_draws(draws: _Draws, probabilities, penalty, count: int, rng) -> tup
         others = chosen[~np.isin(chosen, sure)]
         weights = np.concatenate([probabilities[sure], probabilities[others] / expected[others]])
         chosen = np.concatenate([sure, others])
-        basis = whiten(draws.take(chosen), weights, penalty, draws.features.constant)
+        basis = whiten(draws.take(chosen), weights, penalty, draws.features.constant, damping)
     return basis, len(np.unique(chosen))

@@ -75,7 +75,17 @@ class Model(eqx.Module):
             first, second = first + size * one, second + size * two
         return first, second
 
-    def loss(self, params: Params, draws: Draws, key: Any) -> Float[Array, ""]:
+    def loss(self, params: Params, draws: Draws, other: Draws | None, key: Any) -> Float[Array, ""]:
+        """Return what is descended. Parameters follow the objective on a batch; hyper-parameters,
+        where they are trained, follow the misfit on a batch of other draws, which the parameters
+        have not seen: on their own draws they would over-fit."""
+        if other is None:
+            return self.objective(params, draws, key)
+        fixed = jax.lax.stop_gradient(params)
+        first = self.objective(params._replace(hyper=fixed.hyper), draws, key)
+        return first + self.misfit(fixed._replace(hyper=params.hyper), other, None)[0]
+
+    def objective(self, params: Params, draws: Draws, key: Any) -> Float[Array, ""]:
         """Return the objective on one batch, summed over integrands: unbiased, at a cost linear in
         the batch."""
         total, first, second = self.misfit(params, draws, key)
@@ -129,7 +139,8 @@ class Model(eqx.Module):
     def _rows(self, params: Params, draws: Draws) -> Any:
         if self.features is None:
             return draws.rows
-        return self.basis(self.features(draws.x, draws.s))
+        features = self.features.with_hyper(params.hyper) if params.hyper else self.features
+        return self.basis(features(draws.x, draws.s))
 
 
 class Params(NamedTuple):
@@ -137,6 +148,7 @@ class Params(NamedTuple):
 
     linear: Any  # (r, q), the intercept included where it is trained
     networks: tuple = ()
+    hyper: Any = ()  # logarithms of hyper-parameters, where they are trained
 
 
 class TrainingState(NamedTuple):
@@ -232,7 +244,12 @@ def advance(
                 if any(network.probes for network in model.networks)
                 else None
             )
-            value, slope = jax.value_and_grad(model.loss)(params, batch, step_key)
+            other = (
+                _some(held, jax.random.fold_in(round_key, t), table.shape[2])
+                if params.hyper
+                else None
+            )
+            value, slope = jax.value_and_grad(model.loss)(params, batch, other, step_key)
             change, optimiser = rule.optimiser.update(slope, optimiser, params)
             number = state.round * batches.steps + t
             scale = batches.step_factor * rate(number)
@@ -261,6 +278,13 @@ def advance(
     return jax.lax.while_loop(
         lambda state: (state.round < until) & ~is_finished(state, rule), one, state
     )
+
+
+def _some(held: Draws | None, key, size: int) -> Draws:
+    """Return a batch of held-out draws."""
+    assert held is not None, "hyper-parameters are trained on held-out draws"
+    chosen = jax.random.choice(key, len(held.weights), (size,), p=held.weights)
+    return held.take(chosen)._replace(weights=jnp.ones(size))
 
 
 def is_finished(state: TrainingState, rule: StepRule) -> Any:

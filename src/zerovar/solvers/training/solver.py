@@ -39,6 +39,9 @@ class SGD(Solver):
         preconditioner determine (100 for 500 draws, 200 for 5000, 1024 from 26 000 on), without
         redundant ones.
     precondition: `False` trains plain features, as the paper does.
+    hyper: train scales of kernels and weights of parts too, jointly with the coefficients in the
+        same loop, on draws that the coefficients do not see; then train the coefficients with the
+        family that was found.
     checkpoint: a folder; each fit writes its state there and resumes from it, to the same numbers.
     progress: a bar on a terminal; `False` for none.
 
@@ -65,6 +68,7 @@ class SGD(Solver):
     patience: int | None = None
     centres: int | None = None
     precondition: bool = True
+    hyper: bool = False
     checkpoint: str | PathLike[str] | None = None
     progress: bool = True
 

@@ -1,24 +1,27 @@
 """From options, draws and values to the compiled loop, and back to a fit."""
 
+import dataclasses
 import functools
 import math
+import operator
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 
-from ...families import LinearFamily, NonlinearFamily
+from ...families import Family, LinearFamily, NonlinearFamily
+from ...hyper import hyper_parameters
 from ...inputs.integrands import KEPT, ROWS
 from ...inputs.points import Points
 from ...objectives import L1, L2, Magnitude, Objective, Ridge
 from ..algebra.memory import SAMPLE
-from ..base import Prepared, Solution, Values
+from ..base import Prepared, Result, Solution, Values
 from ..stats import FitStats
 from ..terms import LinearTerm, NetworkTerm, Term, linear_terms, sum_terms
 from ..windows import Windows
 from .batch_order import BatchOrder
-from .batch_schedule import LINEAR, NETWORK, BatchSchedule, put_on_device
+from .batch_schedule import LINEAR, NETWORK, TUNING, BatchSchedule, put_on_device
 from .coordinates import CoordinateOptions, Penalties, TrainingCoordinates, make_coordinates
 from .driver import TrainingEnd, run
 from .loop import Draws, Job, Model, Params, TrainingState
@@ -55,6 +58,7 @@ class PreparedTraining(Prepared):
         points: Points,
         seed: int,
         windows: Windows | None = None,
+        for_tuning: bool = False,
     ):
         self._options, self._linear, self._networks, self._objective = (
             options,
@@ -62,8 +66,13 @@ class PreparedTraining(Prepared):
             networks,
             objective,
         )
-        self._points, self._seed, self._windows = points, seed, windows
-        self._recipe = NETWORK if networks else LINEAR
+        self._points, self._seed, self._windows, self._for_tuning = (
+            points,
+            seed,
+            windows,
+            for_tuning,
+        )
+        self._recipe = TUNING if for_tuning else NETWORK if networks else LINEAR
         held = self._recipe.validation if options.validation is None else options.validation
         if options.patience is not None and not held:
             raise ValueError("SGD: patience needs held-out draws; give validation a positive share")
@@ -76,17 +85,20 @@ class PreparedTraining(Prepared):
         self._coordinates = self._make_coordinates(linear)
         if windows is not None:
             windows.hold_out(self._held)
+        self._found: Family | None = None
         self.stats = FitStats("sgd", self._coordinates.basis.size) | self._coordinates.stats
 
     def _make_coordinates(self, linear: LinearFamily | None) -> TrainingCoordinates:
         """Return coordinates to train a linear family in."""
-        objective, options = self._objective, self._options
+        objective, options, tuning = self._objective, self._options, self._for_tuning
         quadratic = objective.total(L2) or objective.total(Ridge)
         penalties = Penalties(
             quadratic, quadratic / objective.intercept_variance, objective.total(L2) > 0
         )
-        turned = options.optimiser is None and not self._networks
-        plan = CoordinateOptions(options.centres, options.precondition, KEPT, turned)
+        turned = options.optimiser is None and not self._networks and not tuning
+        plan = CoordinateOptions(
+            options.centres, options.precondition, 0 if tuning else KEPT, tuning, turned
+        )
         return make_coordinates(
             linear,
             self._fitting,
@@ -101,6 +113,8 @@ class PreparedTraining(Prepared):
         if np.isfinite(self._objective.intercept_variance):
             centre = np.zeros_like(centre)  # it is the intercept itself that is penalised
         scaled = (values - centre) / unit
+        if self._options.hyper:
+            self._tune(scaled, unit)
         networks = self._build(values.shape[1])
         if self._windows is not None and self._coordinates.rows is not None:
             # a window has features four times: made, turned, padded, and on the device
@@ -132,7 +146,7 @@ class PreparedTraining(Prepared):
         if self.result.failed:
             return Solution(np.full(values.shape[1], np.nan), ())
         intercept, terms = self._choose(state, networks, scaled, unit)
-        return Solution(centre + intercept * unit, terms)
+        return Solution(centre + intercept * unit, terms, self._found)
 
     def _run(
         self,
@@ -141,11 +155,12 @@ class PreparedTraining(Prepared):
         centre: np.ndarray,
         unit: np.ndarray,
         networks: BuiltNetworks,
+        hyper: Any = (),
     ) -> TrainingEnd:
         """Run the loop."""
         with jax.enable_x64(True):
             start = np.zeros((self._coordinates.basis.size, scaled.shape[1]))
-            params = jax.tree.map(jax.device_put, Params(start, networks.arrays))
+            params = jax.tree.map(jax.device_put, Params(start, networks.arrays, hyper))
             at_zero = all(network.starts_at_zero for network in networks.whole(networks.arrays))
             held = self._put_held_out(scaled)
             model = self._model(networks, unit, schedule.batch_size)
@@ -160,10 +175,47 @@ class PreparedTraining(Prepared):
 
             best_loss = self._loss_of_zero(scaled) if at_zero else math.inf
             still = schedule.rounds_per_epoch == 1  # all rounds are on the same draws
-            task = (self._linear, self._networks, self._objective, self._seed)
+            task = (self._linear, self._networks, self._objective, self._seed, self._for_tuning)
             return run(
                 lambda number: on(0 if still else number), params, best_loss, self._options, task
             )
+
+    def _tune(self, scaled: np.ndarray, unit: np.ndarray) -> None:
+        """Train hyper-parameters with coefficients, by Adam in coordinates made for that; then
+        those of what was found."""
+        if self._linear is None:
+            raise ValueError(
+                "SGD(hyper=True) trains kernels' scales and parts' weights; this family has none"
+            )
+        epochs = self._options.epochs or TUNING.epochs
+        nothing = dict.fromkeys(("validation", "average", "optimiser", "learning_rate"))
+        options = dataclasses.replace(self._options, hyper=False, patience=epochs, **nothing)
+        # on the pilot, where there is one
+        work = PreparedTraining(
+            options, self._linear, (), self._objective, self._points, self._seed, for_tuning=True
+        )
+        features = work._coordinates.features
+        hyper = hyper_parameters(features.families())
+        ending = work._run(
+            work._schedule(), scaled, np.zeros_like(unit), unit, BuiltNetworks(), hyper
+        )
+        if ending.result is Result.INTERRUPTED:
+            raise KeyboardInterrupt(
+                "interrupted while hyper-parameters were trained, before there were coefficients "
+                "to keep"
+            )
+        with jax.enable_x64(True):
+            families = jax.tree.map(
+                np.asarray, features.with_hyper(ending.state.best.hyper).families()
+            )
+        found: Family = functools.reduce(operator.add, families)
+        self._found = functools.reduce(operator.add, (found, *self._networks))
+        self._coordinates = self._make_coordinates(found.separate()[0])
+        self.stats = (
+            self.stats
+            | self._coordinates.stats
+            | {"hyper_loss": np.asarray(ending.state.validation)[:epochs]}
+        )
 
     def _schedule(self) -> BatchSchedule:
         at, networks, sparse = (

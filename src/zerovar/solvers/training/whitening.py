@@ -77,7 +77,9 @@ def plain_basis(penalty: np.ndarray) -> Basis:
     return LowRank(np.ones(len(penalty)), np.zeros((len(penalty), 0)), np.zeros(0), penalty)
 
 
-def whiten(phi: np.ndarray, weights: np.ndarray, penalty: np.ndarray, constant: bool) -> Basis:
+def whiten(
+    phi: np.ndarray, weights: np.ndarray, penalty: np.ndarray, constant: bool, damping: float
+) -> Basis:
     """Return a basis in which the weighted second moment of features plus the penalty is about the
     identity."""
     rows = phi if constant else phi - weights @ phi / weights.sum()
@@ -89,7 +91,7 @@ def whiten(phi: np.ndarray, weights: np.ndarray, penalty: np.ndarray, constant: 
     if size > MOST_DENSE:
         return _low_rank(rows, scale, penalty)
     gram = rows.T @ rows
-    gram[np.diag_indices(size)] += penalty * scale**2
+    gram[np.diag_indices(size)] += penalty * scale**2 + damping * (scale > 0)
     # with one draw a feature less than a fit needs, it is shrunk to its diagonal: shrinking before
     # left g further from the exact one
     if size * (DRAWS_PER_TERM - 1) > count:
