@@ -279,7 +279,7 @@ def test_ridge_functions_is_calibrated():
 
 def test_the_stack_is_the_best_convex_combination():
     columns = np.random.default_rng(0).normal(size=(200, 3)) * [1.0, 1.1, 30.0]
-    weights = convex_weights(columns, Policy().doubt)
+    weights = convex_weights(columns)
     assert weights.sum() == pytest.approx(1.0)
     assert np.all(weights >= 0)
     assert weights[2] < 0.02
@@ -287,7 +287,7 @@ def test_the_stack_is_the_best_convex_combination():
     heavy = columns.copy()
     heavy[:, 0] = 0.0
     heavy[0, 0] = 200**0.5  # the same mean square, in one entry
-    assert convex_weights(heavy, Policy().doubt)[0] < weights[0]
+    assert convex_weights(heavy)[0] < weights[0]
 
 
 def test_batches_are_of_one_autocorrelation_time():

@@ -34,7 +34,7 @@ LOG_WEIGHTS = 0.3 * np.random.default_rng(2).normal(size=(CHAINS, LENGTH))
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
     """Chunks stay as small as the tests make them, and batches are longer than a draw."""
-    monkeypatch.setattr(arrays, "_SMALL_CHUNK", 0)
+    monkeypatch.setattr(arrays, "FEW_NUMBERS", 0)
     monkeypatch.setattr(streaming, "SAMPLE", 600)
     with dask.config.set(scheduler="synchronous"):
         yield

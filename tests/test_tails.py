@@ -143,7 +143,8 @@ def test_scores_tell_the_shape_of_a_tail(case):
     points = Points(x[:, None], score(x)[:, None], np.full(2000, 1 / 2000))
     deviations = (integrand(x) - integrand(x).mean())[None, :, None]
     assert growth_by_scores(deviations, points)[0] == pytest.approx(k, abs=0.1)
-    wrong = Points(points.x, np.random.default_rng(0).permutation(points.s), points.probabilities)
+    noise = np.std(points.s) * np.random.default_rng(0).normal(size=(2000, 1))
+    wrong = Points(points.x, noise, points.probabilities)
     assert np.isnan(growth_by_scores(deviations, wrong)[0])
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
     """Many windows of few chunks, and a pilot of some of the draws only."""
-    monkeypatch.setattr(arrays, "_SMALL_CHUNK", 0)
+    monkeypatch.setattr(arrays, "FEW_NUMBERS", 0)
     monkeypatch.setattr(arrays, "_PILOT_DRAWS", 3000)
     monkeypatch.setattr(windows, "TRAINED_AT_ONCE", 2000)
     monkeypatch.setattr(windows, "TOGETHER", 4)

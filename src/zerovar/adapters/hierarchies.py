@@ -8,8 +8,6 @@ distribution has a location and a scale from other sites, which may be a matrix,
 itself.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping

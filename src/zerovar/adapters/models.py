@@ -1,8 +1,6 @@
 """A log density, a NumPyro or a PyMC model as one function of one flat draw, with the quantities on
 their natural scale."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

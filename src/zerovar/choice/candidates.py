@@ -1,7 +1,5 @@
 """Candidates in closed form: what the automatic choice tries first."""
 
-from __future__ import annotations
-
 import dataclasses
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -15,6 +13,7 @@ from ..inference.answer import Answer, Mask, PerIntegrand, plain_answer
 from ..inference.fits import default_split, fit_answer
 from ..inference.splits import cross_fit
 from ..inference.task import Task
+from ..inputs.points import DRAWS_PER_TERM
 from ..objectives import Objective, SpectralVariance
 from ..tuning import RIDGES, Tuned, tune
 from .policy import Policy
@@ -163,7 +162,7 @@ def offer(task: Task, policy: Policy) -> list[Candidate]:
     # directions are learned from the same draws, so that their terms need as many as a slow chain's
     for degree in (4, 3):
         terms = policy.at_a_time * (degree - 1)
-        if policy.draws_per_term * policy.slow_factor * terms < task.effective:
+        if DRAWS_PER_TERM * policy.slow_factor * terms < task.effective:
             bends = RidgeFunctions(Polynomial(degree, weight=(0.0, *(degree - 1) * (np.inf,))))
             label = f"Polynomial(1) + RidgeFunctions(Polynomial({degree}))"
             found.append(Directional(label, Polynomial(1) + bends, degree))
@@ -173,7 +172,7 @@ def offer(task: Task, policy: Policy) -> list[Candidate]:
 
 def draws_per_term(task: Task, policy: Policy) -> float:
     """The draws that each term of a polynomial needs."""
-    return policy.draws_per_term * (policy.slow_factor if task.is_slow else 1)
+    return DRAWS_PER_TERM * (policy.slow_factor if task.is_slow else 1)
 
 
 def at_all_draws(answer: Answer, task: Task) -> Answer:

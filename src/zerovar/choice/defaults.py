@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ..families import LinearFamily, Polynomial
+from ..inputs.points import DRAWS_PER_TERM
 from .policy import Policy
 
 
@@ -18,5 +19,5 @@ def polynomials(
 
 def streamed_polynomial(n: int, d: int, policy: Policy) -> LinearFamily:
     """The richest one for draws larger than memory, whose chains may be slow."""
-    slow = policy.draws_per_term * policy.slow_factor
+    slow = DRAWS_PER_TERM * policy.slow_factor
     return polynomials(n, d, slow, policy.streamed_terms)[-1]

@@ -3,8 +3,6 @@
 import dataclasses
 from typing import Any
 
-from ..inference.cautions import DRAWS_PER_TERM
-
 
 def _number(value: Any, meaning: str, measured: str) -> Any:
     return dataclasses.field(default=value, metadata={"meaning": meaning, "measured": measured})
@@ -19,26 +17,16 @@ class Policy:
     automatic --vary pilot=2000` measures what that does.
     """
 
-    draws_per_term: float = _number(
-        DRAWS_PER_TERM,
-        "draws a term from which a polynomial is offered",
-        "fits with fewer are over-confident",
-    )
     slow_factor: int = _number(
         4,
-        "how many times more of them a slow chain needs, and draws on disk, whose chains are not "
-        "known beforehand",
+        "how many times more draws a term a slow chain needs, and draws on disk, whose chains are "
+        "not known beforehand",
         "cubics on 600 Metropolis draws worth 60: errors half of what they should be",
     )
     fewest: int = _number(
         50,
         "effective draws from which hyper-parameters are tuned",
         "about twice the hyper-parameters of a cubic and a kernel in ten dimensions",
-    )
-    slow_fewest: int = _number(
-        100,
-        "the same of a slow chain, whose tails are seen a few times only",
-        "a funnel on 400 draws worth 150: with 200, polynomials alone cover 80 % in place of 95",
     )
     streamed_terms: int = _number(
         600,
@@ -81,12 +69,6 @@ class Policy:
         5,
         "degree of the polynomials of single coordinates that point to sums of such functions",
         "sums that a kernel settles: the sign is below closed forms in all of them",
-    )
-    hopeless: float = _number(
-        1.5,
-        "variances of others that these polynomials may have for such sums to be tried at all",
-        "products of four to twenty bumps: at most 1; functions of pairs of coordinates: 2 and "
-        "more, and sums gain nothing",
     )
     tuning_draws: int = _number(
         384,
@@ -133,12 +115,6 @@ class Policy:
         "1000: a half more error on smooth functions of Genz that have a jump and a kink beside "
         "them; sums of functions of single coordinates gain 300 and more, products of ten bumps 3 "
         "without an additive kernel",
-    )
-    doubt: float = _number(
-        3.0,
-        "standard errors of its variance that are held against a candidate in the stack",
-        "gp_regr, whose tails few draws have seen: three times over-confident without; little "
-        "changes elsewhere",
     )
     corrected: float = _number(
         0.5,

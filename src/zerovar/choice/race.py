@@ -5,8 +5,6 @@ fitted once, and only those in front go on. Where draws are many they are compar
 and only the winner is fitted to all.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
@@ -77,7 +75,7 @@ def race(
     `plain` and `before` (q,) are mean squared influences without a control variate and with the
     best so far; `known` is what other integrands on these draws have taught. `say` shows what runs.
     """
-    d, none = task.sample.dim, np.zeros(len(plain), dtype=bool)
+    d = task.sample.dim
     if refusal := _refusal(task, policy):
         return RaceResult([], [f"tuned kernels: {refusal}"], {})
     track = task if len(task) <= policy.pilot else task.thin(policy.pilot)[0]
@@ -158,11 +156,11 @@ def race(
     offered = [one for one in offer_rivals(d, policy) if _is_worth_it(one, d, policy, known)]
     general, special = ([one for one in offered if one.special is so] for so in (False, True))
     open_ = np.ptp(track.values, axis=0) > 0
-    hopeless: dict[Rival, Mask] = {}
+    signed: list[Rival] = []
     for rival in special:
         sign = rival.read_sign(task, policy)
         if sign is not None:
-            hopeless[rival] = mean_squares(sign) > policy.hopeless * before
+            signed.append(rival)
             heat([(rival, open_ & (mean_squares(sign) < before))])
     open_ = open_ & (policy.apart * least() > before)
     # first what suits all integrands; then what suits those that have little gain by it
@@ -172,8 +170,7 @@ def race(
         polish()
     enough = policy.smooth if d <= policy.kinks else policy.apart
     little = open_ & (plain < enough * least())
-    done = {runner.rival: runner.columns for runner in runners}
-    heat([(one, little & ~hopeless.get(one, none) & ~done.get(one, none)) for one in special])
+    heat([(rival, little) for rival in special if rival not in signed])
 
     learned = {
         runner.rival.label: runner.tuning.end if runner.is_ahead(before) else None
@@ -182,7 +179,7 @@ def race(
     }
     ran = {runner.rival for runner in runners}
     for rival in offered:
-        if rival not in ran and (why := _reason(rival, runners, open_, little, hopeless)):
+        if rival not in ran and (why := _reason(runners, open_, little & (rival in signed))):
             notes.append(f"{rival.label}: {why}")
     attempts = [runner.attempt for runner in runners]
     if track is not task:
@@ -203,9 +200,10 @@ def race(
 
 def _refusal(task: Task, policy: Policy) -> str:
     """Why nothing is tuned, if nothing is."""
-    enough = policy.slow_fewest if task.is_slow else policy.fewest
-    if task.effective < enough:
-        return f"they need {enough} effective draws, and these are worth {task.effective:.0f}"
+    if task.effective < policy.fewest:
+        return (
+            f"they need {policy.fewest} effective draws, and these are worth {task.effective:.0f}"
+        )
     if task.sample.dim > policy.kernel_dimensions:
         return f"not in more than {policy.kernel_dimensions} dimensions"
     return ""
@@ -224,17 +222,11 @@ def _losses(guides: Mask, start: Beginning) -> PerIntegrand:
     return losses
 
 
-def _reason(
-    rival: Rival,
-    runners: list[Runner],
-    open_: Mask,
-    little: Mask,
-    hopeless: dict[Rival, Mask],
-) -> str:
+def _reason(runners: list[Runner], open_: Mask, hopeless: Mask) -> str:
     """Why a rival did not run, if it is not for want of use."""
     if not open_.any() and runners:
         return f"{runners[0].rival.label} leaves next to nothing"
-    if rival in hopeless and (little & hopeless[rival]).any():
+    if hopeless.any():
         return "its polynomials do worse than others"
     return ""
 

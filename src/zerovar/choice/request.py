@@ -1,13 +1,12 @@
 """What was asked for: how control variates are to be fitted, or that they are to be chosen."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
 from ..families import Family
 from ..fitting import Method, check_call
 from ..inference.splits import Split
+from ..inputs.points import DRAWS_PER_TERM
 from ..objectives import Objective
 from ..solvers import Solver
 from .automatic import Automatic
@@ -49,8 +48,7 @@ class Request:
         """How to fit: without a family, a polynomial as large as n draws in d dimensions allow."""
         family = self.family
         if family is None:
-            policy = Automatic().policy
-            family = polynomials(n, d, policy.draws_per_term)[:2][-1]
+            family = polynomials(n, d, DRAWS_PER_TERM)[:2][-1]
         assert not isinstance(family, Automatic)
         return Method(family, self.objective, self.solver)
 

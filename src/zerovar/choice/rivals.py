@@ -1,7 +1,5 @@
 """Rivals: families whose hyper-parameters are tuned by likelihood before they are fitted."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import NamedTuple
 
@@ -46,9 +44,10 @@ class Beginning(NamedTuple):
 class Rival:
     """A family whose hyper-parameters are tuned by likelihood, from where they stand.
 
-    One that is `special` suits some integrands only. It is tried where others leave little gain,
-    and before all others on those to which its `sign` points: a family in closed form that has
-    little error where the rival does. It is tuned on 1/`share` of the draws that others take.
+    One that is `special` suits some integrands only: those to which its `sign` points, a family in
+    closed form that has little error where the rival does, and it is then tried before all others;
+    without a sign, those that others leave with little gain. It is tuned on 1/`share` of the draws
+    that others take.
     """
 
     label: str

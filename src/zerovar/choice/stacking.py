@@ -44,7 +44,7 @@ def stack(task: Task, contenders: Sequence[Contender], policy: Policy) -> Stack:
     answers = [plain, *(_believe(one, plain) for one in found)]
     errors = np.stack([at_least_rounding(answer.scatter, scale) for answer in answers])
     sums = np.stack([batch_sums(answer.influences, task.autocorrelation) for answer in answers])
-    weights, reasons = _weigh(sums, errors <= ROUNDING * scale, contenders, policy)
+    weights, reasons = _weigh(sums, errors <= ROUNDING * scale, contenders)
     # with weights and without: far points of a proposal have values that count for nothing, and the
     # weights of a narrow one a tail of their own
     shares = tail_share(task.sample.by_chain(task.values)), tail_share(plain.influences)
@@ -79,7 +79,6 @@ def _weigh(
     sums: Float64[np.ndarray, "k b q"],
     exact: Bool[np.ndarray, "k q"],
     contenders: Sequence[Contender],
-    policy: Policy,
 ) -> tuple[np.ndarray, list[str]]:
     """The weights of the k candidates for each integrand, and why.
 
@@ -94,7 +93,7 @@ def _weigh(
             weights[int(exact[:, j].argmax()), j] = 1.0
             reasons.append("exact to rounding")
             continue
-        mixture = convex_weights(sums[:, :, j].T, policy.doubt)
+        mixture = convex_weights(sums[:, :, j].T)
         best = (mixture @ sums[:, :, j]) ** 2
         excess = sums[simple, :, j] ** 2 - best
         near = excess.mean(axis=1) <= excess.std(axis=1) / np.sqrt(batches)
@@ -113,16 +112,16 @@ def _weigh(
     return weights, reasons
 
 
-def convex_weights(columns: Float64[np.ndarray, "b k"], doubts: float) -> Float64[np.ndarray, " k"]:
-    """The convex combination of columns of least mean square, where one whose own rests on a few
-    entries counts for less."""
+def convex_weights(columns: Float64[np.ndarray, "b k"]) -> Float64[np.ndarray, " k"]:
+    """The convex combination of columns of least mean square, where the standard error of its own
+    is held against each: one whose own rests on a few entries counts for less."""
     size = np.mean(columns**2, axis=0)
     if not size.min() > 0:
         return np.eye(len(size))[size.argmin()]
     # In units of the smallest column, so that those that matter are not lost in the rounding of
     # those that do not
     unit = columns / np.sqrt(size.min() * len(columns))
-    doubt = np.sqrt(doubts * relative_uncertainty(columns) * size / size.min())
+    doubt = np.sqrt(relative_uncertainty(columns) * size / size.min())
     # one more row asks for a sum of one. Whatever its weight, the best weights are those of the
     # best convex combination times a number, which is then divided by
     rows = np.concatenate([unit, np.diag(doubt), np.ones((1, len(size)))])

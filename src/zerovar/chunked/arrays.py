@@ -17,17 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int
 
-from ..inputs.integrands import as_values, has_chains
+from ..inputs.integrands import FEW_NUMBERS, ROWS, as_values, has_chains
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Sample
 
-# Draws of the pilot: enough to standardise, check and choose by.
-_PILOT_DRAWS = 20_000
-# Pieces that it is read in, of about six hundred draws, each from one chunk where that can be had:
-# fewer stand for less of the chains, and more are more to read.
-_PILOT_PIECES = 32
-# Bytes of draws: smaller chunks are joined, as the handling of one costs milliseconds.
-_SMALL_CHUNK = 2e6
+# Draws of the pilot: enough to standardise, check and choose by. It is read in pieces of about
+# `ROWS` draws, each from one chunk where that can be had: fewer stand for less of the chains, and
+# more are more to read.
+_PILOT_DRAWS = 2**15
 
 Blocks = Any  # a dask array (chain, draw, …)
 
@@ -181,7 +178,7 @@ class Chunks:
         return self.values if callable(self.values) and not is_chunked(self.values) else None
 
     def pilot(self, names: Sequence[str] | None, coordinates: Sequence[str] | None = None) -> Pilot:
-        """Read about 20 000 draws, 32 segments spread over all chains, with their integrands."""
+        """Read some of the draws, in segments spread over all chains, with their integrands."""
         import dask
 
         places, length = self._pieces()
@@ -221,8 +218,9 @@ class Chunks:
         chains, draws, _ = self.shape
         if len(self) <= 1.5 * _PILOT_DRAWS:
             return [(chain, 0) for chain in range(chains)], draws
-        used = np.unique(np.linspace(0, chains - 1, min(chains, _PILOT_PIECES)).astype(int))
-        per = -(-_PILOT_PIECES // len(used))
+        pieces = -(-_PILOT_DRAWS // ROWS)
+        used = np.unique(np.linspace(0, chains - 1, min(chains, pieces)).astype(int))
+        per = -(-pieces // len(used))
         length = min(max(_PILOT_DRAWS // (per * len(used)), 4), draws // per)
         edges = np.concatenate([[0], np.cumsum(self.draws.chunks[1])])
         places = []
@@ -323,9 +321,9 @@ def _cuts(draws: Blocks) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return sizes of chunks along chains and along draws: those of the draws, small ones
     joined."""
     of_chains, of_draws, _ = draws.chunks
-    row = 8 * draws.shape[2]
-    of_draws = _join(of_draws, _SMALL_CHUNK / (row * max(of_chains)))
-    return _join(of_chains, _SMALL_CHUNK / (row * max(of_draws))), of_draws
+    row = draws.shape[2]
+    of_draws = _join(of_draws, FEW_NUMBERS / (row * max(of_chains)))
+    return _join(of_chains, FEW_NUMBERS / (row * max(of_draws))), of_draws
 
 
 def _join(sizes: Sequence[int], least: float) -> tuple[int, ...]:

@@ -1,8 +1,6 @@
 """Fits to chunked draws: from moments of features, or trained on windows, whichever a solver
 declares."""
 
-from __future__ import annotations
-
 import time
 from functools import reduce
 from typing import Any, NamedTuple

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from ..inputs.integrands import KEPT
 from ..inputs.points import Points
-from ..solvers.algebra.memory import KEPT
 from ..solvers.training.batch_order import TRAINED_AT_ONCE
 from ..solvers.windows import Window, Windows
 from .arrays import Chunks, Pilot, plain_errors

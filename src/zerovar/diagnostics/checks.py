@@ -7,8 +7,6 @@ little above it where batch means are not yet normal: the default of 0.001 gives
 hundred on all that we measured (`python -m benchmarks checks`). What fails decides what is said.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

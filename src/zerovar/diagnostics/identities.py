@@ -17,13 +17,12 @@ from jaxtyping import Bool, Float64
 
 from ..inputs.points import DRAWS_PER_DIMENSION, Points, Standardisation
 from ..inputs.sample import Sample
-from ..statistics.series import autocorrelation_time, some_columns
+from ..statistics.series import BLOCK_TIMES, autocorrelation_time, some_columns
 
 # At most so many batches: with twice as many, batches of few weighted draws are not yet normal.
 _MOST_BATCHES = 50
-_TIMES = 5  # autocorrelation times in a batch, so that batch means are nearly independent
 ENOUGH_BATCHES = 8  # from which their scatter says something
-SHORTEST = ENOUGH_BATCHES * _TIMES  # draws of a chain of which something can be said
+SHORTEST = ENOUGH_BATCHES * BLOCK_TIMES  # draws of a chain of which something can be said
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,7 +49,7 @@ class ScoredChains:
         products = some_z * some_t
         products -= products.mean(axis=1, keepdims=True)
         slowest = max(autocorrelation_time(np.concatenate([some_z, some_t, products], axis=2)), 1.0)
-        batch = max(len(sample) // _MOST_BATCHES, int(np.ceil(_TIMES * slowest)))
+        batch = max(len(sample) // _MOST_BATCHES, int(np.ceil(BLOCK_TIMES * slowest)))
         # never fewer than four, if the chains are that long
         batch = max(min(batch, draws, max(len(sample) // 4, 1)), 1)
         weights = None if sample.weights is None else shape(len(sample) * points.probabilities)

@@ -1,12 +1,11 @@
 """Chains that are not laid out as (chain, draw, d): equal ones, swapped axes, walkers one after the
 other in one array."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
 
+from ..inputs.integrands import FEW_NUMBERS
 from ..inputs.points import find_distinct
 from ..inputs.sample import Sample
 from ..statistics.series import INDEPENDENT, some_columns
@@ -16,7 +15,6 @@ from .identities import SHORTEST
 # of one set share two thirds. By the same share, draws come back that were resampled.
 _EQUAL = 0.9
 _SURE = 6.0  # standard errors: lags, coordinates and samples are many
-_NUMBERS = 400_000  # that are looked at for correlations: a tenth of a second
 
 
 def layout_mistakes(sample: Sample) -> Iterator[str]:
@@ -86,7 +84,7 @@ def _ranks(sample: Sample) -> np.ndarray:
     """Ranks of some coordinates (chain, draw, k) among all draws, of mean zero and variance one:
     none is far from the rest."""
     n = len(sample)
-    columns = some_columns(sample.draws, max(1, min(40, _NUMBERS // n)))
+    columns = some_columns(sample.draws, max(1, min(40, FEW_NUMBERS // n)))
     ranks = np.argsort(np.argsort(columns, axis=0, kind="stable"), axis=0, kind="stable")
     return sample.by_chain((ranks - (n - 1) / 2) * np.sqrt(12) / n)
 

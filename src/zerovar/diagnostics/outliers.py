@@ -6,8 +6,6 @@ is r times the next with probability r^(−i/k) (Rényi). Hill's estimate of k c
 that follow, so that heavy tails, which often have extremes far apart, are not accused for that.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Polynomials of few terms: what hundreds of parameters leave affordable beyond a linear control
 variate."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

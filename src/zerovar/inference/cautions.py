@@ -4,8 +4,6 @@ Each caution is a function of what will be reported; `CAUTIONS` has them in the 
 are said.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,6 +12,7 @@ import numpy as np
 from ..diagnostics import Check
 from ..diagnostics.checks import OUTLYING, WRONG
 from ..errors import NumericalWarning, SampleWarning, ScoreWarning, ZerovarWarning, warn
+from ..inputs.points import DRAWS_PER_TERM
 from ..solvers import Result
 from ..statistics.series import (
     INDEPENDENT,
@@ -30,7 +29,6 @@ _FEW = 30  # effective draws under which a standard error is known to worse than
 # Effective draws of a slow chain from which a rich family is not warned of. Errors of cubics on 600
 # Metropolis draws that were worth 60 were half of what they should be.
 _SAFE = 500
-DRAWS_PER_TERM = 2.5  # a fit with fewer is noisy, and over-confident
 # R-hat: 1.01 is for chains of thousands of draws, and chance alone makes 1.03 of a few hundred
 _NOT_CONVERGED = 1.05
 # Share of a variance in the largest hundredth of the draws. On Gaussian test problems errors were

@@ -1,7 +1,5 @@
 """From an answer to an `Estimate`: the same last steps for draws in memory and on disk."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Sequence

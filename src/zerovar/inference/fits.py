@@ -1,24 +1,17 @@
 """Answers by a fit: in sample, with leave-out residuals, or out of fold."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
 
 from ..fitting import Method, fit_draws, interruption
+from ..inputs.integrands import KEPT
 from ..solvers import FitStats, Result, Solver, default_solver
 from ..solvers.algebra.threads import limit_threads, map_on_threads, use_one_thread
+from ..statistics.series import BLOCK_TIMES
 from .answer import Answer, mean_answer
 from .splits import OutOfFold, Split, blocks, cross_fit, in_sample
 from .task import Task
-
-# Chains are left out in blocks of this many autocorrelation times. Blocks of one are too optimistic
-# by up to a factor of two on chains with an autocorrelation of 0.9.
-_BLOCK_TIMES = 4
-# Numbers in the draws up to which folds are fitted side by side: more of them take the memory of
-# several fits at once.
-_SIDE_BY_SIDE = 2_000_000
 
 
 def default_split(task: Task, method: Method) -> Split:
@@ -57,7 +50,7 @@ def _in_sample(task: Task, method: Method) -> Answer:
             "split=cross_fit() or holdout()"
         )
     fitted = fit_draws(task.draws, task.values, method, task.seed, task.sample)
-    length = int(np.ceil(_BLOCK_TIMES * task.autocorrelation))
+    length = int(np.ceil(BLOCK_TIMES * task.autocorrelation))
     groups = blocks(task.sample, length) if task.is_slow else None
     residuals = fitted.leave_out(groups)
     by_chain, q = task.sample.by_chain, task.values.shape[1]
@@ -89,7 +82,8 @@ def _out_of_fold(task: Task, method: Method, split: OutOfFold) -> Answer:
         return fit.result, fit.stats
 
     jobs = [(fold, *rows) for fold, rows in enumerate(folds, 1)]
-    if sample.draws.size <= _SIDE_BY_SIDE and _solver(task, method).silent:
+    # side by side they take the memory of several fits at once
+    if len(folds) * sample.draws.size <= KEPT and _solver(task, method).silent:
         with use_one_thread():
             fits = map_on_threads(fit_fold, jobs)
     else:

@@ -4,8 +4,6 @@ Bounds are made after all replacements, from the answer as it will be reported. 
 replaced, by the plain mean for instance, has only bounds of its own.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@ that the plain mean shares. A route is a list of rules. `python -m benchmarks ca
 RULE` measures what one of them is good for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple

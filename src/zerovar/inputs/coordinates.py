@@ -7,9 +7,8 @@ around families: standardisation, checks of scores and every family work on y un
 integrands at the draws stay what they are, and files of fits hold no function of a user's.
 """
 
-from __future__ import annotations
-
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, overload
 
@@ -18,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .integrands import DrawFunction, map_draws, run_or_explain
+from .integrands import KEPT, ROWS, DrawFunction, map_draws, run_or_explain
 from .sample import Posterior, Sample, check_names
 
-# Dimensions up to which a Jacobian is formed at every draw: those of a tile of draws take 330 MB.
-MOST_JACOBIAN = 200
+# Dimensions up to which a Jacobian is formed at every draw, those of a tile of draws at once
+MOST_JACOBIAN = math.isqrt(KEPT // ROWS)
 # How far numbers may be apart that should be equal and have been through single precision: half of
 # its digits.
 CLOSE = float(np.sqrt(np.finfo(np.float32).eps))

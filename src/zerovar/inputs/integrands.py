@@ -14,6 +14,12 @@ from .sample import Sample, as_float
 # Rows of functions or features that are made at once: with a few hundred columns they stay in a
 # core's cache for what reads them next, and more would not be faster.
 ROWS = 1024
+# Numbers, two megabytes, that are handled in a few hundredths of a second: smaller chunks are
+# joined, and no more are looked at where a look is all that is wanted.
+FEW_NUMBERS = 2**18
+# Numbers, half a gigabyte, that are kept for the next pass rather than made anew: beyond that,
+# writing and reading them takes as long as making them.
+KEPT = 2**26
 
 Tree = Any  # of arrays, as JAX has them: an array, or dicts and tuples of trees
 Returned = TypeVar("Returned")

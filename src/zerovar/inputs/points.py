@@ -20,6 +20,8 @@ RowNumbers = Int[np.ndarray, " k"]
 # Below this many draws a coordinate, the sample covariance is shrunk towards its diagonal: its
 # eigenvalues are then off by more than a factor of two (Marchenko and Pastur: (1 ± √(1/10))²).
 DRAWS_PER_DIMENSION = 10
+# Draws for each term of a fit: one with fewer is noisy, and over-confident.
+DRAWS_PER_TERM = 2.5
 
 
 class ChainOrder(NamedTuple):

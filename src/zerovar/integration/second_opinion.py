@@ -19,6 +19,7 @@ from ..inference.fits import fit_answer
 from ..inference.rules import SUSPICIOUS
 from ..inference.splits import cross_fit
 from ..inference.task import Task
+from ..inputs.points import DRAWS_PER_TERM
 from ..inputs.sample import coordinate_name
 from ..statistics.series import batch_sums, relative_uncertainty
 from ..statistics.tails import long_tails
@@ -26,7 +27,7 @@ from ..statistics.tails import long_tails
 
 def second_opinion(task: Task, policy: Policy) -> SecondOpinion:
     """The cross-fitted polynomial of least upper error for each integrand."""
-    slow = policy.draws_per_term * policy.slow_factor
+    slow = DRAWS_PER_TERM * policy.slow_factor
     families = polynomials(len(task), task.sample.dim, slow)
     answers = [fit_answer(task, Method(family), cross_fit()) for family in families]
     errors = [

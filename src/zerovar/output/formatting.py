@@ -2,7 +2,10 @@
 
 import math
 
-EXACT = 1e18  # gains beyond this are those of rounding errors
+import numpy as np
+
+# Gains beyond this are those of rounding errors: an error is then below √ε of the plain one
+EXACT = float(np.reciprocal(np.finfo(float).eps))
 
 
 def worth(gain: float) -> str:

@@ -24,13 +24,7 @@ File = str | PathLike[str]
 # one a role, by the paper
 _LIGHT = SimpleNamespace(plain="#E69F00", controlled="#0072B2", extra="#009E73", ink="#222222")
 _DARK = SimpleNamespace(plain="#F0B640", controlled="#6FB7F0", extra="#3CC99B", ink="#E6E6E6")
-# Looks: nothing but taste is behind these
-_STYLE: dict[Any, Any] = {
-    "font.size": 11,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "svg.hashsalt": "zerovar",
-}
+_STYLE: dict[Any, Any] = {"axes.grid": True, "grid.color": "#EBEBEB", "svg.hashsalt": "zerovar"}
 _STYLE |= dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False)
 _INKS = (
     "text.color",
@@ -39,7 +33,6 @@ _INKS = (
     "axes.titlecolor",
     "xtick.color",
     "ytick.color",
-    "grid.color",
 )
 _PAPERS = ("figure.facecolor", "axes.facecolor")
 
@@ -219,13 +212,11 @@ def training(
         for key, label, colour, line in (
             ("loss", "loss on fitting draws", colours.controlled, "-"),
             ("validation", "on held-out draws", colours.plain, "--"),
-            ("hyper_loss", "of hyper-parameters", colours.extra, ":"),
         ):
             if key in stats:
                 curve = np.asarray(stats[key], float).reshape(len(stats[key]), -1).mean(axis=1)
-                an_epoch = stats.get("windows", 1) if key != "hyper_loss" else 1
                 axes.plot(
-                    np.arange(1, len(curve) + 1) / an_epoch,
+                    np.arange(1, len(curve) + 1) / stats.get("windows", 1),
                     curve,
                     line,
                     color=colour,
@@ -255,7 +246,11 @@ def _picture(
     except ImportError as error:
         raise missing_package("matplotlib", "plots") from error
     inks: dict[Any, Any] = (
-        dict.fromkeys(_INKS, _DARK.ink) | dict.fromkeys(_PAPERS, "#16191D") if dark else {}
+        dict.fromkeys(_INKS, _DARK.ink)
+        | dict.fromkeys(_PAPERS, "#16191D")
+        | {"grid.color": "#4A4C4F"}
+        if dark
+        else {}
     )
     with plt.rc_context(_STYLE | inks):
         figure, axes = plt.subplots(layout="constrained", **frame)

@@ -10,8 +10,9 @@ import os
 from typing import NamedTuple
 
 from ..families import Family, LinearFamily
+from ..inputs.integrands import KEPT
 from ..objectives import Objective, Ridge
-from .algebra.memory import ACCELERATOR, CORE, KEPT, on_host, room
+from .algebra.memory import ACCELERATOR, CORE, on_host, room
 from .base import Solver
 from .exact.solver import Exact, Spectral, primal_is_smaller
 from .iterative.solver import CG

@@ -1,7 +1,5 @@
 """What a solver takes, declared in one place, and the one refusal of what it does not."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from typing import NoReturn

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float64
 
 from ..families import LinearFamily, NonlinearFamily
+from ..inputs.integrands import KEPT
 from ..io.archive import Storable
-from .algebra.memory import KEPT
 from .algebra.tiles import Matrix, evaluate, evaluate_tiles
 
 

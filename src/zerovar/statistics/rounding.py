@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float64
 from ..inputs.points import Matrix
 
 _SINGLE = np.finfo(np.float32).epsneg  # half a unit in the last of 24 bits
-_DIGITS = 12  # of text with more, rounding is not seen in any answer
+_DIGITS = np.finfo(np.float64).precision  # that a double always has
 
 PerColumn = Float64[np.ndarray, " k"]
 

@@ -8,16 +8,22 @@ small estimate.
 import numpy as np
 from jaxtyping import Float64
 
+from ..inputs.integrands import ROWS
 from .ranks import normal_scores
 
 Series = Float64[np.ndarray, "chain draw q"]
 
 INDEPENDENT = 1.5  # below this autocorrelation time, draws count as independent
-_EPS = np.finfo(np.float64).eps
-ROUNDING = 32 * _EPS  # of a fit's arithmetic, relative to the size of the integrand
-# Antithetic chains can be worth more than their length, but chains this short cannot show it: noise
-# in their autocorrelations would be taken for it.
-_LONG_ENOUGH = 100
+# Of a fit's arithmetic, relative to the size of the integrand: sums are made in tiles of so many
+# rows, whose errors add up as their root
+ROUNDING = np.sqrt(ROWS) * np.finfo(np.float64).eps
+# Draws that differ, from which more than a spread can be told. Antithetic chains can be worth more
+# than their length, but shorter ones cannot show it: noise in their autocorrelations would be taken
+# for it. Of fewer scores or weights the shape of a tail is not known.
+LONG_ENOUGH = 100
+# Autocorrelation times in a block of a chain that counts as independent of the others. Blocks of
+# one are too optimistic by up to a factor of two on chains with an autocorrelation of 0.9.
+BLOCK_TIMES = 4
 # By how much the slowest of q independent series of n draws seems slow: (6 + 2.2 log q) / √n,
 # measured from 400 to 4000 draws and up to 80 series; of fewer draws its estimates are so noisy
 # that it is not known
@@ -41,7 +47,7 @@ def effective_size(series: Series) -> Float64[np.ndarray, " q"]:
     unit = centred / np.where(spread > 0, spread, 1.0)
     total = chains * draws
     size = _effective_size(_halves(unit)) if _has_halves(draws) else np.full(len(spread), np.nan)
-    if draws < _LONG_ENOUGH:
+    if draws < LONG_ENOUGH:
         size = np.minimum(size, total)
     return np.where((spread > 0) & np.isfinite(size), size, total)
 
@@ -116,7 +122,7 @@ def segment_distances(influences: Series, pieces: int = 5) -> Float64[np.ndarray
     """How far the mean of one of some segments of the chains is from that of all of them, at most,
     in its own standard errors; zero where the segments are too short to tell."""
     _, draws, q = influences.shape
-    if draws < _LONG_ENOUGH * pieces:
+    if draws < LONG_ENOUGH * pieces:
         return np.zeros(q)
     unit = unit_size(influences)[0]
     found = np.zeros(q)

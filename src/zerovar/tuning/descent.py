@@ -40,7 +40,9 @@ _FARTHEST_WEIGHT = -np.log(_EPS)
 # The first step of a weight's logarithm, where a scale takes 1: between 11 posteriors weights
 # differ by 5 and scales by 1
 _WEIGHT_STEP = 3.0
-_SETTLED = 1e-5  # change of the loss, a logarithm of a variance, at which a descent stops
+# Change of the loss, a logarithm of a variance, at which a descent stops: no smaller one is told
+# from the rounding of derivatives
+_SETTLED = np.cbrt(_EPS)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,9 +12,10 @@ EPS = np.finfo(np.float64).eps
 # What a sum of so many products does not tell from zero, relative to its terms: directions of no
 # more than that have no coefficient, and solutions are refined that know fewer digits.
 ROUNDING = SAMPLE * EPS
-# The smallest pivot, at unit diagonal, that a factor of second moments is used with: one step of
-# refinement restores what is lost down to here. What adds less to others counts as part of them.
-SINGULAR = 1e-10
+# The smallest pivot, at unit diagonal, that a factor of second moments is used with. A solution by
+# it is wrong by ε over the pivot, and one step of refinement squares that: here it is as small as
+# the pivot again. What adds less to others counts as part of them.
+SINGULAR = np.square(np.cbrt(EPS))
 Groups = Sequence[np.ndarray]  # of row numbers
 
 

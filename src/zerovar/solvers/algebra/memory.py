@@ -9,9 +9,9 @@ import jax
 _SHARE = 0.5
 # Of what is free on an accelerator, which is ours alone: the rest is for copies.
 _DEVICE_SHARE = 0.8
-# Numbers, half a gigabyte, that are kept for the next pass rather than made anew: beyond that,
-# writing and reading them takes as long as making them.
-KEPT = 2**26
+# Columns that a matrix is multiplied with at once: worth the call, and small. A sketch of as many
+# knows a leverage to a fourth; padded to a multiple of them, folds share compiled programs.
+COLUMNS = 32
 # Draws that a mean square is estimated from, where all of them would be too many, or batches that a
 # standard error is: it is then known to a few per cent.
 SAMPLE = 4096

@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, Float64
 
 from ...families import LinearFamily
 from ...hyper import declarations
-from ...inputs.integrands import ROWS
+from ...inputs.integrands import KEPT, ROWS
 from ...inputs.points import Matrix
-from .memory import KEPT, on_host
+from .memory import on_host
 from .threads import map_on_threads
 
 # Sides of tiles. On a core the intermediate arrays of 192 draws stay in cache: tiles of 512 took

@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ...families import LinearFamily, join
+from ...inputs.integrands import KEPT
 from ...inputs.points import Points
 from ..algebra.dense import ROUNDING, SINGULAR, pivoted_cholesky, triangular_inverse
-from ..algebra.memory import KEPT
 from ..algebra.tiles import gram_diagonal, gram_matrix
 
 

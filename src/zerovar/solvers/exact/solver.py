@@ -6,9 +6,9 @@ from typing import ClassVar
 import numpy as np
 
 from ...families import Family, LinearFamily
+from ...inputs.integrands import KEPT
 from ...inputs.points import Points
 from ...objectives import L1, L2, Objective, Ridge
-from ..algebra.memory import KEPT
 from ..base import Prepared, Problem, Solver, check_integers, check_sizes
 from ..scope import FROM_MOMENTS, Scope
 from .centres import CentreRule, Pivots, represent_at_centres

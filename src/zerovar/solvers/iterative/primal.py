@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...families import LinearFamily, join
-from ..algebra.memory import KEPT, SAMPLE
+from ...inputs.integrands import KEPT
+from ..algebra.memory import SAMPLE
 from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
 from ..terms import arrange, linear_terms

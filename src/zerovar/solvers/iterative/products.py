@@ -16,7 +16,8 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from ...families import LinearFamily
-from ..algebra.memory import KEPT, on_host
+from ...inputs.integrands import KEPT
+from ..algebra.memory import on_host
 from ..algebra.tiles import gram_diagonal
 
 Vectors = Float[Array, "n q"]

@@ -14,7 +14,6 @@ from .conjugate import EVERY, Iterate, energy_to_come, largest_ratio
 from .products import Vectors
 from .shortest_residual import ShortestResidual
 
-_CERTAIN = 2.0  # times the root mean square of alignments, which one of them hardly exceeds
 # What is tolerated of g, in deviations: at 0.15 of one the variance of f − g grows by a tenth.
 _ROUGHER = 1.5
 
@@ -129,8 +128,8 @@ class StoppingRule:
 
     def _alignment(self, energies: Float[np.ndarray, "i k"]) -> float:
         """Return the cosine between the errors of a solution and of the adjoint, whose product is
-        that of the intercept: for errors in thousands of dimensions far below 1. It is what the
-        last half of the looks saw, in what answers changed against what they could."""
+        that of the intercept: for errors in thousands of dimensions far below 1. It is the largest
+        that the last half of the looks saw, in what answers changed against what they could."""
         changes = np.abs(np.diff(self._answers, axis=0))
         if len(changes) < 2:
             return 1.0
@@ -139,4 +138,4 @@ class StoppingRule:
         could = np.sqrt(gained[:, :-2] * gained[:, -2:-1])
         real = could > ROUNDING * np.sqrt(energies[:, :-2].sum(axis=0) * energies[:, -2].sum())
         cosines = np.divide(changes, could, out=np.zeros_like(changes), where=real)
-        return min(1.0, _CERTAIN * float(np.sqrt(np.mean(cosines**2))))
+        return min(1.0, float(cosines.max()))

@@ -6,8 +6,6 @@ some ridges, and of the products with these. Which base and how much ridge is ch
 cross-validation, rss / (n − draws used up)².
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

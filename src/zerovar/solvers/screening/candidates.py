@@ -6,8 +6,6 @@ parents are two matrix products, (r ∘ L P) xᵀ + (r ∘ P) sᵀ, and no child
 short list. All pairs of d coordinates are the children of these themselves.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

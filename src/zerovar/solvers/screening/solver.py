@@ -20,10 +20,10 @@ from ...families.monomials import (
     with_constant,
 )
 from ...inputs.integrands import ROWS
-from ...inputs.points import Points
+from ...inputs.points import DRAWS_PER_DIMENSION, Points
 from ...objectives import Objective, Ridge
 from ..algebra.dense import ROUNDING
-from ..algebra.memory import CORE
+from ..algebra.memory import COLUMNS, CORE
 from ..algebra.threads import map_on_threads, use_one_thread
 from ..base import Prepared, Solution, Solver, Values, check_integers
 from ..exact.moments import solve_moments
@@ -32,9 +32,6 @@ from ..stats import FitStats
 from ..terms import Term
 from .base_fits import PAYS, BaseFit, GroupFit, base_fits
 from .candidates import Candidates, Norms, Product
-
-_TOGETHER = 32  # integrands that are fitted at once: products with one matrix, and small enough
-_DRAWS_PER_PRODUCT = 20  # with fewer, products that chance made look good are taken too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +129,8 @@ class PreparedScreening(Prepared):
         ]
         self._features, self._means = self._centre(rows)
         self._bases = base_fits(self._features, self._sizes, ridge)
-        most = n // _DRAWS_PER_PRODUCT
+        # with fewer draws for each, products that chance made look good are taken too
+        most = n // DRAWS_PER_DIMENSION
         self._most = most if terms is None else min(terms, most)
         # not to be held against the draws: how many terms these allow was weighed
         self.stats = FitStats("screened", 0)
@@ -157,10 +155,10 @@ class PreparedScreening(Prepared):
         are affordable for, in about a second of a core, and far apart, so that they stand for the
         others."""
         n, d = len(self._root), self._candidates.dim
-        explorers = int(np.clip(CORE["multiply"] / (n * d**2), 2, _TOGETHER))
+        explorers = int(np.clip(CORE["multiply"] / (n * d**2), 2, COLUMNS))
         first = np.unique(np.linspace(0, q - 1, min(explorers, q)).round().astype(int))
         rest = np.setdiff1d(np.arange(q), first)
-        return [first, *np.array_split(rest, -(-len(rest) // _TOGETHER))] if len(rest) else [first]
+        return [first, *np.array_split(rest, -(-len(rest) // COLUMNS))] if len(rest) else [first]
 
     def _group(self, f: Values, hubs: list[int] | None) -> list[_Chosen]:
         """Take rounds of screening and refitting. Without `hubs` the first looks at all pairs, with

@@ -31,13 +31,12 @@ from numpy.random import Generator
 from ...families import LinearFamily
 from ...hyper import with_hyper_parameters
 from ...inputs.integrands import ROWS
-from ...inputs.points import Points
+from ...inputs.points import DRAWS_PER_TERM, Points
 from ..algebra.dense import ROUNDING, pivoted_cholesky, triangular_inverse
-from ..algebra.memory import SAMPLE
+from ..algebra.memory import COLUMNS, SAMPLE
 from ..algebra.tiles import Matrix, feature_matrix, gram_matrix
 from ..terms import width
 from .whitening import (
-    DRAWS_PER_FEATURE,
     MOST_DENSE,
     Basis,
     Dense,
@@ -55,9 +54,6 @@ from .whitening import (
 _SUBSET = 500
 # The share of all draws that it may use, where that is more
 _SHARE = 0.1
-# Columns of a sketch, which knows a leverage to a fourth; and what sizes are padded to a multiple
-# of, so that folds share compiled programs.
-_BUCKET = 32
 
 
 class Features(eqx.Module):
@@ -203,9 +199,7 @@ def make_coordinates(
     parts, lift = [*free, *penalised], None
     if kernel is not None:
         known = sum(len(entry) for entry in penalty)
-        most = (
-            max(8, int(count / DRAWS_PER_FEATURE) - known) if plan.centres is None else plan.centres
-        )
+        most = max(8, int(count / DRAWS_PER_TERM) - known) if plan.centres is None else plan.centres
         plain = penalties.on_coefficients or plan.for_tuning
         translates, lift = _translates(kernel, points, plan.centres, most, rng, plain)
         parts.append(translates)
@@ -275,9 +269,9 @@ class _Draws:
     def leverages(self, basis: Basis, rng: Generator, folded: bool = False) -> np.ndarray:
         """Return about ‖ψ‖² of all draws, through a few random combinations of ψ. A folded basis
         acts on raw features."""
-        few = basis.size <= _BUCKET
+        few = basis.size <= COLUMNS
         sketch = (
-            np.eye(basis.size) if few else rng.normal(size=(basis.size, _BUCKET)) / np.sqrt(_BUCKET)
+            np.eye(basis.size) if few else rng.normal(size=(basis.size, COLUMNS)) / np.sqrt(COLUMNS)
         )
         matrix = (
             basis.coefficients(sketch)
@@ -328,7 +322,7 @@ def _translates(
         triangle, pivots = pivoted_cholesky(gram, ROUNDING * len(gram) * gram.diagonal().max())
         count = min(len(pivots), most)
         chosen, inverse = chosen[pivots[:count]], triangular_inverse(triangle[:count, :count])
-    extra = -count % _BUCKET  # copies of a centre, without a coefficient
+    extra = -count % COLUMNS  # copies of a centre, without a coefficient
     padded = np.concatenate([chosen, np.full(extra, chosen[0])])
     return kernel.translates(x[padded], s[padded]), np.pad(inverse, ((0, extra), (0, 0)))
 
@@ -336,7 +330,7 @@ def _translates(
 def _fold(features: Features, basis: Dense) -> tuple[Features, Dense]:
     """Return features without a lift, which goes inside the matrix, and the matrix padded."""
     matrix = features.on_raw(basis.matrix)
-    extra = -matrix.shape[1] % _BUCKET
+    extra = -matrix.shape[1] % COLUMNS
     padded = Dense(
         np.pad(matrix, ((0, 0), (0, extra))),
         np.pad(basis.penalty, [(0, extra)] * basis.penalty.ndim),
@@ -363,7 +357,7 @@ def _whiten_draws(
     share = probabilities * leverage  # of each draw in the second moment along its own direction
     sure = np.argsort(share)[len(share) - outliers :]
     # a direction is to be known by some draws: one with as much as that leaves to each is sure
-    sure = sure[share[sure] > 1 / DRAWS_PER_FEATURE]
+    sure = sure[share[sure] > 1 / DRAWS_PER_TERM]
     if len(sure):
         others = chosen[~np.isin(chosen, sure)]
         weights = np.concatenate([probabilities[sure], probabilities[others] / expected[others]])

@@ -36,7 +36,7 @@ class SGD(Solver):
         and training ends after `patience` epochs without a better one (default: a fifth of
         `epochs`). Default 0.1 with a network, else 0.
     centres: number of kernel translates; default as many well-spread ones as the draws of the
-        preconditioner determine (83 for 500 draws, 166 for 5000, 1024 from 31 000 on), without
+        preconditioner determine (100 for 500 draws, 200 for 5000, 1024 from 26 000 on), without
         redundant ones.
     precondition: `False` trains plain features, as the paper does.
     hyper: train scales of kernels and weights of parts too, jointly with the coefficients in the
@@ -45,7 +45,7 @@ class SGD(Solver):
     checkpoint: a folder; each fit writes its state there and resumes from it, to the same numbers.
     progress: a bar on a terminal; `False` for none.
 
-    Of chunked draws, larger than memory, `validation` is a share of the pilot of about 20 000, and
+    Of chunked draws, larger than memory, `validation` is a share of the pilot of about 33 000, and
     `epochs` defaults to as many as make a million visits of draws, four million with a network, and
     at least one.
     """

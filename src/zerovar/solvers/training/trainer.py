@@ -12,10 +12,10 @@ import numpy as np
 
 from ...families import Family, LinearFamily, NonlinearFamily
 from ...hyper import hyper_parameters
-from ...inputs.integrands import ROWS
+from ...inputs.integrands import KEPT, ROWS
 from ...inputs.points import Points
 from ...objectives import L1, L2, Magnitude, Objective, Ridge
-from ..algebra.memory import KEPT, SAMPLE
+from ..algebra.memory import SAMPLE
 from ..base import Prepared, Result, Solution, Values
 from ..stats import FitStats
 from ..terms import LinearTerm, NetworkTerm, Term, linear_terms, sum_terms

@@ -7,14 +7,12 @@ import equinox as eqx
 import numpy as np
 import scipy
 
+from ...inputs.points import DRAWS_PER_TERM
 from ..algebra.dense import ROUNDING, SINGULAR, pivoted_cholesky, triangular_inverse
 
 # Features up to which the whitening is a dense matrix, at the cost of its cube once; beyond, a
 # diagonal, and directions, an eighth as many.
 MOST_DENSE = 1024
-# Draws of a second moment for each feature: a kernel takes no more centres than that allows. With
-# one less it is shrunk to its diagonal; shrinking at three already left g further from the exact.
-DRAWS_PER_FEATURE = 3
 
 
 class Dense(eqx.Module):
@@ -94,7 +92,9 @@ def whiten(
         return _low_rank(rows, scale, penalty)
     gram = rows.T @ rows
     gram[np.diag_indices(size)] += penalty * scale**2 + damping * (scale > 0)
-    if size * (DRAWS_PER_FEATURE - 1) > count:
+    # with one draw a feature less than a fit needs, it is shrunk to its diagonal: shrinking before
+    # left g further from the exact one
+    if size * (DRAWS_PER_TERM - 1) > count:
         amount = min(0.5, size / count)
         gram *= 1 - amount
         gram[np.diag_indices(size)] += amount * (scale > 0)
