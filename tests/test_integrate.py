@@ -4,9 +4,11 @@ sampling does not reach."""
 import dataclasses
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy.special import logsumexp
 from scipy.stats import multivariate_t
 
 import zerovar as zv
@@ -24,11 +26,12 @@ from zerovar.integration.importance import (
     first_proposal,
     importance_sample,
 )
-from zerovar.integration.means import _refusal
+from zerovar.integration.means import _may_miss, _refusal
 from zerovar.integration.modes import find_modes
 from zerovar.integration.proposals import TMixture
 from zerovar.integration.second_opinion import hold, second_opinion
 from zerovar.integration.target import Target
+from zerovar.output import Selection
 
 QUADRATIC = zv.Polynomial(2)
 
@@ -40,6 +43,15 @@ def normal(scales, mean=0.0):
 
 def silent(_):
     pass
+
+
+def test_a_search_that_takes_all_gradients_says_so():
+    target = target_of(normal([1.0]), 1, 210)
+    target.at(np.zeros((200, 1)))
+    frame = Frame(np.zeros(1), np.eye(1))
+    one = TMixture(np.ones(1), np.zeros((1, 1)), np.eye(1)[None], np.array([5.0]))
+    with pytest.raises(zv.NumericalError, match="200 of 210 gradients"):
+        importance_sample(target, frame, one, np.random.default_rng(0), True, silent)
 
 
 def target_of(log_density, d, budget=2000):
@@ -139,13 +151,22 @@ def test_two_modes_far_apart_are_both_found_and_weighed():
         one, other = (-0.5 * jnp.sum(x.at[0].add(sign * apart) ** 2) for sign in (1, -1))
         return jnp.logaddexp(jnp.log(0.7) + one, jnp.log(0.3) + other)
 
-    answer = zv.integrate(lambda x: log_density(x, 5.0), 5, gradients=1200, family=QUADRATIC)
+    # 120 points are few in five dimensions
+    with pytest.warns(zv.SampleWarning, match="narrower ones may be missing"):
+        answer = zv.integrate(lambda x: log_density(x, 5.0), 5, gradients=1200, family=QUADRATIC)
     assert len(answer.integration.starts) == 2
     assert abs(answer.value[0] + 2.0) < 4 * answer.std_error[0] < 1.0
     # the negative control: what no start and no proposal reaches is not seen
     start = np.array([[-500.0, 0, 0, 0, 0]])
     one = zv.integrate(lambda x: log_density(x, 500.0), start, gradients=1000, family=QUADRATIC)
     assert abs(one.value[0] + 500) < 0.1
+
+
+def centred(x):
+    """Four effects about their mean, with a scale that may be zero: the density has no maximum."""
+    scale, away = jnp.exp(x[5]), jnp.sum((x[:4] - x[4]) ** 2)
+    data = jnp.sum((x[:4] - jnp.array([2.8, 0.8, -0.3, 0.7])) ** 2)
+    return -0.5 * away / scale**2 - 3 * x[5] - 0.5 * scale**2 - 0.5 * data - 0.1 * x[4] ** 2
 
 
 @pytest.mark.parametrize(
@@ -164,12 +185,14 @@ def test_two_modes_far_apart_are_both_found_and_weighed():
         (lambda x: -1e-300 * jnp.sum(x**2), 2, "does not fall"),
         (lambda x: -(x[0] ** 2) - jnp.exp(-x[1]), 2, "does not fall"),
         (lambda x: jnp.nan * x[0], 1, "NaN at all"),
+        (lambda x: -1e300 + 0 * x[0], 1, "does not fall"),
+        (centred, 6, "still rises"),
     ],
-    ids=["funnel", "ridges", "flat", "improper", "undefined"],
+    ids=["funnel", "ridges", "flat", "improper", "undefined", "nothing", "centred"],
 )
 def test_refused_with_a_reason(log_density, d, said):
     with pytest.raises(zv.NumericalError, match=said):
-        zv.integrate(log_density, d, gradients=600)
+        zv.integrate(log_density, d, gradients=1000)
 
 
 @pytest.mark.parametrize(
@@ -282,6 +305,54 @@ def test_modes_of_flat_and_skewed_densities_have_usable_widths():
     assert np.all((widths > 0.2) & (widths < 2))  # though the curvature at the top is zero
 
 
+def normals(means, scales, masses):
+    """The log density of a mixture of round normals."""
+    means, scales = np.asarray(means, float), np.asarray(scales)
+    level = np.log(np.asarray(masses)) - means.shape[1] * np.log(scales)
+    return lambda x: logsumexp(
+        jnp.asarray(level) - 0.5 * jnp.sum((x - means) ** 2, axis=1) / jnp.asarray(scales) ** 2
+    )
+
+
+def searched(log_density, d, seeds):
+    """The modes of a search by each seed."""
+    target = target_of(log_density, d, 5000)
+    for seed in seeds:
+        target.gradients = 0
+        yield find_modes(target, np.zeros((1, d)), np.random.default_rng(seed), silent, True)
+
+
+def test_narrow_modes_are_found_or_others_are_likely():
+    places = np.array([[0, 0], [9, 0], [0, 9], [-9, -9]])
+    four = normals(places, [1.0, 0.3, 2.0, 0.1], [0.6, 0.2, 0.15, 0.05])
+    found = list(searched(four, 2, range(8)))
+    assert all(len(modes) == 4 or _may_miss(modes) for modes in found)
+    assert sum(len(modes) == 4 for modes in found) >= 4  # 80 % are
+    two = normals([[-4], [4]], [1.0, 0.01], [0.5, 0.5])
+    assert sum(len(modes) == 2 for modes in searched(two, 1, range(8))) >= 6  # 95 % are
+    # the negative control: nothing is said of modes that cannot be overlooked
+    alike = normals([[-4, 0], [4, 0]], [1.0, 1.0], [0.7, 0.3])
+    assert all(len(modes) == 2 and not _may_miss(modes) for modes in searched(alike, 2, range(4)))
+
+
+def test_a_start_that_runs_away_spoils_no_other():
+    """Errors of a moving average with a coefficient above one grow without bound: the climb from
+    there goes nowhere, and the log density is flat to rounding."""
+    y = np.random.default_rng(0).normal(size=200)
+
+    def log_density(x):
+        def step(error, value):
+            error = value - x[0] * error
+            return error, error
+
+        errors = jax.lax.scan(step, jnp.zeros_like(x[0]), jnp.asarray(y))[1]
+        return -0.5 * jnp.sum(errors**2) - 0.1 * jnp.sum(x**2)
+
+    (modes,) = searched(log_density, 2, [4])
+    assert len(modes) == 1
+    assert abs(modes[0].at[0]) < 0.3
+
+
 MEASURED = np.array([4.9, 1.2, 3.8, 0.4, 5.1, 2.7, 6.3, 2.2, 3.1, 4.4])
 
 
@@ -310,7 +381,7 @@ def pymc_model():
 @pytest.mark.parametrize("make", [numpyro_model, pytest.param(pymc_model, marks=pytest.mark.whole)])
 def test_models_with_their_data(make):
     model, data = make()
-    answer = zv.integrate(model, **data, gradients=700, family=zv.Polynomial(3))
+    answer = zv.integrate(model, **data, gradients=800, family=zv.Polynomial(3))
     assert set(answer.names) == {"mu", "sigma", "ratio"}
     mu, sigma = (
         a.ravel() for a in np.meshgrid(np.linspace(-3, 10, 801), np.geomspace(0.5, 40, 801))
@@ -340,6 +411,14 @@ def test_bad_arguments_are_refused():
         (((lambda x: x[3], 2), {}), "could not be evaluated"),
         (((density, 1), {"family": "quadratic", "gradients": 200}), "family must be"),
         (((3.0, 1), {}), "must be a JAX function"),
+        (((lambda x: jnp.sum(x) + 0j, 1), {}), "floating-point number.*got complex"),
+        (((lambda x: 3, 1), {}), "floating-point number.*got int"),
+        (((lambda x: None, 1), {}), "one number; got None"),
+        (((density, object()), {}), "start cannot be read"),
+        (((density, {}), {}), "start has no numbers"),
+        (((density, 1), {"args": 3}), "args must be a tuple"),
+        (((density,), {"args": (1.0,)}), "no unobserved sites"),
+        (((lambda y: y, 1), {"args": (1.0, 2.0)}), "could not be run as a NumPyro model"),
     ]:
         with pytest.raises(ValueError, match=said):
             zv.integrate(*arguments[0], **arguments[1])
@@ -403,12 +482,18 @@ def test_a_wrong_answer_gives_way_to_the_second_one():
     task = Task.of(sample, np.exp(draws[:, :1]))
     right = plain_answer(task)
     cautions, second = Cautions(), second_opinion(task, Policy())
-    kept = hold(right, second, task, ("f",), cautions)
+    one = np.ones((1, 1))
+    chosen = Selection(("f",), ("plain mean",), one, one, ("no other",), ())
+    kept, same = hold(right, chosen, second, task, ("f",), cautions)
     np.testing.assert_array_equal(kept.value, right.value)
+    assert same is chosen
     assert not cautions.texts
     wrong = dataclasses.replace(right, value=right.value + 0.5)
     with pytest.warns(zv.SampleWarning, match="That mean is reported"):
-        found = hold(wrong, second, task, ("f",), cautions)
+        found, taken = hold(wrong, chosen, second, task, ("f",), cautions)
+    assert taken.describe(0) == "cross-fitted polynomial"
+    assert "too far" in str(taken)
+    np.testing.assert_array_equal(taken.std_errors[:, 0], [1.0, second.error[0]])
     np.testing.assert_array_equal(found.value, second.answer.value)
     assert np.abs(found.value - np.exp(0.5)) < 4 * found.scatter < 0.2
 

@@ -12,6 +12,7 @@ from jaxtyping import Float64
 
 from ..errors import missing_package
 from ..inputs.integrands import DrawFunction, Tree, entry_name, leaves_by_path
+from ..inputs.sample import as_float
 from .pymc import pymc_in_jax
 
 
@@ -45,7 +46,13 @@ def flat_density(
             f"{type(model).__name__}"
         )
     if args is not None or kwargs is not None:
-        return _flatten_numpyro(model, tuple(args or ()), dict(kwargs or {}))
+        args, kwargs = () if args is None else args, {} if kwargs is None else kwargs
+        if not isinstance(args, (tuple, list)) or not isinstance(kwargs, Mapping):
+            raise ValueError(
+                "args must be a tuple and kwargs a dict, the data of a NumPyro model; got "
+                f"{type(args).__name__} and {type(kwargs).__name__}"
+            )
+        return _flatten_numpyro(model, tuple(args), dict(kwargs))
     if isinstance(start, (int, np.integer)) and not isinstance(start, bool) and start > 0:
         start = np.zeros(int(start))
     if start is None or isinstance(start, (bool, int, float, str)):
@@ -54,14 +61,14 @@ def flat_density(
             f"arrays; got {start!r}. "
             "For a NumPyro model give its arguments instead: integrate(model, args=(y,))"
         )
-    start = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), start)
+    start = jax.tree.map(lambda leaf: as_float("start", leaf), start)
+    if not jax.tree.leaves(start):
+        raise ValueError("start has no numbers: it must say how a draw looks")
     if isinstance(start, np.ndarray) and (start.ndim not in (1, 2) or not start.size):
         raise ValueError(
             "start must be (d,), (s, d) for several, or a dict of arrays; got an array of shape "
             f"{start.shape}"
         )
-    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(start)):
-        raise ValueError("start must be finite; got NaN or infinite entries")
     if isinstance(start, np.ndarray) and start.ndim == 2:
         return dataclasses.replace(_flatten(model, start[0]), starts=start)
     return _flatten(model, start)
@@ -100,8 +107,19 @@ def _flatten_numpyro(
     except ImportError as error:
         raise missing_package("numpyro", "numpyro") from error
 
-    with jax.enable_x64(True):
-        found = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
+    try:
+        with jax.enable_x64(True):
+            found = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
+    except Exception as error:
+        raise ValueError(
+            f"log_density could not be run as a NumPyro model with args and kwargs: {error}. Leave "
+            "them out if it is a function of one draw"
+        ) from error
+    if not found.param_info.z:
+        raise ValueError(
+            "log_density has no unobserved sites as a NumPyro model with args and kwargs. Leave "
+            "them out if it is a function of one draw"
+        )
     start = {name: np.asarray(site, np.float64) for name, site in found.param_info.z.items()}
     return _flatten(lambda z: -found.potential_fn(z), start, found.postprocess_fn)
 

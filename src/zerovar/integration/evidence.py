@@ -4,19 +4,18 @@ import numpy as np
 from jaxtyping import Float64
 
 from .importance import Round, WeightedPoints
-
-_POINTS_PER_TERM = 10  # of a control variate
-_ROUNDS = 4  # the last ones, with two thirds of the points
+from .proposals import POINTS_PER_NUMBER
 
 
 def log_evidence(points: WeightedPoints) -> tuple[float, float]:
     """log ∫ exp(log density), and its standard error.
 
-    Z is the mean weight of a round by its own proposal, which knows nothing of the round's points.
-    By the mixture of all proposals it would come out too small: later ones are near earlier points
-    of large weight, and make these smaller.
+    Z is the mean weight of a round by its own proposal, which knows nothing of the round's points;
+    of the large rounds, whose proposals are better. By the mixture of all proposals it would come
+    out too small: later ones are near earlier points of large weight, and make these smaller.
     """
-    rounds = points.rounds[-_ROUNDS:]
+    largest = max(len(one.log_weights) for one in points.rounds)
+    rounds = [one for one in points.rounds if len(one.log_weights) > largest / 2]
     top = max(one.log_weights.max() for one in rounds)
     sizes = np.array([len(one.log_weights) for one in rounds])
     means, errors = np.transpose(
@@ -32,7 +31,7 @@ def _mean_weight(one: Round, weights: Float64[np.ndarray, " n"]) -> tuple[float,
     point, or plain if better."""
     n, mean = len(weights), float(weights.mean())
     plain_error = float(weights.std(ddof=1) / np.sqrt(n))
-    design = np.column_stack([np.ones(n), one.ratios[:, : n // _POINTS_PER_TERM] - 1])
+    design = np.column_stack([np.ones(n), one.ratios[:, : n // POINTS_PER_NUMBER] - 1])
     left, size, right = np.linalg.svd(design, full_matrices=False)
     kept = size > 1e-8 * size[0]
     left, size, right = left[:, kept], size[kept], right[kept]

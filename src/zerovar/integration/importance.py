@@ -12,16 +12,14 @@ from jaxtyping import Bool, Float64
 from ..errors import NumericalError
 from ..statistics.tails import weights_shape
 from .modes import Mode
-from .proposals import TMixture, fit_mixture, log_sum, normalise
+from .proposals import GUARD, GUESSED, TMixture, cholesky, fit_mixture, log_sum, normalise
 from .target import Target
 
-_FIRST_FREEDOM = 5.0  # of the t distributions about the modes
-_LEAST_SHARE = 0.05  # of a mode's in the first proposal, whatever its mass seems
-# points of each, relative: proposals improve by rounds, and answers by points
+# Points of each, relative: proposals improve by rounds, and answers by points. The small ones look
+# for mass beyond the points of largest weight.
 _ROUNDS = (1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 4)
-_EXPLORING = 8  # first rounds, which look for mass beyond the points of largest weight
 _JUDGED = 3  # last rounds by which the proposals are judged
-_NEGLIGIBLE = -50.0  # log probabilities below which points change no sum
+NEGLIGIBLE = 1e-12  # share of an average weight with which points change no sum
 # a fit is to points that count at least like a third of them, or like five a coordinate
 _TEMPERED = 3
 
@@ -111,11 +109,11 @@ def first_proposal(modes: Sequence[Mode]) -> tuple[Frame, TMixture]:
     coordinates of the best one."""
     frame = Frame(modes[0].at, modes[0].root)
     mass = np.array([mode.log_mass for mode in modes])
-    shares = np.maximum(np.exp(mass - mass.max()), _LEAST_SHARE)
+    shares = np.maximum(np.exp(mass - mass.max()), GUARD)
     roots = [_triangular(np.linalg.solve(frame.root, mode.root)) for mode in modes]
     means = frame.z(np.stack([mode.at for mode in modes]))
     return frame, TMixture(
-        shares / shares.sum(), means, np.stack(roots), np.full(len(modes), _FIRST_FREEDOM)
+        shares / shares.sum(), means, np.stack(roots), np.full(len(modes), GUESSED)
     )
 
 
@@ -132,14 +130,10 @@ def fit_proposal(points: WeightedPoints) -> tuple[Frame, TMixture]:
     probabilities, x = np.exp(tempered), points.x[good]
     mean = probabilities @ x
     away = x - mean
-    covariance = away.T @ (probabilities[:, None] * away)
-    scale = np.sqrt(np.diag(covariance))
-    root = scale[:, None] * np.linalg.cholesky(
-        covariance / np.outer(scale, scale) + 1e-8 * np.eye(len(mean))
-    )
+    root = cholesky(away.T @ (probabilities[:, None] * away))
     d = len(mean)
     return Frame(mean, root), TMixture(
-        np.ones(1), np.zeros((1, d)), np.eye(d)[None], np.array([_FIRST_FREEDOM])
+        np.ones(1), np.zeros((1, d)), np.eye(d)[None], np.array([GUESSED])
     )
 
 
@@ -169,12 +163,17 @@ def importance_sample(
 ) -> WeightedPoints:
     """All that the budget leaves, in rounds; before each the proposal is fitted to the points so
     far."""
+    if target.left < sum(_ROUNDS):
+        raise NumericalError(
+            f"the search for modes took {target.gradients} of {target.budget} gradients, and left "
+            "none for points: give more, or a start near the mass"
+        )
     cloud = _Cloud(target, frame)
     ends = np.cumsum((0, *_ROUNDS)) * target.left // sum(_ROUNDS)
     for k, size in enumerate(np.diff(ends)):
         tell(f"points: round {k + 1} of {len(_ROUNDS)}")
         proposal = cloud.fit(proposal) if k else proposal
-        cloud.add(cloud.guard(proposal, k < _EXPLORING), int(size), rng, sobol)
+        cloud.add(cloud.guard(proposal, _ROUNDS[k] < max(_ROUNDS)), int(size), rng, sobol)
     return cloud.points()
 
 
@@ -238,7 +237,7 @@ class _Cloud:
         if not good.any():
             return before
         tempered = _temper(log_weights[good], self.target.dim)
-        positive = tempered > _NEGLIGIBLE
+        positive = tempered > np.log(NEGLIGIBLE / len(tempered))
         log_density = log_proposal[good] + tempered + np.log(len(self.z))
         return fit_mixture(
             self.z[good][positive], log_density[positive], np.exp(tempered[positive]), before

@@ -28,6 +28,7 @@ from ..output import Estimate, Integration, Selection
 from ..progress import spinner
 from .evidence import log_evidence
 from .importance import (
+    NEGLIGIBLE,
     Round,
     WeightedPoints,
     first_proposal,
@@ -39,7 +40,6 @@ from .modes import Mode, find_modes
 from .second_opinion import hold, second_opinion
 from .target import Target
 
-_FEWEST = 200  # gradients
 _FEW = 100  # effective points under which there is no answer
 _LONG_TAIL = 0.7  # Pareto k of the weights
 _RULED = 0.05  # share of all weight in ten points from which a long tail rules the answer
@@ -48,12 +48,11 @@ _RULED = 0.05  # share of all weight in ten points from which a long tail rules 
 # whose ends a tenth of the mass is missed, had less than 0.5 in 99 of 100 seeds, and 0.51 and 0.59
 # in the other.
 _LEAST_SHARE, _LEAST_BEST = 0.5, 0.6
-# of an average weight: such points change no sum, and have scores like no others
-_NEGLIGIBLE = 1e-12
+_FEWEST = int(_FEW / _LEAST_SHARE)  # gradients
 # of the weight next to points without density, from which Stein's identity is in doubt
 _JUMP = 1e-5
-# share of the starts that found a mode no other did, from which more modes are likely
-_SEEN_ONCE = 0.1
+# points that a search expects next to a mode which it misses in one case of a hundred: e⁻⁵
+_OVERLOOKED = 5
 _ADVICE = "Sample it, by NUTS for instance, and call zv.estimate"
 
 
@@ -121,7 +120,7 @@ def integrate(
     integration = _judge(modes, points, used, cautions)
     weights = relative_weights(points.log_weights)
     # others change no sum, and have scores like no others
-    kept = rng.permutation(np.flatnonzero(weights > _NEGLIGIBLE * weights.mean()))
+    kept = rng.permutation(np.flatnonzero(weights > NEGLIGIBLE * weights.mean()))
     sample = Sample(points.x[kept], points.scores[kept], points.log_weights[kept], flat.names)
     array, found, events = as_values(*_integrands(flat, values, names, sample))
     task = Task.of(sample, array, True, seed)
@@ -132,7 +131,7 @@ def integrate(
     else:
         second = second_opinion(task, policy)
         answer, selection, split = _answer(task, found, family, progress)
-        answer = hold(answer, second, task, found, cautions)
+        answer, selection = hold(answer, selection, second, task, found, cautions)
     result = conclude(
         answer,
         Facts.in_memory(task, found, events, second=second),
@@ -231,12 +230,12 @@ def _judge(modes: list[Mode], points: WeightedPoints, used: int, cautions: Cauti
             f"Give more gradients, or a start near the mass. {_ADVICE}"
         )
     starts = tuple(mode.starts for mode in modes)
-    if len(starts) > 1 and starts.count(1) > _SEEN_ONCE * sum(starts):
+    if _may_miss(modes):
         cautions.add(
             Caution(
-                f"{len(starts)} modes were found, {starts.count(1)} of them from one of "
-                f"{sum(starts)} starts only: others may be missing, with their mass. Give starts "
-                "that reach them, start=(s, d)."
+                f"{len(starts)} modes were found, one of them from {min(starts)} of {sum(starts)} "
+                "starts and points: narrower ones may be missing, with their mass. Give starts "
+                "that reach them, start=(s, d), and more gradients."
             )
         )
     if points.pareto_k > _LONG_TAIL:
@@ -259,6 +258,13 @@ def _judge(modes: list[Mode], points: WeightedPoints, used: int, cautions: Cauti
         outside=int(np.sum((points.log_density == -np.inf) & ~points.undefined)),
         undefined=int(points.undefined.sum()),
     )
+
+
+def _may_miss(modes: list[Mode]) -> bool:
+    """Say whether the search would overlook a mode half as wide as the one that it saw least: such
+    a one is next to 2⁻ᵈ as many of its points."""
+    fewest = min((mode.starts for mode in modes), default=0)
+    return len(modes) > 1 and fewest < _OVERLOOKED * 2.0 ** len(modes[0].at)
 
 
 def _jumps(points: WeightedPoints, cautions: Cautions) -> bool:

@@ -13,19 +13,20 @@ from jaxtyping import Float64
 _FREEDOMS = (3.0, 8.0, 30.0, 200.0)  # tails that a fit chooses from
 _STEPS = 10  # of expectation maximisation, from the mixture of the round before
 _MOST = 8  # components
-_POINTS_PER_NUMBER = 4.0  # effective points for each number of a richer mixture
-_RAREST = 0.02  # share under which a component is dropped
-# share, scale and freedom of the component that keeps weights in the tails bounded
-_WIDE, _WIDER, _HEAVY = 0.05, 2.0, 3.0
-# the same of those that are long in one coordinate each, all together
-_LONG, _LONGER, _LESS_HEAVY = 0.15, 8.0, 5.0
-_FRONTIER, _OUTPOSTS = 0.1, 4  # share and number of components about the points of largest weight
-# share of the points that shape one, and what its variances have at least, of the mixture's
-_AROUND, _ROUNDER = 0.02, 0.05
+POINTS_PER_NUMBER = 4  # effective points for each number of a richer mixture
+GUESSED = 5.0  # freedom of components that no fit has chosen
+GUARD = 0.05  # share of a component that is there in case
+# scale of the component that keeps weights in the tails bounded
+_WIDER = 2.0
+# share of those that are long in one coordinate each, all together, and their scale
+_LONG, _LONGER = 0.15, 8.0
+_PART = 0.02  # of the mass, or the points, that makes a component
+_ADDED = 0.1  # share of components where the points ask for some, each kind together
+_OUTPOSTS = 4  # components about the points of largest weight
+_ROUNDER = 0.05  # of the mixture's variances that such components have at least
 # dimensions up to which there are long components, and those at the frontier and in tails
 _MOST_LONG = 30
-# share of components in tails; the mass that is one, and the points at least
-_TAILS, _TAIL, _FEWEST = 0.1, 0.02, 20
+_FEWEST = 20  # points in a tail that has a component
 _FURTHER = 3.2  # deviations to the mean of such a tail from which it is long; a normal's is at 2.4
 
 
@@ -87,9 +88,9 @@ class TMixture:
             along = covariance / np.sqrt(np.diag(covariance))
             added += [covariance + (_LONGER**2 - 1) * np.outer(line, line) for line in along.T]
         count = len(added) - 1
-        shares = np.append(_WIDE, np.full(count, _LONG / max(count, 1)))
-        means, roots = np.broadcast_to(mean, (len(added), d)), np.linalg.cholesky(np.stack(added))
-        return self._join(shares, means, roots, np.append(_HEAVY, np.full(count, _LESS_HEAVY)))
+        shares = np.append(GUARD, np.full(count, _LONG / max(count, 1)))
+        means, roots = np.broadcast_to(mean, (len(added), d)), cholesky(np.stack(added))
+        return self._join(shares, means, roots, np.append(_FREEDOMS[0], np.full(count, GUESSED)))
 
     def add_frontier(
         self, x: Float64[np.ndarray, "n d"], log_weights: Float64[np.ndarray, " n"]
@@ -98,10 +99,10 @@ class TMixture:
         where weights are large, the density goes on beyond what was seen."""
         if self.dim > _MOST_LONG:
             return self
-        root = np.linalg.cholesky(self.covariance)
+        root = cholesky(self.covariance)
         unit = scipy.linalg.solve_triangular(root, x.T, lower=True).T
         probabilities = np.exp(normalise(log_weights))
-        free, near = np.isfinite(log_weights), max(2 * self.dim, int(_AROUND * len(x)))
+        free, near = np.isfinite(log_weights), max(2 * self.dim, int(_PART * len(x)))
         means, roots = [], []
         for _ in range(_OUTPOSTS):
             if not free.any():
@@ -113,11 +114,11 @@ class TMixture:
             away = unit[around] - unit[top]
             local = away.T @ (share[:, None] * away) / share.sum() + _ROUNDER * np.eye(self.dim)
             means.append(x[top])
-            roots.append(root @ np.linalg.cholesky(local))
+            roots.append(root @ cholesky(local))
         if not means:
             return self
         count = len(means)
-        shares, freedom = np.full(count, _FRONTIER / count), np.full(count, _LESS_HEAVY)
+        shares, freedom = np.full(count, _ADDED / count), np.full(count, GUESSED)
         return self._join(shares, np.stack(means), np.stack(roots), freedom)
 
     def add_tails(
@@ -140,7 +141,7 @@ class TMixture:
             for side in (1.0, -1.0):
                 order = np.argsort(-side * u)
                 far = order[
-                    : max(least, int(np.searchsorted(np.cumsum(probabilities[order]), _TAIL)))
+                    : max(least, int(np.searchsorted(np.cumsum(probabilities[order]), _PART)))
                 ]
                 share = probabilities[far] + probabilities[far].mean() / 10
                 if not share.sum() > 0:  # far out, and the density is nothing there
@@ -151,18 +152,14 @@ class TMixture:
                 mean = share @ x[far]
                 away = x[far] - mean
                 means.append(mean)
-                roots.append(
-                    np.linalg.cholesky(away.T @ (share[:, None] * away) + _ROUNDER * covariance)
-                )
+                roots.append(cholesky(away.T @ (share[:, None] * away) + _ROUNDER * covariance))
                 excess.append(np.abs(share @ u[far] - u[far[-1]]) + np.finfo(float).eps)
         if not means:
             return self
         shares = (
-            min(_TAILS, len(means) * _TAILS / 2) * np.square(excess) / np.sum(np.square(excess))
+            min(_ADDED, len(means) * _ADDED / 2) * np.square(excess) / np.sum(np.square(excess))
         )
-        return self._join(
-            shares, np.stack(means), np.stack(roots), np.full(len(means), _LESS_HEAVY)
-        )
+        return self._join(shares, np.stack(means), np.stack(roots), np.full(len(means), GUESSED))
 
     def _join(
         self, shares: np.ndarray, means: np.ndarray, roots: np.ndarray, freedom: np.ndarray
@@ -196,6 +193,14 @@ class TMixture:
         with np.errstate(divide="ignore"):  # a share of zero
             level = np.log(self.shares) + constant - volume
         return level[:, None] - (nu + d)[:, None] / 2 * np.log1p(distance / nu[:, None]), distance
+
+
+def cholesky(covariance: Float64[np.ndarray, "*k d d"]) -> Float64[np.ndarray, "*k d d"]:
+    """The lower triangular root, in units of the deviations: scales may be far apart, and rounding
+    makes no correlation too large."""
+    scale = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))[..., None]
+    rounding = np.sqrt(np.finfo(float).eps) * np.eye(len(covariance[-1]))
+    return scale * np.linalg.cholesky(covariance / scale / scale.swapaxes(-1, -2) + rounding)
 
 
 def log_sum(each: Float64[np.ndarray, "k n"]) -> Float64[np.ndarray, " n"]:
@@ -265,7 +270,7 @@ def fit_mixture(
         best = found[-1]
         more = 2 * len(best[1].shares)
         improves = len(found) == 2 or best[0] > found[-2][0]
-        if not improves or more > _MOST or effective < _POINTS_PER_NUMBER * more * numbers:
+        if not improves or more > _MOST or effective < POINTS_PER_NUMBER * more * numbers:
             break
         start = _split(best[1])
     return max(found, key=lambda pair: pair[0])[1]
@@ -282,7 +287,7 @@ def _maximise(
             share = probabilities * np.exp(each - log_sum(each))
         pull = share * mixture._pull(distance)
         mass = share.sum(axis=1)
-        kept = mass > max(_RAREST, 2 / effective) if len(mass) > 1 else np.array([True])
+        kept = mass > max(_PART, 2 / effective) if len(mass) > 1 else np.array([True])
         kept = kept if kept.any() else mass == mass.max()
         share, pull, mass, prior = share[kept], pull[kept], mass[kept], prior[kept]
         means = pull @ x / pull.sum(axis=1)[:, None]
@@ -293,7 +298,10 @@ def _maximise(
         size, shrinkage = (effective * mass)[:, None, None], d + 1.0
         covariance = (size * scatter + shrinkage * prior) / (size + shrinkage)
         mixture = TMixture(
-            mass / mass.sum(), means, np.linalg.cholesky(covariance), mixture.freedom[kept]
+            mass / mass.sum(),
+            means,
+            cholesky(covariance),
+            mixture.freedom[kept],
         )
     return mixture
 

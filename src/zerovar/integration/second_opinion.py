@@ -21,6 +21,7 @@ from ..inference.splits import cross_fit
 from ..inference.task import Task
 from ..inputs.points import DRAWS_PER_TERM
 from ..inputs.sample import coordinate_name
+from ..output import Selection
 from ..statistics.series import batch_sums, relative_uncertainty
 from ..statistics.tails import long_tails
 
@@ -45,12 +46,13 @@ def second_opinion(task: Task, policy: Policy) -> SecondOpinion:
 
 def hold(
     answer: Answer,
+    selection: Selection | None,
     second: SecondOpinion,
     task: Task,
     names: tuple[str, ...],
     cautions: Cautions,
-) -> Answer:
-    """The answer, or where it is too far from the second opinion, that one."""
+) -> tuple[Answer, Selection | None]:
+    """The answer with its selection, or where it is too far from the second opinion, that one."""
     if second.long_tails:
         labels = [
             coordinate_name(task.sample.names, j) for j in np.flatnonzero(_long_coordinates(task))
@@ -69,7 +71,7 @@ def hold(
         second.error, at_least_rounding(answer.scatter, task.scale)
     )
     if not wrong.any():
-        return answer
+        return answer, selection
     cautions.add(
         Caution(
             "For {names} the chosen control variate is too many errors away from the weighted mean "
@@ -78,7 +80,14 @@ def hold(
             [name for name, so in zip(names, wrong, strict=True) if so],
         )
     )
-    return answer.insert(second.answer.only(wrong), wrong)
+    if selection is not None:
+        selection = selection.instead(
+            wrong,
+            "cross-fitted polynomial",
+            second.error,
+            "the weighted mean of residuals: the control variate is too far from it",
+        )
+    return answer.insert(second.answer.only(wrong), wrong), selection
 
 
 def _long_coordinates(task: Task) -> np.ndarray:

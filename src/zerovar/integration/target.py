@@ -42,9 +42,13 @@ class Target:
             f" of shape ({self.dim},)",
             "draws and scores to zv.estimate",
         )
-        if np.size(found) != 1:
+        if not isinstance(found, np.ndarray) or found.size != 1:
+            got = f"shape {found.shape[1:]}" if isinstance(found, np.ndarray) else repr(found)
+            raise ValueError(f"log_density must return one number; got {got} for one draw")
+        if not np.issubdtype(found.dtype, np.floating):
             raise ValueError(
-                f"log_density must return one number; got shape {np.shape(found)[1:]} for one draw"
+                "log_density must return a real floating-point number, of which the gradient is "
+                f"taken; got {found.dtype}"
             )
 
         def number(x: Any) -> Any:
@@ -79,7 +83,7 @@ class Target:
         """Return minus the second derivatives of the log density; they may hold NaN."""
         self.gradients += self.dim
         (second,) = self._call(lambda at: (self._curvature(at),), x)
-        return -(second + second.T) / 2
+        return -(second / 2 + second.T / 2)  # which does not overflow
 
     def _call(self, function: Callable[[Any], Any], x: np.ndarray) -> tuple[np.ndarray, ...]:
         def run() -> tuple[np.ndarray, ...]:

@@ -40,6 +40,25 @@ class Selection:
         reasons = (reason if so else own for so, own in zip(columns, self.reasons, strict=True))
         return dataclasses.replace(self, weights=weights, reasons=tuple(reasons))
 
+    def instead(
+        self,
+        columns: Bool[np.ndarray, " q"],
+        candidate: str,
+        std_errors: Float64[np.ndarray, " q"],
+        reason: str,
+    ) -> "Selection":
+        """With one more candidate, which is taken alone for some of the integrands, for this
+        reason."""
+        weights = np.concatenate([np.where(columns, 0.0, self.weights), columns[None] * 1.0])
+        reasons = (reason if so else own for so, own in zip(columns, self.reasons, strict=True))
+        return dataclasses.replace(
+            self,
+            candidates=(*self.candidates, candidate),
+            std_errors=np.concatenate([self.std_errors, std_errors[None]]),
+            weights=weights,
+            reasons=tuple(reasons),
+        )
+
     def describe(self, integrand: int) -> str:
         """What was taken for one integrand, in a word or two."""
         weights = self.weights[:, integrand]
