@@ -15,6 +15,7 @@ SURFACE = {
     *(
         "",
         "__main__",
+        "arguments",
         "cli",
         "inputs.coordinates",
         "estimation",

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float64
 
 from ..errors import NumericalWarning, refuse_fork, warn
 from .points import find_distinct
-from .sample import Sample, as_float
+from .sample import Sample, as_float, underflows
 
 # Rows of functions or features that are made at once: with a few hundred columns they stay in a
 # core's cache for what reads them next, and more would not be faster.
@@ -56,8 +56,7 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
     else:
         array = _flat("values", values, sample)
         events = np.broadcast_to(_is_event(values), array.shape[1])
-        # a data frame has names of its own
-        found = list(map(str, getattr(values, "columns", _default_names(array.shape[1]))))
+        found = list(map(str, _own_names(values) or _default_names(array.shape[1])))
     if array.shape[1] == 0:
         raise ValueError(f"values has no integrands: its shape is {np.shape(values)}")
     if names is not None:
@@ -67,10 +66,21 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
                 f"names must be {array.shape[1]} strings, one an integrand; got {names!r}"
             )
         found = [str(name) for name in names]
+    if (small := np.flatnonzero(underflows(array))).size:
+        raise ValueError(
+            f"values: {found[small[0]]} moves by only {np.ptp(array[:, small[0]]):.2g}, and "
+            "squares underflow. Use other units"
+        )
     if len(set(found)) < len(found):
         twice = sorted(name for name in set(found) if found.count(name) > 1)
         raise ValueError(f"names must be distinct; got {twice} more than once")
     return Integrands(array, tuple(found), events)
+
+
+def _own_names(values: Any) -> list[Any]:
+    """Return the names that a data frame or a series has."""
+    name = getattr(values, "name", None)
+    return list(getattr(values, "columns", () if name is None else (name,)))
 
 
 def _default_names(count: int) -> list[str]:
@@ -109,7 +119,7 @@ def entry_name(name: str, index: tuple[int, ...]) -> str:
 
 def _is_event(entry: Any) -> bool | np.ndarray:
     """Return whether an array holds booleans; of a data frame, which columns do."""
-    if hasattr(entry, "dtypes"):
+    if np.ndim(entry) == 2 and hasattr(entry, "dtypes"):
         return np.array([np.dtype(bool) == kind for kind in entry.dtypes])
     return np.asarray(entry).dtype == bool
 

@@ -12,6 +12,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float64
 
+from ...arguments import takes, whole
 from ...families import Family, MonomialFamily
 from ...families.monomials import (
     monomial_images,
@@ -25,7 +26,7 @@ from ...objectives import Objective, Ridge
 from ..algebra.dense import ROUNDING
 from ..algebra.memory import CORE
 from ..algebra.threads import map_on_threads, use_one_thread
-from ..base import Prepared, Solution, Solver, Values, check_integers
+from ..base import Prepared, Solution, Solver, Values
 from ..exact.moments import solve_moments
 from ..scope import FROM_MOMENTS, Families, Scope
 from ..stats import FitStats
@@ -37,6 +38,7 @@ _TOGETHER = 32  # integrands that are fitted at once: products with one matrix, 
 _DRAWS_PER_PRODUCT = 20  # with fewer, products that chance made look good are taken too
 
 
+@takes(rounds=whole(1), at_a_time=whole(1))
 @dataclasses.dataclass(frozen=True)
 class Screening(Solver):
     """Choose the terms of a `SparsePolynomial` for each integrand, and fit them.
@@ -57,9 +59,6 @@ class Screening(Solver):
     )
     rounds: int = 4
     at_a_time: int = 16
-
-    def __post_init__(self) -> None:
-        check_integers(self, "rounds", "at_a_time")
 
     def prepare(
         self, family: Family, objective: Objective, points: Points, seed: int = 0
