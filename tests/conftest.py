@@ -37,6 +37,7 @@ SURFACE = {
         "integration.means",
         "io",
         "output",
+        "tuning.criteria",
         "tuning.tuned",
     ),
     *(

@@ -20,7 +20,7 @@ ORDER = {
     "": """environment arguments errors progress io hyper inputs statistics operators kernels
         families objectives solvers fitting diagnostics output inference tuning choice chunked
         adapters estimation integration summaries cli __main__""",
-    "inputs": "points sample integrands coordinates",
+    "inputs": "points sample indices integrands coordinates",
     "statistics": "ranks series tails rounding",
     "inference": "splits task answer fits facts rules ledger cautions conclude",
     "io": "atomic archive programs",

@@ -117,7 +117,12 @@ def read_whole_numbers(value: Any) -> np.ndarray:
 
 def number(words: str, test: Callable[[float], bool]) -> Requirement:
     """Return the requirement of single numbers that pass a test, as floats."""
-    return where(words, test, lambda value: read_numbers(value).item())
+
+    def read(value: Any) -> float:
+        array = read_numbers(value)
+        return float(array) if array.ndim == 0 else math.nan
+
+    return where(words, test, read)
 
 
 def whole(least: int, most: int | None = None) -> Requirement:

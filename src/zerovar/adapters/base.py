@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..arguments import Requirement, instance, whole
+from ..arguments import Requirement, instance, show, whole
 from ..errors import list_names
 from ..inputs.coordinates import Coordinates
 from ..inputs.integrands import (
@@ -210,12 +210,12 @@ def check_chains(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> 
         )
 
 
-def check_score(found: Mapping[str, object], draw: Mapping[str, object]) -> None:
+def check_score(found: object, draw: Mapping[str, object]) -> None:
     """Raise a ValueError if the user's score has not the names of its draw."""
-    if set(found) != set(draw):
+    if not isinstance(found, Mapping) or set(found) != set(draw):
+        got = sorted(found) if isinstance(found, Mapping) else show(found)
         raise ValueError(
-            f"score must return a dict with the names of its draw, {sorted(draw)}; got "
-            f"{sorted(found)}"
+            f"score must return a dict with the names of its draw, {sorted(draw)}; got {got}"
         )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..errors import NumericalWarning, refuse_fork, warn
+from .indices import find_out_of_bounds
 from .points import find_distinct
 from .sample import Sample, as_float, underflows
 
@@ -166,27 +167,18 @@ def map_draws(function: DrawFunction, draws: Tree) -> Tree:
     """
     columns = [np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(draws)]
     first, back = find_distinct(np.concatenate(columns, axis=1))
-    _check_indices(function, jax.tree.map(lambda leaf: leaf[0], draws))
+    asked = find_out_of_bounds(function, jax.tree.map(lambda leaf: leaf[0], draws))
+    if asked.mistake:
+        raise IndexError(asked.mistake)
+    if asked.clipped:
+        warn(
+            f"A function of one draw asks for an entry that is not there: {asked.clipped}. The "
+            'nearest entry is taken, as jax.vmap and mode="clip" have it. If that is meant, '
+            "bring the index inside by jnp.clip",
+            NumericalWarning,
+        )
     out = map_tiles(jax.jit(jax.vmap(function)), jax.tree.map(lambda leaf: leaf[first], draws))
     return jax.tree.map(lambda leaf: leaf[back], out)
-
-
-def _check_indices(function: DrawFunction, draw: Tree) -> None:
-    """Raise an IndexError if the function asks this draw for an entry that it has not.
-
-    Compiled, JAX takes the nearest entry in silence.
-    """
-    from jax.experimental import checkify
-
-    checked = checkify.checkify(function, errors=checkify.index_checks)
-    try:
-        # all that is no index is left out of the program
-        found = jax.jit(lambda draw: checked(draw)[0])(draw).get_exception()
-    except Exception:
-        return  # what cannot be traced is explained where it is evaluated
-    # others say themselves what is to be done out of range
-    if getattr(found, "prim", None) == "dynamic_slice":
-        raise IndexError(str(found).strip(" ."))
 
 
 def map_tiles(function: Callable[[Tree], Tree], draws: Tree) -> Tree:

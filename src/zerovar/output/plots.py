@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import FLAG, PATH, check_argument, instance, one_of, takes, whole
-from ..errors import missing_package
+from ..arguments import FLAG, PATH, Requirement, check_argument, instance, takes, whole
+from ..errors import list_names, missing_package
 from ..fitting import Fitted
 from ..io.atomic import atomic
 from ..solvers.algebra.memory import SAMPLE
@@ -287,7 +287,8 @@ def _plain_text(name: str) -> str:
 def _index(estimate: EstimateRecord, name: str | None, default: int = 0) -> int:
     if name is None:
         return default
-    return estimate.names.index(check_argument("name", name, one_of(*estimate.names)))
+    words = f"one of the integrands, {list_names(estimate.names)}"
+    return check_argument("name", name, Requirement(words, estimate.names.index))
 
 
 def _traces(estimate: EstimateRecord) -> Traces:
