@@ -77,6 +77,8 @@ def check_argument(name: str, value: Any, requirement: Requirement) -> Any:
 def show(value: Any) -> str:
     """Return what a message says of an argument: the beginning and the end of it, and its type
     where that does not show."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}, not an object of it"
     kind = type(value).__name__
     try:
         text = " ".join(reprlib.repr(value).split())

@@ -6,7 +6,7 @@ import importlib
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from .adapters import recognise
 from .adapters.base import label_entries
 from .adapters.chunks import fetch_posterior
-from .arguments import Requirement, instance, number, one_of, takes, whole
+from .arguments import Requirement, instance, number, one_of, several, takes, whole
 from .choice import CHOICE, Automatic, Request
 from .chunked import is_chunked
 from .errors import SampleWarning, ZerovarWarning, list_names, merge_warnings, missing_package, warn
@@ -44,6 +44,9 @@ def _rounding(value: Any) -> int | str | None:
 
 
 @takes(
+    var_names=several(
+        instance(str, "a name"), "a name or a list of names, at least one", empty=False
+    ),
     filter_vars=one_of(None, "like", "regex"),
     prob=number("strictly between 0 and 1", lambda x: 0 < x < 1),
     above=instance(Mapping, "a dict of name → number, or numbers"),
@@ -159,22 +162,11 @@ def _posterior(data: Any, scores: Any) -> Posterior:
 
 
 def select_variables(
-    values: _Named, var_names: str | Sequence[str] | None, filter_vars: str | None
+    values: _Named, wanted: Sequence[str] | None, filter_vars: str | None
 ) -> _Named:
     """The rows that ArviZ would take: theta stands for all of theta[…]."""
-    if var_names is None:
+    if wanted is None:
         return values
-    wanted = (
-        [var_names]
-        if isinstance(var_names, str)
-        else list(var_names)
-        if isinstance(var_names, Iterable)
-        else [var_names]
-    )
-    if any(not isinstance(pattern, str) for pattern in wanted):
-        raise ValueError(f"var_names must be a name or a list of names; got {var_names!r}")
-    if not wanted:
-        raise ValueError("var_names is empty: name at least one variable, or leave it out for all")
 
     def matches(pattern: str, label: str) -> bool:
         name = variable(label)
@@ -208,7 +200,7 @@ def select_variables(
             else chosen + [x for x in found if x not in chosen]
         )
     if not chosen:
-        raise ValueError(f"var_names: {wanted} leaves nothing to summarise")
+        raise ValueError(f"var_names: {list(wanted)} leaves nothing to summarise")
     return {label: values[label] for label in chosen}
 
 

@@ -22,7 +22,7 @@ DIAGNOSE = "Run CmdStan with output diagnostic_file=…, or CmdStanPy with save_
 # those of CmdStan, of which there is one a chain
 _FILES = several(
     where("a file", lambda path: PATH.read(path) and Path(path).is_file()),
-    f"paths of CSV files, one a chain. {DIAGNOSE}",
+    f"paths of CSV files that are there, one a chain. {DIAGNOSE}",
     empty=False,
 )
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..arguments import instance, takes, whole
+from ..arguments import Requirement, instance, takes, whole
 from ..hyper import LEAF, WEIGHT
 from ..kernels import AbstractKernel, Gaussian, is_zero, median_heuristic
 from .base import LinearFamily, Md, Nd
@@ -37,7 +37,7 @@ class Kernel(LinearFamily):
 
     @takes(
         base=instance(AbstractKernel, "a kernel such as kernels.Gaussian(1.0)"),
-        order=whole(1, 2),
+        order=Requirement("1 (Langevin) or 2 (scalar Langevin)", whole(1, 2).read),
         weight=LEAF,
     )
     def __init__(self, base: AbstractKernel | None = None, order: int = 1, weight: Any = 1.0):

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..arguments import FLAG, NOT_NEGATIVE, instance, several, takes, whole
 from ..errors import refuse_fork
-from ..families import LINEAR, Family
+from ..families import Family, LinearFamily
 from ..inputs.integrands import as_values
 from ..inputs.points import FittingDraws
 from ..inputs.sample import SAMPLE, Sample
@@ -15,12 +15,18 @@ from .criteria import Criterion, CrossValidation, Differentiable, LeaveOneOut
 from .descent import RIDGES, Descent, Tuned
 from .grid import best_on_grid, grid_point
 
+_TUNABLE = instance(
+    LinearFamily,
+    "linear: polynomials, kernels and sums of these. Networks train their own parameters, and "
+    "SGD(hyper=True) trains scales along with them",
+)
+
 
 @takes(
-    family=LINEAR,
+    family=_TUNABLE,
     sample=SAMPLE,
     criterion=instance(Criterion, "LeaveOneOut(), MarginalLikelihood() or CrossValidation(k)"),
-    grid=several(LINEAR, "linear families, at least one", empty=False),
+    grid=several(_TUNABLE, "linear families, at least one", empty=False),
     ridges=several(
         NOT_NEGATIVE,
         "numbers ≥ 0, relative to the mean diagonal of the Gram",
