@@ -136,12 +136,14 @@ ALSO = {
     "tune": lambda: {"evaluations": 2},
     "fit": lambda: {"family": zv.Polynomial(1)},
     "from_arviz": lambda: {"data": tree()},
+    # what is wrong is said before the density is looked at
+    "integrate": lambda: {"log_density": None, "start": 2},
 }
-# Records that zerovar makes and users read; bases; what takes text; what is looked at elsewhere
+# Records that zerovar makes and users read; bases to subclass; warnings, which take any text
 OTHERS = {"Estimate", "Fitted", "Check", "Selection", "Tuned", "Posterior", "LinearFamily"}
 OTHERS |= {"Solver", "Prepared", "BasisFamily", "AbstractKernel", "LengthScaleKernel", "Schedule"}
 OTHERS |= {"NumericalError", "NumericalWarning", "SampleWarning", "ScoreWarning", "ZerovarWarning"}
-OTHERS |= {"CentreRule", "integrate"}
+OTHERS |= {"CentreRule"}
 
 
 def public() -> dict[str, object]:
@@ -206,6 +208,8 @@ def faults(name: str, call) -> list[str]:
             value = make()
             if parameter in ("path", "folder", "checkpoint") and isinstance(value, str):
                 continue  # a file of that name could be written
+            if (name, parameter) == ("integrate", "log_density") and callable(value):
+                continue  # tests/test_integrate.py has functions that are no densities
             result, error = outcome(call, base | {parameter: value})
             label = f"{name}({parameter}={what}): "
             if error is None:
