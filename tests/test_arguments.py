@@ -278,7 +278,7 @@ def test_arguments_are_what_the_code_works_with():
 
 
 def test_a_folder_is_a_path():
-    with pytest.raises(ValueError, match="folder must be a path, as a str or pathlib.Path; got 3"):
+    with pytest.raises(ValueError, match=r"folder must be a path, .* got 3"):
         zv.keep_compiled(3)
 
 
