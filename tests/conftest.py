@@ -15,6 +15,7 @@ SURFACE = {
     *(
         "",
         "__main__",
+        "arguments",
         "cli",
         "inputs.coordinates",
         "estimation",
@@ -36,6 +37,7 @@ SURFACE = {
         "integration.means",
         "io",
         "output",
+        "tuning.criteria",
         "tuning.tuned",
     ),
     *(

@@ -17,10 +17,10 @@ SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and
 # `__init__` from all of them.
 ORDER = {
-    "": """environment errors progress io hyper inputs statistics operators kernels families
-        objectives solvers fitting diagnostics output inference tuning choice chunked adapters
-        estimation integration summaries cli __main__""",
-    "inputs": "points sample integrands coordinates",
+    "": """environment arguments errors progress io hyper inputs statistics operators kernels
+        families objectives solvers fitting diagnostics output inference tuning choice chunked
+        adapters estimation integration summaries cli __main__""",
+    "inputs": "points sample indices integrands coordinates",
     "statistics": "ranks series tails rounding",
     "inference": "splits task answer fits facts rules ledger cautions conclude",
     "io": "atomic archive programs",

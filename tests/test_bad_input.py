@@ -342,7 +342,7 @@ MISUSE = {
     ),
     "draws that overflow": (
         lambda: estimate(1e200 * X, 1e-200 * S),
-        ["draws", "1e150", "overflow"],
+        ["draws", "1e75", "overflow", "at index (", "Leave that draw out"],
     ),
     "a handful of draws": (
         lambda: estimate(X[:5], S[:5], F[:5]),

@@ -377,7 +377,7 @@ def test_refit_keeps_its_ridge():
 def test_leave_out_needs_a_partition():
     fitted = fit(zv.Polynomial(1))
     for groups in ([np.arange(10)], [np.arange(60), np.arange(5)]):
-        with pytest.raises(ValueError, match="partition the 60 rows"):
+        with pytest.raises(ValueError, match="a partition of the 60 rows"):
             fitted.leave_out(groups)
 
 

@@ -174,11 +174,11 @@ REFUSED = {
     ),
     "terms": (
         lambda: zv.SparsePolynomial(terms=-1),
-        "terms, the most products an integrand, must be",
+        "terms must be an integer of at least 0",
     ),
     "weight": (
         lambda: zv.SparsePolynomial(weight=np.inf),
-        "weight must be a positive finite number",
+        "weight must be a positive number",
     ),
     "shape": (lambda: zv.SparsePolynomial(2, monomials=[[0, 1, 2]]), r"integers \(p, 2\)"),
     "order": (lambda: zv.SparsePolynomial(2, monomials=[[1, 0]]), "increasing order"),

@@ -233,9 +233,9 @@ MISTAKES = {
     "unknown variable": ({"var_names": "theta"}, "'theta' matches none of rate, log rate, noise"),
     "nothing left": ({"var_names": ["~rate", "~log rate", "~noise"]}, "leaves nothing"),
     "bad filter": ({"var_names": "rate", "filter_vars": "glob"}, "filter_vars must be"),
-    "bad kind": ({"kind": "some"}, "kind must be one of all, stats, diagnostics"),
+    "bad kind": ({"kind": "some"}, "kind must be one of 'all', 'stats', 'diagnostics'"),
     "bad form": ({"fmt": "long"}, "fmt must be"),
-    "bad probability": ({"prob": 89}, "prob must be between 0 and 1"),
+    "bad probability": ({"prob": 89}, "prob must be strictly between 0 and 1"),
     "bad rounding": ({"round_to": "2 digits"}, "round_to must be"),
     "bad bound": ({"above": {"theta": 1.0}}, "above: 'theta' is none of"),
 }

@@ -5,16 +5,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from .adapters import recognise
-from .choice import Automatic, Forms, Known, Request, choose
+from .arguments import FLAG, takes, whole
+from .choice import CHOICE, Automatic, Forms, Known, Request, choose
 from .chunked import estimate_chunked, is_chunked
 from .diagnostics import Check, check
 from .families import Family
+from .fitting import OBJECTIVE, SOLVER
 from .inference import rules
 from .inference.cautions import Cautions
 from .inference.conclude import conclude, describe_settings
 from .inference.facts import Facts
 from .inference.fits import default_split, fit_answer
-from .inference.splits import Split, in_sample
+from .inference.splits import SPLIT, Split, in_sample
 from .inference.task import Task
 from .inputs.integrands import as_values
 from .inputs.sample import Posterior, Sample
@@ -23,6 +25,14 @@ from .output import Estimate
 from .solvers import Solver
 
 
+@takes(
+    family=CHOICE,
+    objective=OBJECTIVE,
+    solver=SOLVER,
+    split=SPLIT,
+    standardise=FLAG,
+    seed=whole(0),
+)
 def estimate(
     draws: Any,
     scores: Any = None,
@@ -103,10 +113,6 @@ class Session:
             values = {f"x{j}": column for j, column in enumerate(sample.draws.T)}
         array, found, events = as_values(values, sample, names)
         split = request.split
-        if not (split is None or isinstance(split, Split)):
-            raise ValueError(
-                f"split must be in_sample(), holdout(fraction) or cross_fit(k); got {split!r}"
-            )
         task = Task.of(sample, array, request.standardise, request.seed)
         cautions = Cautions()
         cautions.add_check(self.verdict)

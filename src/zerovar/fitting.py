@@ -10,17 +10,31 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
+from .arguments import (
+    FLAG,
+    NOT_NEGATIVE,
+    PATH,
+    check_argument,
+    instance,
+    read_whole_numbers,
+    takes,
+    where,
+    whole,
+)
 from .errors import NumericalError, NumericalWarning, refuse_fork, warn
-from .families import Family
+from .families import FAMILY, Family
 from .inputs.integrands import as_values
 from .inputs.points import FittingDraws, RowNumbers, Standardisation
-from .inputs.sample import Sample, as_float
+from .inputs.sample import SAMPLE, Sample, as_float
 from .io import archive
 from .io.archive import storable
 from .objectives import LeastSquares, Objective
 from .solvers import FitStats, Prepared, Result, Solution, Solver, default_solver
 from .solvers.algebra.dense import Groups
 from .solvers.terms import Term, sum_terms
+
+OBJECTIVE = instance(Objective, "LeastSquares(...), Variance(...) or SpectralVariance(...)")
+SOLVER = instance(Solver, "a solver such as Exact(), CG() or SGD()")
 
 
 class Method(NamedTuple):
@@ -31,24 +45,9 @@ class Method(NamedTuple):
     solver: Solver | None = None
 
     def complete(self) -> tuple[Family, Objective, Solver | None]:
-        """Return family, objective and solver with the default objective, or raise a ValueError for
-        what is of another kind."""
-        family, objective, solver = self
-        if not isinstance(family, Family):
-            raise ValueError(
-                f"family must be a family such as Polynomial(2) or Kernel(); got {family!r}"
-            )
-        objective = LeastSquares() if objective is None else objective
-        if not isinstance(objective, Objective):
-            raise ValueError(
-                "objective must be LeastSquares(...), Variance(...) or SpectralVariance(...); got "
-                f"{objective!r}"
-            )
-        if not (solver is None or isinstance(solver, Solver)):
-            raise ValueError(
-                f"solver must be a solver such as Exact(), CG() or SGD(); got {solver!r}"
-            )
-        return family, objective, solver
+        """Return family, objective and solver, with the default objective."""
+        objective = LeastSquares() if self.objective is None else self.objective
+        return self.family, objective, self.solver
 
 
 @storable
@@ -114,6 +113,7 @@ class Fitted:
             f"{self.family.describe()} has all of its terms: a SparsePolynomial chooses some"
         )
 
+    @takes(ridge=NOT_NEGATIVE)
     def refit(self, values: Any = None, ridge: float | None = None) -> Fitted:
         """Fit new integrands at the fitting draws, or (after `Spectral()`) another ridge, without a
         new factorisation."""
@@ -124,8 +124,6 @@ class Fitted:
             else work.draws.merge(as_values(values, work.sample).values)
         )
         if ridge is not None:
-            if not ridge >= 0:
-                raise ValueError(f"ridge must be a number ≥ 0; got {ridge!r}")
             if not work.prepared.any_ridge:
                 raise ValueError(
                     "another ridge on the same factorisation needs solver=Spectral(); this fit was "
@@ -158,19 +156,13 @@ class Fitted:
         """Return f − intercept − g at some fitting draws from the fit without all of them, (k,
         q)."""
         work = self._require_work("without")
-        n, some = len(work.draws.group), np.asarray(rows)
-        if (
-            some.ndim != 1
-            or some.dtype.kind not in "iu"
-            or not 0 < len(some) < n
-            or some.min() < 0
-            or some.max() >= n
-        ):
-            raise ValueError(
-                f"rows must be numbers of some of the {n} fitting draws, from 0 on, and not of "
-                f"all; got {rows!r}"
-            )
-        states = work.draws.group[some]
+        n = len(work.draws.group)
+        some = where(
+            f"numbers of some of the {n} fitting draws, from 0 on, and not of all",
+            lambda rows: rows.ndim == 1 and len(rows) < n and 0 <= rows.min() <= rows.max() < n,
+            read_whole_numbers,
+        )
+        states = work.draws.group[check_argument("rows", rows, some)]
         return work.prepared.leave_out(work.values, [np.unique(states)], work.ridge)[states]
 
     def intercept_weights(self) -> Float64[np.ndarray, " n"]:
@@ -181,6 +173,7 @@ class Fitted:
         share = work.draws.points.probabilities / work.draws.distinct.probabilities[group]
         return work.prepared.intercept_weights(work.ridge)[group] * share
 
+    @takes(path=PATH)
     def save(self, path: str | PathLike[str]) -> None:
         """Write to one file without pickle; `zv.load` reads it. A loaded fit evaluates, but has no
         factorisation to refit."""
@@ -214,13 +207,12 @@ class _Work:
         if groups is None:
             return None
         group = self.draws.group
-        if not np.array_equal(
-            np.sort(np.concatenate([np.empty(0, dtype=int), *groups])), np.arange(len(group))
-        ):
-            raise ValueError(
-                f"groups must partition the {len(group)} rows of the sample: every row in exactly "
-                "one group"
-            )
+        partition = where(
+            f"a partition of the {len(group)} rows of the sample, every row in exactly one group",
+            lambda found: np.array_equal(np.sort(np.concatenate(found)), np.arange(len(group))),
+            lambda value: [read_whole_numbers(rows) for rows in value],
+        )
+        groups = check_argument("groups", groups, partition)
         # A repeated draw that straddles a boundary goes whole to the group that it begins in
         label = np.full(len(self.values), len(groups))
         for k, rows in enumerate(groups):
@@ -230,6 +222,15 @@ class _Work:
         ]
 
 
+@takes(
+    family=FAMILY,
+    sample=SAMPLE,
+    objective=OBJECTIVE,
+    solver=SOLVER,
+    standardise=FLAG,
+    throw=FLAG,
+    seed=whole(0),
+)
 def fit(
     family: Family,
     sample: Sample,
@@ -250,12 +251,10 @@ def fit(
     A numerical failure raises `NumericalError`, or with `throw=False` comes back as
     `fitted.result`.
     """
-    if not isinstance(sample, Sample):
-        raise ValueError(f"sample must be a zv.Sample(draws, scores); got {type(sample).__name__}")
-    check_call(standardise, seed)
+    refuse_fork()
     array = as_values(values, sample).values
     draws = FittingDraws(sample.points(), standardise)
-    fitted = fit_draws(draws, array, Method(family, objective, solver), int(seed), sample, throw)
+    fitted = fit_draws(draws, array, Method(family, objective, solver), seed, sample, throw)
     if fitted.result is not Result.OK and not fitted.result.failed:
         warn(f"{fitted.family.describe()}: {fitted.result.value}", NumericalWarning)
     return fitted
@@ -317,12 +316,3 @@ def require_solved(family: Family, result: Result) -> None:
     """Raise a NumericalError for a fit that failed."""
     if result.failed:
         raise NumericalError(f"{family.describe()}: {result.value}")
-
-
-def check_call(standardise: bool, seed: int = 0) -> None:
-    """Check what every call has, before anything is computed."""
-    refuse_fork()
-    if not isinstance(standardise, (bool, np.bool_)):
-        raise ValueError(f"standardise must be True or False; got {standardise!r}")
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ValueError(f"seed must be an integer ≥ 0; got {seed!r}")

@@ -18,6 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .arguments import POSITIVE, Requirement, check_argument
+
 _KEY = "hyper-parameter"
 
 
@@ -36,27 +38,13 @@ class Kind(enum.Enum):
 WEIGHT, LENGTH_SCALE, SHAPE = ({_KEY: kind} for kind in Kind)
 
 
+# Positive numbers as float64 arrays of NumPy, which stay double whatever JAX's global setting
+LEAF = Requirement(POSITIVE.words, lambda value: np.asarray(POSITIVE.read(value)))
+
+
 def positive(name: str, value: Any) -> Any:
-    """Check a positive number, and return it as a float64 array of NumPy, which stays double
-    whatever JAX's global setting. Tracers pass."""
-    if isinstance(value, jax.core.Tracer):
-        return value
-    try:
-        number = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        number = np.asarray(np.nan)
-    if isinstance(value, str) or number.ndim or not 0 < number < np.inf:
-        raise ValueError(f"{name} must be a positive number; got {value!r}")
-    return number
-
-
-def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """Check an integer, and return it."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
-        limit = "" if most is None else f" and at most {most}"
-        raise ValueError(f"{name} must be an integer of at least {least}{limit}; got {value!r}")
-    return int(value)
+    """Check a positive number, and return it as a float64 array of NumPy. Tracers pass."""
+    return check_argument(name, value, LEAF)
 
 
 class Declaration(NamedTuple):

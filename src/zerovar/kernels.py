@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .hyper import LENGTH_SCALE, SHAPE, positive
+from .arguments import FLAG, number, takes
+from .hyper import LEAF, LENGTH_SCALE, SHAPE
 from .io.archive import Storable
 
 DerivativeOrder = tuple[int, int, int]  # how often to differentiate in p, in q and in z
@@ -125,8 +126,9 @@ class ConstantKernel(AbstractKernel):
 
     value: np.ndarray = eqx.field(metadata=SHAPE)
 
-    def __init__(self, value: float):
-        self.value = positive("value", value)
+    @takes(value=LEAF)
+    def __init__(self, value: Any):
+        self.value = value
 
     def describe(self):
         return f"{float(self.value):g}"
@@ -145,8 +147,9 @@ class LengthScaleKernel(AbstractKernel):
 
     length_scale: Any = eqx.field(metadata=LENGTH_SCALE, default=None)  # float64 leaf, or None
 
+    @takes(length_scale=LEAF)
     def __init__(self, length_scale: float | None = None):
-        self.length_scale = None if length_scale is None else positive("length_scale", length_scale)
+        self.length_scale = length_scale
 
     def resolve(self, length_scale):
         if self.length_scale is not None:
@@ -207,15 +210,11 @@ class Matern(LengthScaleKernel):
 
     nu: float = eqx.field(static=True, default=2.5)
 
+    @takes(
+        nu=number("a half-integer, 1.5, 2.5, 3.5, …", lambda x: x >= 1.5 and (x - 0.5).is_integer())
+    )
     def __init__(self, nu: float = 2.5, length_scale: float | None = None):
-        if not (
-            np.isscalar(nu)
-            and not isinstance(nu, str)
-            and 1.5 <= nu < math.inf
-            and (float(nu) - 0.5).is_integer()
-        ):
-            raise ValueError(f"Matern: nu must be a half-integer, 1.5, 2.5, 3.5, …; got {nu!r}")
-        self.nu = float(nu)
+        self.nu = nu
         super().__init__(length_scale)
 
     @property
@@ -250,12 +249,12 @@ class Decaying(LengthScaleKernel):
     alpha: Any = eqx.field(metadata=SHAPE, default=0.1)
     product: bool = eqx.field(static=True, default=False)
 
+    @takes(alpha=LEAF, product=FLAG)
     def __init__(
         self, alpha: float = 0.1, length_scale: float | None = None, product: bool = False
     ):
-        self.alpha = positive("alpha", alpha)
         super().__init__(length_scale)
-        self.product = bool(product)
+        self.alpha, self.product = alpha, bool(product)
 
     def traits(self):
         return [f"α={float(self.alpha):.3g}", *(["product"] if self.product else [])]

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import numpy as np
 
+from .arguments import NOT_NEGATIVE, instance, number, several, takes, whole
 from .io.archive import Storable
 
 
@@ -26,16 +27,8 @@ class Penalty(Storable, eqx.Module):
 
     strength: Any  # float64 leaf
 
+    @takes(strength=NOT_NEGATIVE)
     def __init__(self, strength: float):
-        if (
-            isinstance(strength, str)
-            or strength is None
-            or np.ndim(strength) != 0
-            or not 0 <= float(strength) < math.inf
-        ):
-            raise ValueError(
-                f"{type(self).__name__}: strength must be a finite number ≥ 0; got {strength!r}"
-            )
         self.strength = np.asarray(strength, dtype=np.float64)
 
 
@@ -57,6 +50,10 @@ class L1(Penalty):
 class Magnitude(Penalty):
     """The mean of g² over the draws: a penalty on the function itself, for families without a norm
     of their own (networks)."""
+
+
+_ONE_OR_MORE = "Ridge(λ), L2(λ), L1(λ), Magnitude(λ) or a tuple of these"
+_PENALTIES = several(instance(Penalty, _ONE_OR_MORE), _ONE_OR_MORE)
 
 
 class Objective(Storable, eqx.Module):
@@ -106,14 +103,12 @@ class LeastSquares(Objective):
     penalties: tuple[Penalty, ...]
     intercept_variance: float = eqx.field(static=True)
 
+    @takes(
+        penalties=_PENALTIES,
+        intercept_variance=number("positive, inf for a free intercept", lambda x: x > 0),
+    )
     def __init__(self, penalties: Any = (), intercept_variance: float = math.inf):
-        self.penalties = _penalties(penalties)
-        if not intercept_variance > 0:
-            raise ValueError(
-                "LeastSquares: intercept_variance must be positive, inf for a free intercept; got "
-                f"{intercept_variance!r}"
-            )
-        self.intercept_variance = float(intercept_variance)
+        self.penalties, self.intercept_variance = penalties, intercept_variance
 
     def scale(self, probabilities):
         return 1.0
@@ -127,9 +122,9 @@ class Variance(Objective):
     penalties: tuple[Penalty, ...]
     intercept_variance: float = eqx.field(static=True)
 
+    @takes(penalties=_PENALTIES)
     def __init__(self, penalties: Any = ()):
-        self.penalties = _penalties(penalties)
-        self.intercept_variance = math.inf
+        self.penalties, self.intercept_variance = penalties, math.inf
 
     def scale(self, probabilities):
         return 1.0 - float(np.sum(probabilities**2))
@@ -151,19 +146,11 @@ class SpectralVariance(Objective):
     window: int | None = eqx.field(static=True)
     intercept_variance: float = eqx.field(static=True)
 
+    @takes(window=whole(1), penalties=_PENALTIES)
     def __init__(self, window: int | None = None, penalties: Any = ()):
-        if window is not None and (
-            isinstance(window, bool) or not isinstance(window, (int, np.integer)) or window < 1
-        ):
-            raise ValueError(
-                "SpectralVariance: window must be a number of draws, an integer ≥ 1; got "
-                f"{window!r}"
-            )
-        self.window = None if window is None else int(window)
-        self.penalties = _penalties(penalties)
+        self.window, self.penalties, self.intercept_variance = window, penalties, math.inf
         if others := [kind.__name__ for kind in self.kinds if not issubclass(kind, Ridge)]:
             raise ValueError(f"SpectralVariance takes a Ridge penalty; got {', '.join(others)}")
-        self.intercept_variance = math.inf
 
     def scale(self, probabilities):
         return 1.0
@@ -177,17 +164,3 @@ class SpectralVariance(Objective):
                 f"{draws}"
             )
         return self.window
-
-
-def _penalties(penalties: Any) -> tuple[Penalty, ...]:
-    """Return one penalty or several as a tuple, or raise a ValueError for what is none."""
-    try:
-        found = (penalties,) if isinstance(penalties, Penalty) else tuple(penalties)
-    except TypeError:
-        found = (penalties,)
-    if not all(isinstance(p, Penalty) for p in found):
-        raise ValueError(
-            "penalties must be Ridge(λ), L2(λ), L1(λ), Magnitude(λ) or a tuple of these; got "
-            f"{penalties!r}"
-        )
-    return found

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .arguments import instance
 from .io.archive import Storable
 
 Point = Float[Array, " d"]
@@ -36,3 +37,4 @@ class ScalarLangevin(Storable, eqx.Module):
 
 
 Operator = Langevin | ScalarLangevin
+OPERATOR = instance(Operator, "Langevin() or ScalarLangevin()")

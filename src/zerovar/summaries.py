@@ -4,8 +4,9 @@ the plain ones."""
 import dataclasses
 import importlib
 import re
+import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import numpy as np
 from .adapters import recognise
 from .adapters.base import label_entries
 from .adapters.chunks import fetch_posterior
-from .choice import Automatic, Request
+from .arguments import Requirement, instance, number, one_of, several, takes, whole
+from .choice import CHOICE, Automatic, Request
 from .chunked import is_chunked
 from .errors import SampleWarning, ZerovarWarning, list_names, merge_warnings, missing_package, warn
 from .estimation import Session
@@ -36,6 +38,24 @@ QUANTILES = (
 )
 
 
+def _rounding(value: Any) -> int | str | None:
+    words = {"auto": "auto", "none": None, "None": None, None: None}
+    return words[value] if value in words else whole(-sys.maxsize, sys.maxsize).read(value)
+
+
+@takes(
+    var_names=several(
+        instance(str, "a name"), "a name or a list of names, at least one", empty=False
+    ),
+    filter_vars=one_of(None, "like", "regex"),
+    prob=number("strictly between 0 and 1", lambda x: 0 < x < 1),
+    above=instance(Mapping, "a dict of name → number, or numbers"),
+    kind=one_of(*_KINDS),
+    round_to=Requirement("'auto', a number of decimals, or None", _rounding),
+    fmt=one_of("wide", "xarray"),
+    family=CHOICE,
+    seed=whole(0),
+)
 def summary(
     data: Any,
     scores: Any = None,
@@ -74,13 +94,7 @@ def summary(
     gain_sd likewise, from a control variate for (f − cv_mean)² and the delta method. The variance
     is cv_sd², with the error 2 cv_sd cv_mcse_sd.
     """
-    if kind not in _KINDS:
-        raise ValueError(f"kind must be one of {', '.join(_KINDS)}; got {kind!r}")
-    if fmt not in ("wide", "xarray"):
-        raise ValueError(f"fmt must be 'wide' (a DataFrame) or 'xarray' (a Dataset); got {fmt!r}")
     _module(fmt)  # what is missing is said before the work
-    if not 0 < prob < 1:
-        raise ValueError(f"prob must be between 0 and 1; got {prob!r}")
     posterior = _posterior(data, scores)
     values = select_variables(posterior.values, var_names, filter_vars)
     chances = _exceedances(values, above or {})
@@ -94,12 +108,8 @@ def summary(
     shown: dict[str, Any] = columns
     if round_to == "auto" and fmt == "wide":
         shown = {name: _texts(name, columns) for name in columns}
-    elif isinstance(round_to, int) and not isinstance(round_to, bool):
-        shown = {name: np.round(column, round_to) for name, column in columns.items()}
-    elif round_to not in ("auto", "none", "None", None):
-        raise ValueError(
-            f"round_to must be 'auto', a number of decimals, or None; got {round_to!r}"
-        )
+    elif isinstance(round_to, int):
+        shown = {name: [round(x, round_to) for x in map(float, columns[name])] for name in columns}
     titles = {end: f"eti{100 * prob:g}_{end}" for end in ("lb", "ub")}
     kept = {
         titles.get(name, name): shown[name]
@@ -152,24 +162,11 @@ def _posterior(data: Any, scores: Any) -> Posterior:
 
 
 def select_variables(
-    values: _Named, var_names: str | Sequence[str] | None, filter_vars: str | None
+    values: _Named, wanted: Sequence[str] | None, filter_vars: str | None
 ) -> _Named:
     """The rows that ArviZ would take: theta stands for all of theta[…]."""
-    if filter_vars not in (None, "like", "regex"):
-        raise ValueError(f"filter_vars must be None, 'like' or 'regex'; got {filter_vars!r}")
-    if var_names is None:
+    if wanted is None:
         return values
-    wanted = (
-        [var_names]
-        if isinstance(var_names, str)
-        else list(var_names)
-        if isinstance(var_names, Iterable)
-        else [var_names]
-    )
-    if any(not isinstance(pattern, str) for pattern in wanted):
-        raise ValueError(f"var_names must be a name or a list of names; got {var_names!r}")
-    if not wanted:
-        raise ValueError("var_names is empty: name at least one variable, or leave it out for all")
 
     def matches(pattern: str, label: str) -> bool:
         name = variable(label)
@@ -203,7 +200,7 @@ def select_variables(
             else chosen + [x for x in found if x not in chosen]
         )
     if not chosen:
-        raise ValueError(f"var_names: {wanted} leaves nothing to summarise")
+        raise ValueError(f"var_names: {list(wanted)} leaves nothing to summarise")
     return {label: values[label] for label in chosen}
 
 
@@ -214,8 +211,6 @@ def variable(label: str) -> str:
 
 def _exceedances(values: _Named, above: Mapping[str, Any]) -> _Named:
     found: _Named = {}
-    if not isinstance(above, Mapping):
-        raise ValueError(f"above must be a dict of name → number, or numbers; got {above!r}")
     for name, bound in above.items():
         labels = [label for label in values if name in (label, variable(label))]
         if not labels:

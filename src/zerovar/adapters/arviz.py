@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..arguments import MORE_VALUES, NAMES, OF_A_DRAW, instance, takes, where
 from ..chunked import is_chunked
 from ..inputs.integrands import DrawFunction
 from ..inputs.sample import Posterior
@@ -28,6 +29,25 @@ _ADVICE = (
 )
 
 
+def _groups(data: Any) -> list[str]:
+    if hasattr(data, "children"):  # a DataTree
+        return [str(name) for name in data.children]
+    if hasattr(data, "groups") and callable(data.groups):  # InferenceData
+        return [str(name).strip("/") for name in data.groups()]
+    return []
+
+
+TREE = where("an InferenceData or DataTree with groups", lambda data: bool(_groups(data)))
+
+
+@takes(
+    data=TREE,
+    log_density=OF_A_DRAW,
+    score=OF_A_DRAW,
+    parameters=NAMES,
+    values=MORE_VALUES,
+    group=instance(str, "the name of a group"),
+)
 def from_arviz(
     data: Any,
     *,
@@ -138,14 +158,6 @@ def _axis_labels(found: Any) -> Labels:
         return f"{name}[{', '.join(map(str, labels))}]"
 
     return label
-
-
-def _groups(data: Any) -> list[str]:
-    if hasattr(data, "children"):  # a DataTree
-        return [str(name) for name in data.children]
-    if hasattr(data, "groups") and callable(data.groups):  # InferenceData
-        return [str(name).strip("/") for name in data.groups()]
-    return []
 
 
 def _find_unconstrained(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..arguments import Requirement, instance, show, whole
 from ..errors import list_names
 from ..inputs.coordinates import Coordinates
 from ..inputs.integrands import (
@@ -20,10 +21,22 @@ from ..inputs.integrands import (
     map_draws,
     run_or_explain,
 )
-from ..inputs.sample import Posterior
+from ..inputs.sample import Posterior, as_float
 
 Entry = TypeVar("Entry")
+MAPS = instance(
+    Mapping, "a dict of name → zv.Coordinates(…), zv.Coupling(…) or a function of one draw"
+)
 Labels = Callable[[str, tuple[int, ...]], str]  # what an entry of a variable is called
+
+
+def _axis(value: Any) -> int:
+    return whole(0, 1).read(value)
+
+
+CHAIN_AXIS = Requirement(
+    "None for (draw, …), 0 for (chain, draw, …) or 1 for (draw, chain, …)", _axis
+)
 
 
 def discrete_error(kind: str, names: list[str]) -> ValueError:
@@ -53,11 +66,6 @@ def build_posterior(
     maps: to other coordinates, by name: `Coordinates` of the flat draw, or functions of one draw in
     its own structure, in JAX.
     """
-    if not isinstance(maps, Mapping | None):
-        raise ValueError(
-            "coordinates must be a dict of name → zv.Coordinates(…), zv.Coupling(…) or a function "
-            f"of one draw; got {maps!r}"
-        )
     offered = {
         str(name): _flatten_map(str(name), entry, draws) for name, entry in (maps or {}).items()
     }
@@ -99,17 +107,16 @@ def unraveller(draws: Tree) -> Callable[[jax.Array], Tree]:
     return unravel
 
 
-def put_chains_first(array: ArrayLike, chain_axis: int | None) -> np.ndarray:
+def put_chains_first(name: str, array: ArrayLike, chain_axis: int | None) -> np.ndarray:
     """Return (draw, …) as one chain, or two leading axes in the order (chain, draw)."""
-    array = np.asarray(array)
-    if chain_axis is None:
-        return array[None]
-    if chain_axis not in (0, 1) or array.ndim < 2:
-        forms = "None for (draw, …), 0 for (chain, draw, …) or 1 for (draw, chain, …)"
+    array = as_float(name, array, finite=False)
+    axes = 1 if chain_axis is None else 2
+    if array.ndim < axes or not array.size:
         raise ValueError(
-            f"chain_axis must be {forms}; got {chain_axis!r} with draws of shape {array.shape}"
+            f"{name} must have {axes} leading axes with chain_axis={chain_axis}, and entries; "
+            f"got shape {array.shape}"
         )
-    return np.swapaxes(array, 0, chain_axis)
+    return array[None] if chain_axis is None else np.swapaxes(array, 0, chain_axis)
 
 
 def map_chains(function: DrawFunction, tree: Tree) -> Tree:
@@ -203,12 +210,12 @@ def check_chains(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> 
         )
 
 
-def check_score(found: Mapping[str, object], draw: Mapping[str, object]) -> None:
+def check_score(found: object, draw: Mapping[str, object]) -> None:
     """Raise a ValueError if the user's score has not the names of its draw."""
-    if set(found) != set(draw):
+    if not isinstance(found, Mapping) or set(found) != set(draw):
+        got = sorted(found) if isinstance(found, Mapping) else show(found)
         raise ValueError(
-            f"score must return a dict with the names of its draw, {sorted(draw)}; got "
-            f"{sorted(found)}"
+            f"score must return a dict with the names of its draw, {sorted(draw)}; got {got}"
         )
 
 

@@ -1,17 +1,20 @@
 """BlackJAX: stacked states have positions and, for most samplers, the gradients there."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
+from ..arguments import MORE_VALUES, OF_A_DRAW, takes
 from ..inputs.integrands import DrawFunction
 from ..inputs.sample import Posterior
-from .base import build_posterior, put_chains_first
+from .base import CHAIN_AXIS, build_posterior, put_chains_first
 from .log_density import from_log_density, natural_values
 
 
+@takes(log_density=OF_A_DRAW, chain_axis=CHAIN_AXIS, transform=OF_A_DRAW, values=MORE_VALUES)
 def from_blackjax(
     states: Any,
     log_density: DrawFunction | None = None,
@@ -57,7 +60,7 @@ def from_blackjax(
             log_density, position, chain_axis=chain_axis, transform=transform, values=values
         )
     draws, scores = (
-        jax.tree.map(lambda leaf: put_chains_first(leaf, chain_axis), tree)
-        for tree in (position, gradient)
+        jax.tree.map(partial(put_chains_first, name, chain_axis=chain_axis), tree)
+        for name, tree in (("draws", position), ("scores", gradient))
     )
     return build_posterior(draws, scores, natural_values(draws, transform, values))

@@ -1,14 +1,18 @@
 """Any JAX log density: emcee, zeus, TensorFlow Probability, a sampler of your own."""
 
 from collections.abc import Mapping
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..inputs.integrands import DrawFunction, Tree, run_in_double
+from ..arguments import MORE_VALUES, OF_A_DRAW, takes
+from ..inputs.integrands import DrawFunction, Tree, run_in_double, run_or_explain
 from ..inputs.sample import Posterior
 from .base import (
+    CHAIN_AXIS,
+    MAPS,
     build_posterior,
     extra_values,
     label_entries,
@@ -19,6 +23,13 @@ from .base import (
 )
 
 
+@takes(
+    log_density=OF_A_DRAW,
+    chain_axis=CHAIN_AXIS,
+    transform=OF_A_DRAW,
+    values=MORE_VALUES,
+    coordinates=MAPS,
+)
 def from_log_density(
     log_density: DrawFunction,
     draws: Tree,
@@ -42,7 +53,7 @@ def from_log_density(
         invertible function of one draw onto all of Rᵈ; `posterior.coordinates[name](posterior)` has
         the same draws in them.
     """
-    tree = jax.tree.map(lambda leaf: put_chains_first(leaf, chain_axis), draws)
+    tree = jax.tree.map(lambda leaf: put_chains_first("draws", leaf, chain_axis), draws)
     shapes = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(tree)}
     if len(shapes) != 1 or (isinstance(tree, np.ndarray) and tree.ndim != 3):
         axes = {None: "(draw, …)", 0: "(chain, draw, …)"}.get(chain_axis, "(draw, chain, …)")
@@ -51,7 +62,6 @@ def from_log_density(
             f"draws must be {axes} with chain_axis={chain_axis}, an array with a last axis d; got "
             f"shapes {found}"
         )
-    tree = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
     scores = gradients("log_density", jax.grad(lambda x: jnp.reshape(log_density(x), ())), tree)
     return build_posterior(tree, scores, natural_values(tree, transform, values), coordinates)
 
@@ -81,6 +91,10 @@ def natural_values(
             order[:] = list(out) if isinstance(out, dict) else []
             return out
 
-        tree = run_in_double("transform", lambda: map_chains(look, tree))
+        tree = run_or_explain(
+            "transform", partial(map_chains, look, tree), "", "values= in place of it"
+        )
+        if not jax.tree.leaves(tree):
+            raise ValueError("transform must return numbers, arrays or a dict of them; got nothing")
         tree = {name: tree[name] for name in order} if order else tree
     return merge_values(label_entries(named_leaves(tree)), extra_values(values, tree))

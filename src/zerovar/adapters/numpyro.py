@@ -8,9 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..arguments import MORE_VALUES, instance, show, takes
 from ..errors import missing_package
 from ..inputs.sample import Posterior
 from .base import (
+    MAPS,
     build_posterior,
     discrete_error,
     extra_values,
@@ -21,6 +23,12 @@ from .base import (
 from .hierarchies import HierarchicalCoordinates
 
 
+@takes(
+    args=instance((tuple, list), "a tuple, the model's arguments"),
+    kwargs=instance(Mapping, "a dict, the model's arguments by name"),
+    values=MORE_VALUES,
+    coordinates=MAPS,
+)
 def from_numpyro(
     mcmc: Any,
     *,
@@ -66,9 +74,15 @@ def from_numpyro(
             "-potential(z), mcmc.get_samples(group_by_chain=True), chain_axis=0)"
         )
     # NumPyro keeps the arguments of the last run; they are not public, so explicit ones win.
-    args = getattr(mcmc, "_args", ()) if args is None else args
+    args = tuple(getattr(mcmc, "_args", ()) if args is None else args)
     kwargs = getattr(mcmc, "_kwargs", {}) if kwargs is None else dict(kwargs)
-    discrete = _discrete_sites(model, args, kwargs)
+    try:
+        discrete = _discrete_sites(model, args, kwargs)
+    except Exception as error:
+        raise ValueError(
+            f"the model does not run with its args and kwargs, {show(args)} and {show(kwargs)}: "
+            f"{error!r}"
+        ) from error
     if sampled := [name for name in discrete if name in latent]:
         raise discrete_error("sites", sampled)
     # as NUTS does, for models with random parts of their own

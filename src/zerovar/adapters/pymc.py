@@ -7,12 +7,22 @@ from typing import Any
 
 import jax
 
+from ..arguments import MORE_VALUES, takes, where
 from ..errors import missing_package
 from ..inputs.sample import Posterior
-from .arviz import dataset, stack_variables, variable_values
-from .base import build_posterior, discrete_error, map_chains
+from .arviz import TREE, dataset, stack_variables, variable_values
+from .base import MAPS, build_posterior, discrete_error, map_chains
 
 
+@takes(
+    model=where(
+        "a pymc.Model",
+        lambda model: hasattr(model, "free_RVs") and hasattr(model, "value_vars"),
+    ),
+    idata=TREE,
+    values=MORE_VALUES,
+    coordinates=MAPS,
+)
 def from_pymc(
     model: Any,
     idata: Any,

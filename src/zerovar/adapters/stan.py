@@ -10,12 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..arguments import MORE_VALUES, PATH, several, takes, where
 from ..inputs.coordinates import CLOSE
 from ..inputs.sample import Posterior
-from .base import extra_values, merge_values, put_chains_first
+from .base import CHAIN_AXIS, extra_values, merge_values, put_chains_first
 
 StanFile = str | PathLike[str]
 DIAGNOSE = "Run CmdStan with output diagnostic_file=…, or CmdStanPy with save_latent_dynamics=True"
+
+
+# those of CmdStan, of which there is one a chain
+_FILES = several(
+    where("a file", lambda path: PATH.read(path) and Path(path).is_file()),
+    f"paths of CSV files that are there, one a chain. {DIAGNOSE}",
+    empty=False,
+)
 
 
 def parse_table(path: StanFile, lines: Iterable[str]) -> tuple[list[str], np.ndarray]:
@@ -83,6 +92,7 @@ def is_cmdstan(path: StanFile) -> bool:
         return file.readline().startswith("# stan_version")
 
 
+@takes(diagnostics=_FILES, output=_FILES, values=MORE_VALUES)
 def from_cmdstan(
     diagnostics: StanFile | Sequence[StanFile],
     output: StanFile | Sequence[StanFile] | None = None,
@@ -99,8 +109,9 @@ def from_cmdstan(
     values: more quantities, name → function of one draw (a dict of all columns of the output files,
         such as "theta.1"), or array (chain, draw).
     """
-    outputs = [] if output is None else [StanTable(path) for path in _paths(output)]
-    return from_tables([StanTable(path) for path in _paths(diagnostics)], outputs, values)
+    found: tuple[Any, Any] = (diagnostics, output or ())
+    tables, outputs = ([StanTable(path) for path in paths] for paths in found)
+    return from_tables(tables, outputs, values)
 
 
 def from_tables(
@@ -143,6 +154,14 @@ def from_tables(
     )
 
 
+@takes(
+    model=where(
+        "a bridgestan.StanModel, with param_unconstrain and log_density_gradient",
+        lambda model: callable(model.param_unconstrain) and callable(model.log_density_gradient),
+    ),
+    chain_axis=CHAIN_AXIS,
+    values=MORE_VALUES,
+)
 def from_bridgestan(
     model: Any,
     draws: ArrayLike,
@@ -158,7 +177,7 @@ def from_bridgestan(
         draw, k) or (draw, chain, k).
     values: more quantities, name → function of one draw (k,), or array (chain, draw).
     """
-    natural = put_chains_first(draws, chain_axis).astype(np.float64)
+    natural = put_chains_first("draws", draws, chain_axis)
     if natural.ndim != 3:
         raise ValueError(
             "draws must be (draw, k), or with chain_axis have a chain's axis too; got shape "
@@ -184,15 +203,6 @@ def from_bridgestan(
         merge_values(named, extra_values(values, natural)),
         None if free_names is None else tuple(map(_bracket, free_names())),
     )
-
-
-def _paths(paths: StanFile | Sequence[StanFile]) -> list[StanFile]:
-    found = [paths] if isinstance(paths, str) or not isinstance(paths, Iterable) else list(paths)
-    if not found or not all(isinstance(path, (str, PathLike)) for path in found):
-        raise ValueError(
-            f"files must be paths of CSV files, one a chain; got {paths!r}. {DIAGNOSE}"
-        )
-    return found
 
 
 def _chains(tables: list[StanTable], places: list[int]) -> np.ndarray:

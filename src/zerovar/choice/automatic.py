@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import list_names
-from ..families import Family
+from ..arguments import FLAG, instance, one_of, several, takes
+from ..errors import NumericalError, list_names
+from ..families import FAMILY, Family
 from ..inference.answer import Answer, plain_answer
 from ..inference.task import Task
 from ..inputs.points import FittingDraws, find_distinct
@@ -32,6 +33,12 @@ Forms = Mapping[str, Callable[[Sample], Sample]]  # by name, the same draws in o
 EFFORTS = ("low", "normal", "high")
 
 
+@takes(
+    effort=one_of(*EFFORTS),
+    also=several(FAMILY, "families such as Network()"),
+    progress=FLAG,
+    policy=instance(Policy, "a zerovar.choice.Policy"),
+)
 @dataclasses.dataclass(frozen=True)
 class Automatic:
     """Choose the control variate for each integrand; what `estimate` does when no family is given.
@@ -50,16 +57,8 @@ class Automatic:
     progress: bool = True
     policy: Policy = _POLICY
 
-    def __post_init__(self):
-        if self.effort not in EFFORTS:
-            choices = ", ".join(map(repr, EFFORTS))
-            raise ValueError(f"Automatic: effort must be one of {choices}; got {self.effort!r}")
-        also = (self.also,) if isinstance(self.also, Family) else tuple(self.also)
-        if not all(isinstance(family, Family) for family in also):
-            raise ValueError(
-                f"Automatic: also must be families such as Network(); got {self.also!r}"
-            )
-        object.__setattr__(self, "also", also)
+
+CHOICE = instance((Family, Automatic), FAMILY.words)
 
 
 class Choice(NamedTuple):
@@ -181,7 +180,12 @@ def _views(task: Task, forms: Forms | None, notes: list[str]) -> Iterator[tuple[
             ):
                 continue  # draws could not be told apart along the others
             view = view.along(~heavy)
-        yield name, view
+        try:
+            view.draws.standardise(mixing=True)
+        except NumericalError as error:
+            notes.append(f"control variates{name}: {error}")
+        else:
+            yield name, view
 
 
 def _heavy(sample: Sample) -> np.ndarray:

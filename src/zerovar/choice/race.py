@@ -165,7 +165,7 @@ def race(
     open_ = open_ & (policy.apart * least() > before)
     # first what suits all integrands; then what suits those that have little gain by it
     for wave in [[rival] for rival in general] if d <= policy.kinks else [general]:
-        heat([(rival, open_ & (plain < EXACT * least())) for rival in wave])
+        heat([(rival, open_ & (plain / EXACT < least())) for rival in wave])
     if not task.is_slow and not known and len(track) > policy.tuning_draws:
         polish()
     enough = policy.smooth if d <= policy.kinks else policy.apart

@@ -3,8 +3,9 @@
 import dataclasses
 from typing import Any
 
+from ..errors import refuse_fork
 from ..families import Family
-from ..fitting import Method, check_call
+from ..fitting import Method
 from ..inference.splits import Split
 from ..inputs.points import DRAWS_PER_TERM
 from ..objectives import Objective
@@ -25,7 +26,7 @@ class Request:
     seed: int = 0
 
     def __post_init__(self):
-        check_call(self.standardise, self.seed)
+        refuse_fork()
         if isinstance(self.family, Automatic) and self.is_spelled_out:
             raise ValueError(
                 "Automatic chooses objective, solver and split itself; leave them out, or give a "

@@ -11,6 +11,7 @@ import dataclasses
 
 import numpy as np
 
+from ..arguments import instance, number, takes
 from ..errors import list_names
 from ..inputs.sample import Posterior, Sample, coordinate_name
 from ..statistics.series import autocorrelation_time, some_columns
@@ -84,16 +85,14 @@ class Check:
         )
 
 
+@takes(
+    sample=instance((Sample, Posterior), "a zv.Sample(draws, scores) or a Posterior"),
+    level=number("strictly between 0 and 1", lambda x: 0 < x < 1),
+)
 def check(sample: Sample | Posterior, level: float = 0.001) -> Check:
     """Test layout, beginning and scores of `sample`; `level` is the nominal probability that a
     right one fails."""
     sample = sample.sample if isinstance(sample, Posterior) else sample
-    if not isinstance(sample, Sample):
-        raise ValueError(
-            f"sample must be a zv.Sample(draws, scores) or a Posterior; got {type(sample).__name__}"
-        )
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie strictly between 0 and 1; got {level!r}")
     return _check_draws(sample, level) or _check_scores(undo_resampling(sample), level)
 
 

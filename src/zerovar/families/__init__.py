@@ -1,6 +1,8 @@
 """Families of control variates."""
 
 from .anisotropic import Anisotropic as Anisotropic
+from .base import FAMILY as FAMILY
+from .base import LINEAR as LINEAR
 from .base import BasisFamily as BasisFamily
 from .base import Ensemble as Ensemble
 from .base import Family as Family

@@ -7,8 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from ..arguments import FLAG, read_numbers, takes, where
 from ..hyper import SHAPE
-from .base import LinearFamily, Wrapper
+from .base import LINEAR, LinearFamily, Wrapper
 
 
 class Anisotropic(Wrapper):
@@ -25,20 +26,16 @@ class Anisotropic(Wrapper):
     scaling: np.ndarray | None = eqx.field(metadata=SHAPE)
     mixing: bool = eqx.field(static=True)
 
+    @takes(
+        family=LINEAR,
+        scaling=where(
+            "one positive number a coordinate",
+            lambda r: r.ndim == 1 and np.isfinite(r).all() and (r > 0).all(),
+            read_numbers,
+        ),
+        mixing=FLAG,
+    )
     def __init__(self, family: LinearFamily, scaling: Any = None, mixing: bool = False):
-        if not isinstance(family, LinearFamily):
-            raise ValueError(
-                "Anisotropic: family must be linear in its parameters, such as Kernel(); got "
-                f"{family!r}"
-            )
-        if scaling is not None:
-            array = np.asarray(scaling, dtype=np.float64)
-            if array.ndim != 1 or not (array > 0).all() or not np.isfinite(array).all():
-                raise ValueError(
-                    "Anisotropic: scaling must be one positive number a coordinate; got "
-                    f"{scaling!r}"
-                )
-            scaling = array
         self.family, self.scaling, self.mixing = family, scaling, bool(mixing)
 
     @property

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..arguments import instance
 from ..io.archive import Storable
 from ..operators import Operator
 
@@ -140,6 +141,10 @@ class LinearFamily(Family):
         """This family, if it is a span of translates: its features are columns of another family's
         Gram."""
         return None
+
+
+FAMILY = instance(Family, "a family such as Polynomial(2) or Kernel()")
+LINEAR = instance(LinearFamily, "a family that is linear in its parameters, such as Kernel()")
 
 
 class NonlinearFamily(Family):

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..hyper import WEIGHT, positive
+from ..arguments import Requirement, instance, takes, whole
+from ..hyper import LEAF, WEIGHT
 from ..kernels import AbstractKernel, Gaussian, is_zero, median_heuristic
 from .base import LinearFamily, Md, Nd
 
@@ -34,24 +35,20 @@ class Kernel(LinearFamily):
     order: int = eqx.field(static=True)
     weight: np.ndarray = eqx.field(metadata=WEIGHT)
 
+    @takes(
+        base=instance(AbstractKernel, "a kernel such as kernels.Gaussian(1.0)"),
+        order=Requirement("1 (Langevin) or 2 (scalar Langevin)", whole(1, 2).read),
+        weight=LEAF,
+    )
     def __init__(self, base: AbstractKernel | None = None, order: int = 1, weight: Any = 1.0):
         base = Gaussian() if base is None else base
-        if not isinstance(base, AbstractKernel):
-            raise ValueError(
-                f"Kernel: base must be a kernel such as kernels.Gaussian(1.0); got {base!r}"
-            )
-        if order not in (1, 2):
-            raise ValueError(
-                f"Kernel: order must be 1 (Langevin) or 2 (scalar Langevin); got {order!r}"
-            )
         if base.smoothness <= order:
             raise ValueError(
                 f"Kernel: order {order} needs a base kernel with more than {order} derivatives in "
                 "each argument; "
                 f"this one has fewer than {base.smoothness}. Use a larger nu, or order=1"
             )
-        self.base, self.order = base, int(order)
-        self.weight = positive("weight", weight)
+        self.base, self.order, self.weight = base, order, weight
 
     def resolve(self, x, values):
         if not self.base.needs_length_scale:

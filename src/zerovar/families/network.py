@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..hyper import whole_number
+from ..arguments import function, takes, where, whole
 from ..io.archive import Storable, register_functions
-from ..operators import Langevin, Operator, ScalarLangevin
+from ..operators import OPERATOR, Langevin, Operator, ScalarLangevin
 from .base import Nd, NonlinearFamily
 
 # Files name them by these keys. All but the last have a bounded second derivative, which is what a
@@ -55,18 +55,21 @@ class Architecture(Storable, eqx.Module):
     activation: Callable = eqx.field(static=True, default=jax.nn.swish)
     layers: Layers = ()  # none before it is built
 
+    @takes(
+        width=whole(1),
+        depth=whole(1),
+        activation=function("a function such as jax.numpy.tanh"),
+        layers=where(
+            "pairs of a weight (in, out) and a bias (out,), or none",
+            lambda layers: all(np.ndim(w) == 2 and w.shape[1:] == b.shape for w, b in layers),
+            lambda value: tuple(tuple(layer) for layer in value),
+        ),
+    )
     def __init__(
         self, width: int = 32, depth: int = 2, activation: Callable = jax.nn.swish, layers: Any = ()
     ):
-        self.width = whole_number(f"{type(self).__name__}: width", width, 1)
-        self.depth = whole_number(f"{type(self).__name__}: depth", depth, 1)
-        if not callable(activation):
-            raise ValueError(
-                f"{type(self).__name__}: activation must be a function such as jax.numpy.tanh; got "
-                f"{activation!r}"
-            )
-        self.activation = activation
-        self.layers = tuple(tuple(layer) for layer in layers)
+        self.width, self.depth, self.activation = width, depth, activation
+        self.layers = layers
 
     @abstractmethod
     def hidden_layer(self, x: Float[Array, " d"]) -> Float[Array, " width"]:
@@ -163,19 +166,15 @@ class Network(NonlinearFamily):
     operator: Operator
     probes: int = eqx.field(static=True)
 
+    @takes(
+        module=function("MLP(), ResNet() or a callable Equinox module"),
+        operator=OPERATOR,
+        probes=whole(0),
+    )
     def __init__(self, module: Any = None, operator: Operator | None = None, probes: int = 0):
         self.module = MLP() if module is None else module
         self.operator = Langevin() if operator is None else operator
-        self.probes = whole_number("Network: probes", probes, 0)
-        if not callable(self.module):
-            raise ValueError(
-                "Network: module must be MLP(), ResNet() or a callable Equinox module; got "
-                f"{module!r}"
-            )
-        if not isinstance(self.operator, (Langevin, ScalarLangevin)):
-            raise ValueError(
-                f"Network: operator must be Langevin() or ScalarLangevin(); got {operator!r}"
-            )
+        self.probes = probes
         if probes and isinstance(self.operator, ScalarLangevin):
             raise ValueError(
                 "Network: probes estimate the divergence of a vector field, so they need "

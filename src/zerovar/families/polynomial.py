@@ -16,11 +16,29 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..hyper import WEIGHT, whole_number
-from ..operators import Langevin, Operator, ScalarLangevin
+from ..arguments import (
+    Requirement,
+    check_argument,
+    read_numbers,
+    read_whole_numbers,
+    takes,
+    where,
+    whole,
+)
+from ..hyper import WEIGHT
+from ..operators import OPERATOR, Langevin, Operator, ScalarLangevin
 from .base import BasisFamily, Nd
 
 _HIGHEST = 80  # degree: the squares of factorials, by which coefficients are scaled, are doubles
+
+
+def _weights(count: int) -> Requirement:
+    """Return the requirement of weights of so many degrees."""
+    return where(
+        f"a number ≥ 0 or one a degree, {count} of them, and not all zero",
+        lambda w: w.shape in ((), (count,)) and (w >= 0).all() and w.any(),
+        read_numbers,
+    )
 
 
 class Polynomial(BasisFamily):
@@ -45,6 +63,14 @@ class Polynomial(BasisFamily):
     penalised: tuple[int, ...] = eqx.field(static=True)
     free: tuple[int, ...] = eqx.field(static=True)
 
+    @takes(
+        coordinates=where(
+            "distinct column numbers, integers from 0 on",
+            lambda found: min(found) >= 0 and len(set(found)) == len(found),
+            lambda value: tuple(np.atleast_1d(read_whole_numbers(value)).tolist()),
+        ),
+        operator=OPERATOR,
+    )
     def __init__(
         self,
         degree: int,
@@ -53,23 +79,11 @@ class Polynomial(BasisFamily):
         weight: Any = 1.0,
     ):
         self.operator = ScalarLangevin() if operator is None else operator
-        if not isinstance(self.operator, (Langevin, ScalarLangevin)):
-            raise ValueError(
-                f"Polynomial: operator must be Langevin() or ScalarLangevin(); got {operator!r}"
-            )
-        under = type(self.operator).__name__
-        self.degree = whole_number(
-            f"Polynomial: degree under {under}", degree, self.lowest, _HIGHEST
-        )
-        self.coordinates = _check_coordinates(coordinates)
+        under = f"Polynomial: degree under {type(self.operator).__name__}"
+        self.degree = check_argument(under, degree, whole(self.lowest, _HIGHEST))
+        self.coordinates = coordinates
         degrees = range(self.lowest, self.degree + 1)
-        weights = np.asarray(weight, dtype=np.float64)
-        fits = weights.shape in ((), (len(degrees),)) and (weights >= 0).all()  # NaN is not
-        if not fits or not weights.any():
-            raise ValueError(
-                f"Polynomial: weight must be a number ≥ 0 or one a degree, {len(degrees)} of them, "
-                f"and not all zero; got {weight!r}"
-            )
+        weights = check_argument("Polynomial: weight", weight, _weights(len(degrees)))
         self.weight = weights = np.broadcast_to(weights, len(degrees)).copy()
         self.penalised = tuple(k for k, w in zip(degrees, weights, strict=True) if 0 < w < math.inf)
         self.free = tuple(k for k, w in zip(degrees, weights, strict=True) if w == math.inf)
@@ -286,17 +300,3 @@ def _gradients(x: Nd, monomials: list[Float[Array, "p n"]]) -> list[Float[Array,
         through = x.T[table.variable][:, None] * gradients[-1][table.parent]
         gradients.append(through + units * below[table.parent][:, None])
     return gradients
-
-
-def _check_coordinates(coordinates: Any) -> tuple[int, ...] | None:
-    """Return column numbers as a tuple, or refuse them."""
-    if coordinates is None:
-        return None
-    array = np.atleast_1d(np.asarray(coordinates))
-    whole = array.ndim == 1 and array.size and array.dtype.kind in "iu"
-    if not whole or len(np.unique(array)) < len(array) or array.min() < 0:
-        raise ValueError(
-            "Polynomial: coordinates must be distinct column numbers, integers from 0 on; got "
-            f"{coordinates!r}"
-        )
-    return tuple(array.tolist())

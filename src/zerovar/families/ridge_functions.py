@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
+from ..arguments import read_numbers, takes, where
 from ..statistics.ranks import normal_scores
 from .base import LinearFamily, Wrapper
 
@@ -25,29 +26,23 @@ class RidgeFunctions(Wrapper):
     family: LinearFamily
     directions: np.ndarray | None
 
+    @takes(
+        family=where(
+            "linear in its parameters and without coordinates, such as Polynomial(4)",
+            lambda family: isinstance(family, LinearFamily) and not family.keeps_axes,
+        ),
+        directions=where(
+            "finite columns (d, r), none of them zero",
+            lambda a: a.ndim == 2 and a.size and np.isfinite(a).all() and a.any(axis=0).all(),
+            read_numbers,
+        ),
+    )
     def __init__(self, family: LinearFamily, directions: Any = None):
-        if not isinstance(family, LinearFamily) or family.keeps_axes:
-            raise ValueError(
-                "RidgeFunctions: family must be linear in its parameters and without coordinates, "
-                f"such as Polynomial(4); got {family!r}"
-            )
-        self.family = family
-        self.directions = None
+        self.family, self.directions = family, directions
         if directions is not None:
-            array = np.asarray(directions, dtype=np.float64)
-            if (
-                array.ndim != 2
-                or not array.size
-                or not np.isfinite(array).all()
-                or not np.any(array, axis=0).all()
-            ):
-                raise ValueError(
-                    "RidgeFunctions: directions must be finite columns (d, r), none of them zero; "
-                    f"got {directions!r}"
-                )
             # of one that is a unit vector already, nothing is changed
-            length = np.linalg.norm(array, axis=0)
-            self.directions = array / np.where(np.abs(length - 1) < 1e-14, 1.0, length)
+            length = np.linalg.norm(directions, axis=0)
+            self.directions = directions / np.where(np.abs(length - 1) < 1e-14, 1.0, length)
 
     @property
     def sees_values(self):

@@ -1,14 +1,14 @@
 """Polynomials of few terms: what hundreds of parameters leave affordable beyond a linear control
 variate."""
 
-import math
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..hyper import WEIGHT, whole_number
+from ..arguments import Requirement, check_argument, read_whole_numbers, takes, where, whole
+from ..hyper import LEAF, WEIGHT
 from .base import MonomialChoice, MonomialFamily
 from .monomials import SUPERSCRIPTS, monomial_images, with_constant
 from .polynomial import Polynomial
@@ -35,20 +35,17 @@ class SparsePolynomial(MonomialFamily):
     monomials: np.ndarray | None
     weight: np.ndarray = eqx.field(metadata=WEIGHT)
 
+    # powers have names of one character
+    @takes(degree=whole(1, len(SUPERSCRIPTS) - 1), terms=whole(0), weight=LEAF)
     def __init__(
         self, degree: int = 3, terms: int | None = None, monomials: Any = None, weight: float = 1.0
     ):
-        if np.ndim(weight) != 0 or not 0 < float(weight) < math.inf:
-            raise ValueError(
-                f"SparsePolynomial: weight must be a positive finite number; got {weight!r}"
+        self.degree, self.terms, self.weight = degree, terms, np.asarray(weight)
+        self.monomials = None
+        if monomials is not None:
+            self.monomials = check_argument(
+                "SparsePolynomial: monomials", monomials, _monomials(degree)
             )
-        # powers have names of one character
-        highest = len(SUPERSCRIPTS) - 1
-        self.degree = whole_number("SparsePolynomial: degree", degree, 1, highest)
-        most = "SparsePolynomial: terms, the most products an integrand,"
-        self.terms = None if terms is None else whole_number(most, terms, 0)
-        self.monomials = None if monomials is None else _check_monomials(monomials, self.degree)
-        self.weight = np.asarray(weight, dtype=np.float64)
 
     @property
     def keeps_axes(self):
@@ -113,25 +110,22 @@ class SparsePolynomial(MonomialFamily):
         return eqx.tree_at(lambda family: family.weight, unit, self.weight * np.ones(self.degree))
 
 
-def _check_monomials(monomials: Any, degree: int) -> np.ndarray:
-    """Return rows of monomials as integers, or refuse them."""
-    rows = np.asarray(monomials)
-    if rows.ndim != 2 or rows.shape[1] != degree or not len(rows) or rows.dtype.kind not in "iu":
-        raise ValueError(
-            f"SparsePolynomial: monomials must be integers (p, {degree}), one row a term; got "
-            f"{monomials!r}"
+def _monomials(degree: int) -> Requirement:
+    """Return the requirement of rows that are distinct monomials of at most this degree."""
+
+    def test(rows: np.ndarray) -> bool:
+        absent = rows == -1
+        in_order = (rows[:, 1:] >= rows[:, :-1]) | absent[:, 1:]
+        at_end = absent[:, 1:] >= absent[:, :-1]
+        return (
+            rows.shape == (len(rows) or 1, degree)
+            and bool((rows >= -1).all() and (in_order & at_end).all())
+            and not absent[:, 0].any()
+            and len(np.unique(rows, axis=0)) == len(rows)
         )
-    absent = rows == -1
-    in_order = (rows[:, 1:] >= rows[:, :-1]) | absent[:, 1:]
-    at_end = absent[:, 1:] >= absent[:, :-1]
-    if (
-        (rows < -1).any()
-        or absent[:, 0].any()
-        or not (in_order & at_end).all()
-        or len(np.unique(rows, axis=0)) < len(rows)
-    ):
-        raise ValueError(
-            "SparsePolynomial: each row of monomials must have coordinate numbers in increasing "
-            f"order, −1 for none at the end, and no row twice; got {monomials!r}"
-        )
-    return rows.astype(np.int32)
+
+    words = (
+        f"integers (p, {degree}), one row a term: coordinate numbers in increasing order, −1 for "
+        "none at the end, and no row twice"
+    )
+    return where(words, test, lambda value: read_whole_numbers(value).astype(np.int32))

@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from ..errors import list_names
+from ..errors import NumericalError, list_names
 from ..inputs.sample import Sample
 from ..output import Estimate, Selection, Traces
 from ..output.formatting import EXACT
@@ -42,7 +42,8 @@ def conclude(
     apart = joint_errors(answer, facts.plain)
     lost = np.zeros(len(facts.names), dtype=bool)
     if selection is not None:
-        lost = answer.controlled & (ledger.error >= ledger.plain_error)
+        # where an error is no number too
+        lost = answer.controlled & ~(ledger.error < ledger.plain_error)
         selection = selection.without(lost, Reason.PLAIN.value)
     if lost.any():
         answer = answer.insert(facts.plain.only(lost), lost)
@@ -50,6 +51,12 @@ def conclude(
     plain_error, error = (
         np.where(facts.constant, 0.0, each) for each in (ledger.plain_error, ledger.error)
     )
+    if (bad := np.flatnonzero(~np.isfinite(answer.value + error))).size:
+        names = list_names([facts.names[k] for k in bad])
+        raise NumericalError(
+            f"the answer for {names} is not finite: sums overflow or underflow. Are there draws or "
+            "scores of very different size? Use other units, or leave those draws out"
+        )
     reasons = _reasons(ledger, facts, lost, gain_of(plain_error, error) > EXACT)
     cautions.add_reported(Reported(answer, facts, reasons, plain_error, error, apart))
     return Estimate(

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Int
 
+from ..arguments import instance, number, takes, whole
 from ..inputs.points import RowNumbers
 from ..inputs.sample import Sample
 
@@ -21,6 +22,9 @@ class Split(ABC):
     @abstractmethod
     def describe(self) -> str:
         """A short name for tables."""
+
+
+SPLIT = instance(Split, "in_sample(), holdout(fraction) or cross_fit(k)")
 
 
 class OutOfFold(Split):
@@ -105,18 +109,16 @@ def in_sample() -> InSample:
     return InSample()
 
 
+@takes(fraction=number("strictly between 0 and 1", lambda x: 0 < x < 1))
 def holdout(fraction: float = 0.5) -> Holdout:
     """Hold the last `fraction` of every chain out of the fit, and estimate on it alone."""
-    if not 0 < fraction < 1:
-        raise ValueError(f"holdout: fraction must lie strictly between 0 and 1; got {fraction!r}")
-    return Holdout(float(fraction))
+    return Holdout(fraction)
 
 
+@takes(k=whole(2))
 def cross_fit(k: int = 5) -> CrossFit:
     """Estimate on all draws, each by a fit that did not see its block."""
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 2:
-        raise ValueError(f"cross_fit: k must be an integer of at least 2; got {k!r}")
-    return CrossFit(int(k))
+    return CrossFit(k)
 
 
 def blocks(sample: Sample, length: int) -> list[RowNumbers]:

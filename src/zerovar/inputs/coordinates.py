@@ -15,8 +15,8 @@ from typing import Any, overload
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
 
+from ..arguments import FLAG, NAMES, OF_A_DRAW, read_whole_numbers, takes, where
 from .integrands import KEPT, ROWS, DrawFunction, map_draws, run_or_explain
 from .sample import Posterior, Sample, check_names
 
@@ -27,6 +27,7 @@ MOST_JACOBIAN = math.isqrt(KEPT // ROWS)
 CLOSE = float(np.sqrt(np.finfo(np.float32).eps))
 
 
+@takes(forward=OF_A_DRAW, inverse=OF_A_DRAW, log_det=OF_A_DRAW, names=NAMES)
 @dataclasses.dataclass(frozen=True, eq=False)
 class Coordinates:
     """A smooth invertible map T of one draw (d,) onto all of Rᵈ, written in JAX:
@@ -149,6 +150,15 @@ class Coordinates:
             )
 
 
+def _are_blocks(pairs: list[tuple[np.ndarray, Any]]) -> bool:
+    every = np.concatenate([block for block, _ in pairs])
+    return bool(
+        all(block.ndim == 1 and callable(function) for block, function in pairs)
+        and every.min() >= 0
+        and len(np.unique(every)) == len(every)
+    )
+
+
 class Coupling(Coordinates):
     """Some coordinates become an affine function of themselves, given the others: y_B = location +
     scale · x_B.
@@ -165,23 +175,23 @@ class Coupling(Coordinates):
     little in any dimension.
     """
 
+    @takes(
+        blocks=where(
+            "pairs of coordinate numbers, integers ≥ 0 that do not overlap, and a function of one "
+            "draw",
+            _are_blocks,
+            lambda value: [(read_whole_numbers(block), function) for block, function in value],
+        ),
+        backwards=FLAG,
+        names=NAMES,
+    )
     def __init__(
         self,
         blocks: Sequence[tuple[Sequence[int], DrawFunction]],
         backwards: bool = False,
         names: Sequence[str] | None = None,
     ):
-        pairs = [(_as_block(block), function) for block, function in blocks]
-        if not pairs or not all(callable(function) for _, function in pairs):
-            raise ValueError(
-                "Coupling: blocks must be pairs of coordinate numbers and a function of one draw; "
-                f"got {blocks!r}"
-            )
-        every = np.concatenate([block for block, _ in pairs])
-        if len(np.unique(every)) < len(every):
-            raise ValueError(
-                f"Coupling: blocks must not overlap; got {[block.tolist() for block, _ in pairs]}"
-            )
+        pairs: Any = blocks
 
         def split(x: Any, block: np.ndarray, function: DrawFunction) -> tuple[Any, Any]:
             location, scale = function(x.at[block].set(0.0))
@@ -232,12 +242,3 @@ def _log_det(scale: jax.Array, count: int) -> jax.Array:
     if scale.ndim < 2:
         return jnp.sum(jnp.log(jnp.abs(jnp.broadcast_to(scale, (count,)))))
     return jnp.sum(jnp.linalg.slogdet(scale)[1])
-
-
-def _as_block(block: ArrayLike) -> np.ndarray:
-    numbers = np.asarray(block)
-    if numbers.ndim != 1 or not len(numbers) or numbers.dtype.kind not in "iu" or numbers.min() < 0:
-        raise ValueError(
-            f"Coupling: a block must be coordinate numbers, integers ≥ 0; got {block!r}"
-        )
-    return numbers

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..errors import NumericalWarning, refuse_fork, warn
+from .indices import find_out_of_bounds
 from .points import find_distinct
-from .sample import Sample, as_float
+from .sample import Sample, as_float, underflows
 
 # Rows of functions or features that are made at once: with a few hundred columns they stay in a
 # core's cache for what reads them next, and more would not be faster.
@@ -62,8 +63,7 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
     else:
         array = _flat("values", values, sample)
         events = np.broadcast_to(_is_event(values), array.shape[1])
-        # a data frame has names of its own
-        found = list(map(str, getattr(values, "columns", _default_names(array.shape[1]))))
+        found = list(map(str, _own_names(values) or _default_names(array.shape[1])))
     if array.shape[1] == 0:
         raise ValueError(f"values has no integrands: its shape is {np.shape(values)}")
     if names is not None:
@@ -73,10 +73,21 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
                 f"names must be {array.shape[1]} strings, one an integrand; got {names!r}"
             )
         found = [str(name) for name in names]
+    if (small := np.flatnonzero(underflows(array))).size:
+        raise ValueError(
+            f"values: {found[small[0]]} moves by only {np.ptp(array[:, small[0]]):.2g}, and "
+            "squares underflow. Use other units"
+        )
     if len(set(found)) < len(found):
         twice = sorted(name for name in set(found) if found.count(name) > 1)
         raise ValueError(f"names must be distinct; got {twice} more than once")
     return Integrands(array, tuple(found), events)
+
+
+def _own_names(values: Any) -> list[Any]:
+    """Return the names that a data frame or a series has."""
+    name = getattr(values, "name", None)
+    return list(getattr(values, "columns", () if name is None else (name,)))
 
 
 def _default_names(count: int) -> list[str]:
@@ -115,7 +126,7 @@ def entry_name(name: str, index: tuple[int, ...]) -> str:
 
 def _is_event(entry: Any) -> bool | np.ndarray:
     """Return whether an array holds booleans; of a data frame, which columns do."""
-    if hasattr(entry, "dtypes"):
+    if np.ndim(entry) == 2 and hasattr(entry, "dtypes"):
         return np.array([np.dtype(bool) == kind for kind in entry.dtypes])
     return np.asarray(entry).dtype == bool
 
@@ -162,27 +173,18 @@ def map_draws(function: DrawFunction, draws: Tree) -> Tree:
     """
     columns = [np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(draws)]
     first, back = find_distinct(np.concatenate(columns, axis=1))
-    _check_indices(function, jax.tree.map(lambda leaf: leaf[0], draws))
+    asked = find_out_of_bounds(function, jax.tree.map(lambda leaf: leaf[0], draws))
+    if asked.mistake:
+        raise IndexError(asked.mistake)
+    if asked.clipped:
+        warn(
+            f"A function of one draw asks for an entry that is not there: {asked.clipped}. The "
+            'nearest entry is taken, as jax.vmap and mode="clip" have it. If that is meant, '
+            "bring the index inside by jnp.clip",
+            NumericalWarning,
+        )
     out = map_tiles(jax.jit(jax.vmap(function)), jax.tree.map(lambda leaf: leaf[first], draws))
     return jax.tree.map(lambda leaf: leaf[back], out)
-
-
-def _check_indices(function: DrawFunction, draw: Tree) -> None:
-    """Raise an IndexError if the function asks this draw for an entry that it has not.
-
-    Compiled, JAX takes the nearest entry in silence.
-    """
-    from jax.experimental import checkify
-
-    checked = checkify.checkify(function, errors=checkify.index_checks)
-    try:
-        # all that is no index is left out of the program
-        found = jax.jit(lambda draw: checked(draw)[0])(draw).get_exception()
-    except Exception:
-        return  # what cannot be traced is explained where it is evaluated
-    # others say themselves what is to be done out of range
-    if getattr(found, "prim", None) == "dynamic_slice":
-        raise IndexError(str(found).strip(" ."))
 
 
 def map_tiles(function: Callable[[Tree], Tree], draws: Tree) -> Tree:

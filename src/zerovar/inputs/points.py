@@ -11,6 +11,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float64, Int
 
+from ..errors import NumericalError
 from ..io.archive import storable
 
 Matrix = Float64[np.ndarray, "n d"]
@@ -199,8 +200,22 @@ class Standardisation:
         return (draws - self.mean) @ inverse.T, scores @ self.factor
 
     def points(self, raw: Points) -> Points:
-        """Return the same points, standardised."""
-        return Points(*self(raw.x, raw.s), raw.probabilities, raw.chain)
+        """Return the same points, standardised, or raise a NumericalError where they are so large
+        that the squares of a Gram's entries overflow."""
+        x, s = self(raw.x, raw.s)
+        size = np.maximum(np.abs(x), np.abs(s))
+        if not size.max() < np.finfo(np.float64).max ** 0.25 / len(x):
+            both = np.concatenate([raw.x, raw.s], axis=1)
+            away = np.abs(both - np.median(both, axis=0))
+            away /= np.maximum(np.median(away, axis=0), np.finfo(np.float64).tiny)
+            row, column = np.unravel_index(np.argmax(away), away.shape)
+            j = column % raw.dim
+            raise NumericalError(
+                f"draws: number {row} of the {len(x)} distinct ones that fit rules all others, and "
+                f"sums overflow: it has {raw.x[row, j]:.3g} and the score {raw.s[row, j]:.3g} in "
+                f"coordinate {j}. Leave it out of all arrays, or mend the log density there"
+            )
+        return Points(x, s, raw.probabilities, raw.chain)
 
 
 def find_distinct(rows: np.ndarray) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:

@@ -10,12 +10,14 @@ import numpy as np
 from jaxtyping import Bool
 from numpy.typing import ArrayLike
 
+from ..arguments import instance
 from .points import ChainOrder, Matrix, Points, RowNumbers, Vector, sum_to_one
 
 
-def as_float(name: str, array: ArrayLike, finite: bool = True) -> np.ndarray:
-    """Return `array` as float64, finite and small enough to be squared, or raise a ValueError that
-    names the argument and the first bad entry; `finite=False` lets any float pass."""
+def as_float(name: str, array: ArrayLike, finite: bool = True, power: int = 2) -> np.ndarray:
+    """Return `array` as float64, finite and so small that powers of it are finite, or raise a
+    ValueError that names the argument and the first bad entry; `finite=False` lets any float
+    pass."""
     if isinstance(array, np.ma.MaskedArray) and array.mask.any():
         raise ValueError(
             f"{name} is a masked array with {array.mask.sum()} masked entries; leave those draws "
@@ -48,12 +50,20 @@ def as_float(name: str, array: ArrayLike, finite: bool = True) -> np.ndarray:
             f"{where}. "
             "Remove those draws or mend the log density there: zerovar does not drop them for you"
         )
-    if out.size and (largest := np.abs(out).max()) > 1e150:
+    if out.size and (largest := np.abs(out).max()) > 1e300 ** (1 / power):
+        where = tuple(int(i) for i in np.argwhere(np.abs(out) == largest)[0])
         raise ValueError(
-            f"{name} must be at most 1e150 in size, or squares overflow; got {largest:.3g}. Use "
-            "other units"
+            f"{name} must be at most 1e{300 // power} in size, or squares and products overflow; "
+            f"got {largest:.3g} at index {where}. Leave that draw out of all arrays, or use other "
+            "units"
         )
     return out
+
+
+def underflows(array: np.ndarray, power: int = 2) -> Bool[np.ndarray, " k"]:
+    """Return the columns that move, but by so little that such powers are zero to rounding."""
+    spread = np.ptp(array, axis=0)
+    return (spread > 0) & (spread < np.finfo(np.float64).tiny ** (1 / power))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,7 +88,9 @@ class Sample:
         log_weights: ArrayLike | None = None,
         names: Sequence[str] | None = None,
     ):
-        draws, scores = as_float("draws", draws), as_float("scores", scores)
+        draws, scores = (
+            as_float(name, array, power=4) for name, array in (("draws", draws), ("scores", scores))
+        )
         if draws.shape != scores.shape:
             hint = "; the axes look swapped" if draws.shape == scores.shape[::-1] else ""
             raise ValueError(
@@ -107,6 +119,11 @@ class Sample:
                     f"{name}: {coordinate_name(labels, constant[0])} is the same number, "
                     f"{array[0, constant[0]]:g}, at every draw ({constant.size} such of {d}). A "
                     "fixed parameter is not sampled: leave it out of draws and scores"
+                )
+            if (small := np.flatnonzero(underflows(array, power=4))).size:
+                raise ValueError(
+                    f"{name}: {coordinate_name(labels, small[0])} moves by only "
+                    f"{np.ptp(array[:, small[0]]):.2g}, and squares underflow. Use other units"
                 )
         weights = _weights(log_weights, chains, len(draws))
         vars(self).update(
@@ -150,7 +167,7 @@ class Sample:
         """Return about `most` draws, equally spaced within every chain, and their row numbers; all
         of them if they are fewer."""
         draws = len(self) // self.num_chains
-        kept = min(draws, max(round(most / self.num_chains), 4))
+        kept = min(draws, max(round(min(most, len(self)) / self.num_chains), 4))
         every = np.linspace(0, draws - 1, kept).round().astype(int)
         rows = (draws * np.arange(self.num_chains)[:, None] + every).ravel()
         return (self if kept == draws else self._take(rows, self.num_chains)), rows
@@ -184,6 +201,9 @@ class Sample:
     def by_chain(self, array: np.ndarray) -> np.ndarray:
         """Return (n, ...) as (chain, draw, ...)."""
         return array.reshape(self.num_chains, -1, *array.shape[1:])
+
+
+SAMPLE = instance(Sample, "a zv.Sample(draws, scores)")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

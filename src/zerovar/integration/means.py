@@ -10,10 +10,11 @@ import jax
 import numpy as np
 
 from ..adapters.models import FlatDensity, flat_density
-from ..choice import Automatic, Policy, choose
-from ..errors import NumericalError
+from ..arguments import FLAG, takes, whole
+from ..choice import CHOICE, Automatic, Policy, choose
+from ..errors import NumericalError, refuse_fork
 from ..families import Family
-from ..fitting import Method, check_call
+from ..fitting import Method
 from ..inference import rules
 from ..inference.answer import Answer, plain_answer
 from ..inference.cautions import Caution, Cautions
@@ -56,6 +57,13 @@ _OVERLOOKED = 5
 _ADVICE = "Sample it, by NUTS for instance, and call zv.estimate"
 
 
+@takes(
+    gradients=whole(_FEWEST),
+    family=CHOICE,
+    sobol=FLAG,
+    progress=FLAG,
+    seed=whole(0),
+)
 def integrate(
     log_density: Callable[[Any], Any] | Any,
     start: Any = None,
@@ -98,13 +106,7 @@ def integrate(
     Where importance sampling fails a `NumericalError` says so: too few effective points, weights
     with too long a tail, a density that does not fall off. No answer is better than a wrong one.
     """
-    check_call(True, seed)
-    if (
-        isinstance(gradients, bool)
-        or not isinstance(gradients, (int, np.integer))
-        or gradients < _FEWEST
-    ):
-        raise ValueError(f"gradients must be an integer of at least {_FEWEST}; got {gradients!r}")
+    refuse_fork()
     if (draws is None) != (log_proposal is None):
         raise ValueError(
             "draws and log_proposal belong together: points, and the log density of what they were "

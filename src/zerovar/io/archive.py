@@ -21,6 +21,7 @@ from typing import IO, Any, TypeVar
 import equinox as eqx
 import numpy as np
 
+from ..arguments import PATH, takes
 from ..environment import __version__
 from .atomic import atomic
 
@@ -63,9 +64,12 @@ def write(path: str | os.PathLike[str], item: Any) -> None:
         np.savez(file, header=np.array(json.dumps(header)), **named)
 
 
+@takes(path=PATH)
 def load(path: str | os.PathLike[str]) -> Any:
     """Return the `Fitted` or `Estimate` in a file that their `save` wrote. Loading runs no code
     from the file."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"path: there is no file {os.fspath(path)} to load")
     with name_files(path, what="is not a file written by zerovar"):
         arrays = read_arrays(
             path, lambda names: ["header", *(f"a{k}" for k in range(len(names) - 1))]

@@ -8,10 +8,13 @@ from pathlib import Path
 import jax
 import jaxlib
 
+from ..arguments import PATH, takes
+
 # Programs that take less to compile are compiled again: reading one from a file takes as long.
 _WORTH_SECONDS = 0.03
 
 
+@takes(folder=PATH)
 def keep_compiled(folder: str | os.PathLike[str] | None = None) -> Path:
     """Keep what JAX compiles in this process, and load what earlier processes kept: the first call
     then starts at once.

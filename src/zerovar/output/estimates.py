@@ -6,6 +6,7 @@ from html import escape
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import PATH, takes
 from ..errors import missing_package
 from ..io import archive
 from ..io.archive import storable
@@ -115,16 +116,19 @@ class Estimate(EstimateRecord):
             data, coords={"integrand": names, "integrand_": names}, attrs=attributes
         )
 
+    @takes(path=PATH)
     def plot(self, path: str | PathLike[str] | None = None) -> Any:
         """Plot estimates with error bars, plain against controlled, and save it to `path` if given
         (needs `zerovar[plots]`)."""
         return plots.forest(self, path)
 
+    @takes(path=PATH)
     def report(self, path: str | PathLike[str]) -> None:
         """Write one self-contained HTML page: answer, table, pictures, diagnostics, settings and
         versions."""
         report.write_page(self, path)
 
+    @takes(path=PATH)
     def save(self, path: str | PathLike[str]) -> None:
         """Write to one file without pickle; `zv.load` reads it."""
         archive.write(path, self)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import missing_package
+from ..arguments import FLAG, PATH, Requirement, check_argument, instance, takes, whole
+from ..errors import list_names, missing_package
 from ..fitting import Fitted
 from ..io.atomic import atomic
 from ..solvers.algebra.memory import SAMPLE
@@ -19,6 +20,7 @@ from .formatting import EXACT, format_count, plus_minus, worth
 from .record import EstimateRecord, Traces
 
 File = str | PathLike[str]
+ANSWER = instance(EstimateRecord, "an Estimate, what zv.estimate returns")
 
 # Okabe and Ito's colours, told apart by everyone, with markers of their own for black and white;
 # one a role, by the paper
@@ -37,6 +39,7 @@ _INKS = (
 _PAPERS = ("figure.facecolor", "axes.facecolor")
 
 
+@takes(estimate=ANSWER, path=PATH, most=whole(1), dark=FLAG)
 def forest(
     estimate: EstimateRecord, path: File | None = None, *, most: int = 40, dark: bool = False
 ) -> Any:
@@ -89,6 +92,7 @@ def forest(
         return figure
 
 
+@takes(estimate=ANSWER, path=PATH, dark=FLAG)
 def scatter(
     estimate: EstimateRecord,
     name: str | None = None,
@@ -133,6 +137,7 @@ def scatter(
         return figure
 
 
+@takes(estimate=ANSWER, path=PATH, dark=FLAG)
 def errors(
     estimate: EstimateRecord,
     name: str | None = None,
@@ -196,6 +201,7 @@ def errors(
         return figure
 
 
+@takes(fitted=instance((Fitted, EstimateRecord), "a Fitted or an Estimate"), path=PATH, dark=FLAG)
 def training(
     fitted: Fitted | EstimateRecord, path: File | None = None, *, dark: bool = False
 ) -> Any:
@@ -274,9 +280,10 @@ def _plain_text(name: str) -> str:
 
 
 def _index(estimate: EstimateRecord, name: str | None, default: int = 0) -> int:
-    if name is not None and name not in estimate.names:
-        raise ValueError(f"{name!r} is none of the integrands {', '.join(estimate.names)}")
-    return default if name is None else estimate.names.index(name)
+    if name is None:
+        return default
+    words = f"one of the integrands, {list_names(estimate.names)}"
+    return check_argument("name", name, Requirement(words, estimate.names.index))
 
 
 def _traces(estimate: EstimateRecord) -> Traces:

@@ -152,18 +152,6 @@ def check_sizes(family: LinearFamily, m: int, d: int, penalised: bool = True) ->
         )
 
 
-def check_integers(solver: Solver, *names: str) -> None:
-    """Refuse options that are given and no integers of at least 1."""
-    for name in names:
-        value = getattr(solver, name)
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1
-        ):
-            raise ValueError(
-                f"{type(solver).__name__}: {name} must be an integer of at least 1; got {value!r}"
-            )
-
-
 class Solver(ABC):
     """How θ is found, and declarations of what it can do, by which alone the library knows it.
 

@@ -22,6 +22,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float64
 
+from ..arguments import takes, whole
 from ..solvers.base import Values
 
 Square = Float64[np.ndarray, "m m"]
@@ -117,6 +118,7 @@ class MarginalLikelihood(Differentiable):
         return (degrees * np.log(np.sum(gp.values * gp.a, axis=0)) + gp.log_determinant) / m
 
 
+@takes(k=whole(2))
 @dataclasses.dataclass(frozen=True)
 class CrossValidation(Criterion):
     """Mean squared error on k contiguous blocks of every chain, each predicted by the fit to the

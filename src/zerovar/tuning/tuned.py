@@ -5,17 +5,38 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import FLAG, NOT_NEGATIVE, instance, several, takes, whole
+from ..errors import refuse_fork
 from ..families import Family, LinearFamily
-from ..fitting import check_call
-from ..hyper import whole_number
 from ..inputs.integrands import as_values
 from ..inputs.points import FittingDraws
-from ..inputs.sample import Sample
+from ..inputs.sample import SAMPLE, Sample
 from .criteria import Criterion, CrossValidation, Differentiable, LeaveOneOut
 from .descent import RIDGES, Descent, Tuned
 from .grid import best_on_grid, grid_point
 
+_TUNABLE = instance(
+    LinearFamily,
+    "linear: polynomials, kernels and sums of these. Networks train their own parameters, and "
+    "SGD(hyper=True) trains scales along with them",
+)
 
+
+@takes(
+    family=_TUNABLE,
+    sample=SAMPLE,
+    criterion=instance(Criterion, "LeaveOneOut(), MarginalLikelihood() or CrossValidation(k)"),
+    grid=several(_TUNABLE, "linear families, at least one", empty=False),
+    ridges=several(
+        NOT_NEGATIVE,
+        "numbers ≥ 0, relative to the mean diagonal of the Gram",
+        empty=False,
+    ),
+    shared=FLAG,
+    draws=whole(10),
+    evaluations=whole(1),
+    standardise=FLAG,
+)
 def tune(
     family: Family,
     sample: Sample,
@@ -40,9 +61,9 @@ def tune(
     equally spaced within chains. `shared=False` tunes for each integrand by itself and returns a
     list. Families with unpenalised terms (infinite weights) keep those as they are.
     """
+    refuse_fork()
     criterion = LeaveOneOut() if criterion is None else criterion
-    check_call(standardise)
-    _check_choices(family, sample, criterion, grid, ridges, draws, evaluations)
+    _check_criterion(criterion, on_grid=grid is not None or ridges is not None)
     array = as_values(values, sample).values
     whole, size = sample, len(sample)
     sample, rows = sample.thin(draws)
@@ -82,22 +103,7 @@ def tune(
     return found[0] if shared else found
 
 
-def _check_choices(family, sample, criterion, grid, ridges, draws, evaluations) -> None:
-    if not isinstance(sample, Sample):
-        raise ValueError(f"sample must be a zv.Sample(draws, scores); got {type(sample).__name__}")
-    for candidate in (family, *(() if grid is None else grid)):
-        if not isinstance(candidate, LinearFamily):
-            raise ValueError(
-                "tune takes linear families: polynomials, kernels and sums of these; got "
-                f"{candidate!r}. Networks train their own parameters, and SGD(hyper=True) trains "
-                "scales along with them"
-            )
-    if not isinstance(criterion, Criterion):
-        raise ValueError(
-            "criterion must be LeaveOneOut(), MarginalLikelihood() or CrossValidation(k); got "
-            f"{criterion!r}"
-        )
-    on_grid = grid is not None or ridges is not None
+def _check_criterion(criterion: Criterion, on_grid: bool) -> None:
     if on_grid and not isinstance(criterion, (LeaveOneOut, CrossValidation)):
         raise ValueError(
             f"{criterion} is for descent; over a grid use LeaveOneOut() or CrossValidation(k)"
@@ -107,13 +113,3 @@ def _check_choices(family, sample, criterion, grid, ridges, draws, evaluations) 
             "CrossValidation(k) has no derivative to follow; give a grid of families, or ridges to "
             "try"
         )
-    if grid is not None and not len(grid):
-        raise ValueError("grid is empty: give at least one family")
-    if ridges is not None and (
-        not len(ridges) or not all(np.isfinite(r) and r >= 0 for r in ridges)
-    ):
-        raise ValueError(
-            f"ridges must be numbers ≥ 0, relative to the mean diagonal of the Gram; got {ridges!r}"
-        )
-    whole_number("draws, the number of draws to tune on,", draws, 10)
-    whole_number("evaluations, the steps a descent may take,", evaluations, 1)

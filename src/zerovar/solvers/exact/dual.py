@@ -61,8 +61,12 @@ class PreparedDual(Prepared):
             self.result = self.result if full else Result.COLLINEAR
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
-        with self._factor.small_work():
-            a, free = self._dual_coefficients(values)
+        try:
+            with self._factor.small_work():
+                a, free = self._dual_coefficients(values)
+        except np.linalg.LinAlgError:
+            self.result = Result.SINGULAR
+            return Solution(np.full(values.shape[1], np.nan), ())
         return make_solution(a, free, self._parts, self.intercept_variance)
 
     def intercept_weights(self, ridge: float | None = None) -> Float64[np.ndarray, " m"]:

@@ -5,11 +5,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...arguments import instance, takes, whole
 from ...families import Family, LinearFamily
 from ...inputs.integrands import KEPT
 from ...inputs.points import Points
 from ...objectives import L1, L2, Objective, Ridge
-from ..base import Prepared, Problem, Solver, check_integers, check_sizes
+from ..base import Prepared, Problem, Solver, check_sizes
 from ..scope import FROM_MOMENTS, Scope
 from .centres import CentreRule, Pivots, represent_at_centres
 from .dual import PreparedDual
@@ -96,6 +97,10 @@ class Spectral(Exact):
         )
 
 
+@takes(
+    centres=whole(1),
+    rule=instance(CentreRule, "a rule that chooses centres, such as zv.centres.Pivots()"),
+)
 @dataclasses.dataclass(frozen=True)
 class Nystrom(Exact):
     """`Exact` with kernels represented by their translates at `centres` draws, O(m centres²), where
@@ -111,13 +116,6 @@ class Nystrom(Exact):
     )
     centres: int
     rule: CentreRule = _PIVOTS
-
-    def __post_init__(self) -> None:
-        check_integers(self, "centres")
-        if not isinstance(self.rule, CentreRule):
-            raise ValueError(
-                f"Nystrom: rule must be one such as zv.centres.Pivots(); got {self.rule!r}"
-            )
 
     def represent(self, family, points, seed):
         return represent_at_centres(

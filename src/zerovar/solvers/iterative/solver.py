@@ -6,14 +6,22 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...arguments import FLAG, POSITIVE, Requirement, takes, whole
 from ...families import Family, LinearFamily
 from ...inputs.points import Points
 from ...objectives import L2, Objective, Ridge
 from ..algebra.memory import room
-from ..base import Prepared, Problem, Solver, check_integers, check_sizes
+from ..base import Prepared, Problem, Solver, check_sizes
 from ..scope import Scope, refuse
 
 
+@takes(
+    tolerance=Requirement("a positive number of standard errors", POSITIVE.read),
+    rank=whole(1),
+    keep=FLAG,
+    max_iterations=whole(1),
+    progress=FLAG,
+)
 @dataclasses.dataclass(frozen=True)
 class CG(Solver):
     """Preconditioned conjugate gradients, on one or several devices, for fits that are too large to
@@ -42,16 +50,6 @@ class CG(Solver):
     keep: bool | None = None
     max_iterations: int = 500
     progress: bool = True
-
-    def __post_init__(self) -> None:
-        if isinstance(self.tolerance, (str, bool)) or not 0 < self.tolerance < np.inf:
-            raise ValueError(
-                "CG: tolerance must be a positive number of standard errors; got "
-                f"{self.tolerance!r}"
-            )
-        check_integers(self, "rank", "max_iterations")
-        if self.keep not in (None, True, False):
-            raise ValueError(f"CG: keep must be True, False or None; got {self.keep!r}")
 
     def check(self, family, objective, d):
         super().check(family, objective, d)

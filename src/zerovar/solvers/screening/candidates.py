@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
+from ...errors import NumericalError
 from ...families.monomials import monomial_images, monomial_rows, with_constant
 
 Product = tuple[int, ...]  # its coordinates, in increasing order
@@ -30,6 +31,11 @@ class Candidates:
     def __init__(self, x: np.ndarray, s: np.ndarray, probabilities: np.ndarray, short: int):
         self._p, self._short = probabilities, short
         self._double = with_constant(np.ascontiguousarray(x.T), np.ascontiguousarray(s.T))
+        if np.abs(self._double[1]).max() > np.finfo(np.float32).max ** 0.5:
+            raise NumericalError(
+                "scores: some are so large that products with them overflow in single precision, "
+                "in which terms are ranked. Leave those draws out, or use Polynomial"
+            )
         # to rank by, and no more
         self._single = self._double[0].astype(np.float32), self._double[1].astype(np.float32)
         self._x, self._s = (array[:-1] for array in self._single)

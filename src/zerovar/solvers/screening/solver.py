@@ -12,6 +12,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float64
 
+from ...arguments import takes, whole
 from ...families import Family, MonomialFamily
 from ...families.monomials import (
     monomial_images,
@@ -25,7 +26,7 @@ from ...objectives import Objective, Ridge
 from ..algebra.dense import ROUNDING
 from ..algebra.memory import COLUMNS, CORE
 from ..algebra.threads import map_on_threads, use_one_thread
-from ..base import Prepared, Solution, Solver, Values, check_integers
+from ..base import Prepared, Solution, Solver, Values
 from ..exact.moments import solve_moments
 from ..scope import FROM_MOMENTS, Families, Scope
 from ..stats import FitStats
@@ -34,6 +35,7 @@ from .base_fits import PAYS, BaseFit, GroupFit, base_fits
 from .candidates import Candidates, Norms, Product
 
 
+@takes(rounds=whole(1), at_a_time=whole(1))
 @dataclasses.dataclass(frozen=True)
 class Screening(Solver):
     """Choose the terms of a `SparsePolynomial` for each integrand, and fit them.
@@ -54,9 +56,6 @@ class Screening(Solver):
     )
     rounds: int = 4
     at_a_time: int = 16
-
-    def __post_init__(self) -> None:
-        check_integers(self, "rounds", "at_a_time")
 
     def prepare(
         self, family: Family, objective: Objective, points: Points, seed: int = 0

@@ -1,14 +1,14 @@
 """Learning rates. Numbers in them are array leaves, so that another number does not compile another
 program."""
 
-import dataclasses
-import math
 from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
+
+from ...arguments import read_numbers, takes, where
+from ...hyper import LEAF
 
 
 class Schedule(eqx.Module):
@@ -20,46 +20,39 @@ class Schedule(eqx.Module):
         """Return the learning rate at `step` = 0, 1, …"""
 
 
-def _number(name: str, default: Any = dataclasses.MISSING, below_one: bool = False) -> Any:
-    """Return a field of a schedule that is an array of no dimensions."""
-
-    def check(value: Any) -> np.ndarray:
-        if below_one and not 0 <= value < 1:
-            raise ValueError(f"{name} must be a share of the training, in [0, 1); got {value!r}")
-        if not below_one and (
-            isinstance(value, (str, bool)) or np.ndim(value) != 0 or not 0 < float(value) < math.inf
-        ):
-            raise ValueError(f"{name} must be a positive number; got {value!r}")
-        return np.asarray(value, dtype=np.float64)
-
-    return eqx.field(converter=check, default=default)
-
-
+@takes(rate=LEAF)
 class Constant(Schedule):
     """The same rate throughout."""
 
-    rate: Any = _number("Constant: rate")
+    rate: Any
 
     def __call__(self, step, steps, an_epoch):
         return self.rate
 
 
+@takes(beta=LEAF, gamma=LEAF)
 class InverseTime(Schedule):
     """The paper's α_t = β / (γ + t): what convergence at the rate 1/t takes."""
 
-    beta: Any = _number("InverseTime: beta")
-    gamma: Any = _number("InverseTime: gamma")
+    beta: Any
+    gamma: Any
 
     def __call__(self, step, steps, an_epoch):
         return self.beta / (self.gamma + step)
 
 
+@takes(
+    peak=LEAF,
+    warmup=where(
+        "a share of the training, in [0, 1)", lambda w: w.ndim == 0 and 0 <= w < 1, read_numbers
+    ),
+)
 class Cosine(Schedule):
     """From `peak` to zero over the whole training along half a cosine, after a linear rise over the
     first `warmup` of it."""
 
-    peak: Any = _number("Cosine: peak")
-    warmup: Any = _number("Cosine: warmup", 0.05, below_one=True)
+    peak: Any
+    warmup: Any = 0.05
 
     def __call__(self, step, steps, an_epoch):
         rise = jnp.maximum(self.warmup * steps, 1.0)
@@ -69,12 +62,13 @@ class Cosine(Schedule):
         )
 
 
+@takes(peak=LEAF, factor=LEAF, epochs=LEAF)
 class StepDecay(Schedule):
     """`peak`, multiplied by `factor` after every `epochs` epochs."""
 
-    peak: Any = _number("StepDecay: peak")
-    factor: Any = _number("StepDecay: factor", 0.1)
-    epochs: Any = _number("StepDecay: epochs", 10)
+    peak: Any
+    factor: Any = 0.1
+    epochs: Any = 10
 
     def __call__(self, step, steps, an_epoch):
         return self.peak * self.factor ** jnp.floor(step / (self.epochs * an_epoch))

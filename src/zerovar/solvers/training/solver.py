@@ -1,19 +1,40 @@
 """Stochastic optimisation for any family: mini-batches at a cost linear in the draws."""
 
 import dataclasses
-import math
 from os import PathLike
 from typing import Any, ClassVar
 
+from ...arguments import FLAG, PATH, POSITIVE, Requirement, number, takes, where, whole
 from ...families import Family, LinearFamily, NonlinearFamily
 from ...inputs.points import Points
 from ...objectives import L1, L2, Magnitude, Objective, Ridge
-from ..base import Prepared, Solver, check_integers
+from ..base import Prepared, Solver
 from ..scope import Families, Scope
 from ..windows import Windows
-from .schedules import Constant
 
 
+@takes(
+    batch_size=whole(1),
+    epochs=whole(1),
+    learning_rate=where(
+        "a positive number, or a schedule, a function of the step",
+        lambda rate: callable(rate) or POSITIVE.read(rate) > 0,
+    ),
+    optimiser=where(
+        "an Optax optimiser such as optax.adam(1e-3)",
+        lambda found: callable(found.init) and callable(found.update),
+    ),
+    average=number("a share between 0 and 1", lambda x: 0 <= x <= 1),
+    clip=Requirement("a positive number, the largest norm of a gradient", POSITIVE.read),
+    resample=FLAG,
+    validation=number("a share between 0 and 0.9", lambda x: 0 <= x <= 0.9),
+    patience=whole(1),
+    centres=whole(1),
+    precondition=FLAG,
+    hyper=FLAG,
+    checkpoint=PATH,
+    progress=FLAG,
+)
 @dataclasses.dataclass(frozen=True)
 class SGD(Solver):
     """Train by mini-batch stochastic gradients, in one compiled loop over any Optax optimiser.
@@ -73,38 +94,11 @@ class SGD(Solver):
     progress: bool = True
 
     def __post_init__(self) -> None:
-        check_integers(self, "batch_size", "epochs", "patience", "centres")
-        for name, value, low, high in (
-            ("average", self.average, 0, 1),
-            ("validation", self.validation, 0, 0.9),
-        ):
-            if value is not None and (isinstance(value, (str, bool)) or not low <= value <= high):
-                raise ValueError(
-                    f"SGD: {name} must be a share between {low} and {high}; got {value!r}"
-                )
-        if self.clip is not None and not (
-            isinstance(self.clip, (int, float)) and 0 < self.clip < math.inf
-        ):
+        if self.optimiser is not None and self.learning_rate is not None:
             raise ValueError(
-                "SGD: clip must be a positive number, the largest norm of a gradient; got "
-                f"{self.clip!r}"
+                "SGD: give the learning rate to the optimiser itself, optax.adam(learning_rate), "
+                "not to both"
             )
-        if self.optimiser is not None:
-            if not (
-                callable(getattr(self.optimiser, "init", None))
-                and callable(getattr(self.optimiser, "update", None))
-            ):
-                raise ValueError(
-                    "SGD: optimiser must be an Optax optimiser such as optax.adam(1e-3); got "
-                    f"{self.optimiser!r}"
-                )
-            if self.learning_rate is not None:
-                raise ValueError(
-                    "SGD: give the learning rate to the optimiser itself, "
-                    "optax.adam(learning_rate), not to both"
-                )
-        if self.learning_rate is not None and not callable(self.learning_rate):
-            Constant(self.learning_rate)
         if self.patience is not None and not self.validation and self.validation is not None:
             raise ValueError("SGD: patience needs held-out draws; give validation a positive share")
 
@@ -129,6 +123,7 @@ class SGD(Solver):
         return PreparedTraining(self, linear, tuple(networks), objective, points, seed, windows)
 
 
+@takes(batch_size=whole(1), epochs=whole(1), resample=FLAG, checkpoint=PATH, progress=FLAG)
 @dataclasses.dataclass(frozen=True)
 class DualSGD(Solver):
     """Train the coefficients of all draws' translates by random blocks, at a cost a step that does
@@ -148,9 +143,6 @@ class DualSGD(Solver):
     resample: bool = False
     checkpoint: str | PathLike[str] | None = None
     progress: bool = True
-
-    def __post_init__(self) -> None:
-        check_integers(self, "batch_size", "epochs")
 
     def prepare(
         self, family: Family, objective: Objective, points: Points, seed: int = 0
