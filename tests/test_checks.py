@@ -8,7 +8,16 @@ import pytest
 from problems import ar1, gaussian, quadratic
 
 import zerovar as zv
-from benchmarks.checks import EVENT_CASES, RIGHT, WRONG, check_samples, cost, events
+from benchmarks.checks import (
+    EVENT_CASES,
+    RIGHT,
+    WRONG,
+    check_samples,
+    cost,
+    cut_normal,
+    events,
+)
+from benchmarks.checks import gaussian as chains_of_normals
 from zerovar.statistics.series import (
     INDEPENDENT,
     autocorrelation_time,
@@ -47,6 +56,31 @@ def test_many_correlated_coordinates_are_no_alarm():
     x, scores = z @ factor.T, -np.linalg.solve(factor.T, z.T).T
     assert zv.check(zv.Sample(x, scores)).ok
     assert not zv.check(zv.Sample(x, 1.2 * scores)).ok
+
+
+def test_a_density_that_is_cut_is_found_and_one_that_goes_on_is_not():
+    """At 2.5 the draws that are missing, six of a thousand, are found in half of the samples; with
+    those beyond the cut beside them, or for a slow chain, in few."""
+    half = sum(verdict.cut for verdict in check_samples(cut_normal(2.5), 40, seed=1))
+    assert half >= 20, "four of five are expected: fewer than half has p < 1e-4"
+    none = [
+        chains_of_normals(1, 1000, 1),
+        chains_of_normals(1, 1000, 3, 0.9),
+        RIGHT["logit of uniforms"],
+    ]
+    found = [verdict.cut for maker in none for verdict in check_samples(maker, 40, seed=2)]
+    assert sum(found) <= 4, "p < 0.005 at one in a hundred"
+
+
+def test_a_cut_density_has_plain_means_and_a_warning():
+    x, s = cut_normal(2.0, d=2)(np.random.default_rng(0))
+    with pytest.warns(zv.SampleWarning, match="ends with a jump.*no draw lies above"):
+        answer = zv.estimate(x, s, x, family=zv.Automatic(effort="low"))
+    assert np.array_equal(answer.value, answer.plain_value)
+    with pytest.warns(zv.SampleWarning, match="ends with a jump"):
+        answer = quadratic(x, s, x)
+    assert np.all(answer.std_error >= answer.plain_std_error), "a family that was asked for"
+    assert "jump" in answer.error_reasons[0]
 
 
 def test_a_chain_that_sticks_can_be_checked():

@@ -12,7 +12,7 @@ from .families import Family
 from .inference import rules
 from .inference.cautions import Cautions
 from .inference.conclude import conclude, describe_settings
-from .inference.facts import Facts
+from .inference.facts import Facts, ScoreFacts
 from .inference.fits import default_split, fit_answer
 from .inference.splits import Split, in_sample
 from .inference.task import Task
@@ -35,6 +35,7 @@ def estimate(
     names: Sequence[str] | None = None,
     log_weights: Any = None,
     standardise: bool = True,
+    score_error: float | str = 0.0,
     seed: int = 0,
 ) -> Estimate:
     """Estimate the means of integrands with control variates, and say how precise the answer is.
@@ -57,6 +58,10 @@ def estimate(
         leave-out residuals, where the solver has those in closed form, and `cross_fit()` where it
         has not.
     log_weights: unnormalised log importance weights, (n,) or (chain, draw).
+    score_error: a relative error of the scores that standard errors are to carry, such as 0.001 for
+        gradients by finite differences; "verified" for all that `zv.check` could not see, which
+        leaves little but plain means. By default scores count as exact; `estimate.scores` says
+        where they come from.
     seed: for solvers that are random; the same seed gives the same numbers.
 
     Arrays may be chunked, larger than memory: dask arrays, or xarray opened with `chunks=`; then
@@ -68,7 +73,7 @@ def estimate(
     Problems with the draws, scores or fit are warned of (`ZerovarWarning`) and kept in
     `estimate.warnings`.
     """
-    request = Request(family, objective, solver, split, standardise, seed)
+    request = Request(family, objective, solver, split, standardise, seed, score_error)
     posterior = _posterior(draws, scores, values, log_weights)
     arrays = (posterior.draws, posterior.scores, posterior.values, posterior.log_weights)
     if any(map(is_chunked, arrays)):
@@ -119,9 +124,10 @@ class Session:
             method = request.method(len(sample), sample.dim)
             split = default_split(task, method) if split is None else split
             answer = fit_answer(task, method, split)
+        scores = ScoreFacts.of(sample, self.verdict, array, request.score_error)
         return conclude(
             answer,
-            Facts.in_memory(task, found, events, self.verdict.verified),
+            Facts.in_memory(task, found, events, scores),
             rules.ONE_FAMILY if selection is None else rules.STACK,
             cautions,
             split=split.describe(),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from ..families import Family
 from ..fitting import Method, check_call
 from ..inference.splits import Split
@@ -24,9 +26,17 @@ class Request:
     split: Split | None = None
     standardise: bool = True
     seed: int = 0
+    score_error: float | str = 0.0
 
     def __post_init__(self):
         check_call(self.standardise, self.seed)
+        told = self.score_error
+        number = isinstance(told, (int, float)) and not isinstance(told, bool)
+        if not (told == "verified" if isinstance(told, str) else number and 0 <= told < np.inf):
+            raise ValueError(
+                "score_error must be a relative error of the scores, a number ≥ 0, or 'verified' "
+                f"for what zv.check can see; got {told!r}"
+            )
         if isinstance(self.family, Automatic) and self.is_spelled_out:
             raise ValueError(
                 "Automatic chooses objective, solver and split itself; leave them out, or give a "

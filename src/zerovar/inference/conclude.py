@@ -70,6 +70,7 @@ def conclude(
         stats=answer.stats | {"autocorrelation_time": facts.autocorrelation},
         error_reasons=tuple(_sentence(reason, facts) for reason in reasons),
         limits=_limits(reasons, facts),
+        scores=facts.scores.describe() if answer.controlled.any() else "",
         settings=settings,
         traces=_traces(answer, facts),
     )
@@ -89,8 +90,11 @@ def _reasons(ledger: Ledger, facts: Facts, lost: Mask, only_rounding: Mask) -> t
 
 def _sentence(reason: Reason, facts: Facts) -> str:
     """The reason in words, with how far the draws verify the scores that an exact answer needs."""
-    if reason is Reason.EXACT and facts.verified:
-        return f"{reason.value}, which the draws verify {facts.verified} in every coordinate"
+    scores = facts.scores
+    if reason is Reason.EXACT and scores.from_model:
+        return f"{reason.value}, and they are the model's own"
+    if reason is Reason.EXACT and scores.verified:
+        return f"{reason.value}, which the draws verify {scores.verified} in every coordinate"
     return reason.value
 
 

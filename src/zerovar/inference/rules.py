@@ -44,6 +44,8 @@ class Reason(Enum):
     SHORT_VALUES = "the values came with few digits"
     SINGLE_SCORES = "the scores came in single precision, with seven digits"
     SHORT_DRAWS = "draws or scores came with few digits"
+    CUT = "the plain mean's error and the distance from it, as the density ends with a jump"
+    SCORES = "what an error of the scores as large as was asked for could do"
     CHOSEN = "the best of several was chosen on the same draws: the upper standard error"
     BIAS = "the fit's own estimate of its bias"
     DISAGREEMENT = "another candidate is further away than both errors explain"
@@ -112,6 +114,20 @@ def distance_from_plain(answer: Answer, facts: Facts) -> Bound:
     half = np.abs(answer.value - facts.plain.value) / 2
     far = joint_errors(answer, facts.plain) > SUSPICIOUS
     return Bound(Reason.DISTANCE, np.where(far, half, 0.0))
+
+
+def density_with_a_jump(answer: Answer, facts: Facts) -> Bound:
+    """Where a density ends with a jump Stein's identity fails, and the plain mean is right."""
+    size = np.hypot(facts.plain.scatter, answer.value - facts.plain.value)
+    return Bound(Reason.CUT, np.where(facts.scores.cut, size, 0.0))
+
+
+def wrong_scores(answer: Answer, facts: Facts) -> Bound:
+    """Scores that are slightly wrong move every control variate, and no scatter shows it."""
+    size = np.zeros(len(answer.value))
+    if facts.scores.response is not None:
+        size = np.hypot(answer.scatter, facts.scores.error * facts.scores.response)
+    return Bound(Reason.SCORES, size)
 
 
 def own_bias(answer: Answer, facts: Facts) -> Bound:
@@ -212,6 +228,8 @@ ON_DISK: tuple[Rule, ...] = (
     single_scores,
     short_draws,
     distance_from_plain,
+    density_with_a_jump,
+    wrong_scores,
 )
 ONE_FAMILY: tuple[Rule, ...] = (
     *ON_DISK,
