@@ -41,9 +41,9 @@ _BURN_IN = "burn-in was probably not removed. Drop the warm-up draws."
 # The level is split: a half goes to the identities of all draws, and a quarter each to single
 # chains, to their beginning and to outlying scores.
 _PARTS = 4
-# Times the level for ends of the density. With 1 a fifth of N(0, 1) cut at 2.5 is found by 1000
-# draws, with 5 four fifths, and five false finds come in a thousand samples.
-_ENDS = 5
+# Times the level for ends of the density, of which false finds are three in a thousand. By 1000
+# draws N(0, 1) cut at 2.5 is found in three of five samples, with 5 in four, and with 1 in one.
+_ENDS = 3
 
 
 @dataclasses.dataclass(frozen=True)

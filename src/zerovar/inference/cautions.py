@@ -225,7 +225,8 @@ def segments(reported: Reported) -> Iterator[Caution]:
 def usefulness(reported: Reported) -> Iterator[Caution]:
     """Control variates whose error is above that of the plain mean by more than chance, and not for
     their distance from it."""
-    far = np.array([reason is Reason.DISTANCE for reason in reported.reasons], dtype=bool)
+    told = (Reason.DISTANCE, Reason.CUT, Reason.SCORES)
+    far = np.array([reason in told for reason in reported.reasons], dtype=bool)
     facts = reported.facts
     time = 1.0 if facts.values is None else facts.autocorrelation  # batches count as independent
     sums = batch_sums(facts.plain.influences, time)

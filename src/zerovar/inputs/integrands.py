@@ -21,7 +21,8 @@ DrawFunction = Callable[[Any], Any]  # from one draw, a tree, to another tree, i
 
 
 class Integrands(NamedTuple):
-    """Integrands at the draws, their names, and which of them are events, given as booleans."""
+    """Integrands at the draws, their names, and which of them are events: booleans, and numbers
+    that are all 0 or 1."""
 
     values: Float64[np.ndarray, "n q"]
     names: tuple[str, ...]
@@ -47,7 +48,6 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
         columns = {key: _flat(f"values[{key!r}]", entry, sample) for key, entry in values.items()}
         array = np.concatenate(list(columns.values()), axis=1)
         sizes = [column.shape[1] for column in columns.values()]
-        events = np.repeat([_is_event(entry) for entry in values.values()], sizes)
         found = [
             entry_name(str(key), (k,) if size > 1 else ())
             for key, size in zip(columns, sizes, strict=True)
@@ -55,7 +55,6 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
         ]
     else:
         array = _flat("values", values, sample)
-        events = np.broadcast_to(_is_event(values), array.shape[1])
         # a data frame has names of its own
         found = list(map(str, getattr(values, "columns", _default_names(array.shape[1]))))
     if array.shape[1] == 0:
@@ -70,7 +69,7 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
     if len(set(found)) < len(found):
         twice = sorted(name for name in set(found) if found.count(name) > 1)
         raise ValueError(f"names must be distinct; got {twice} more than once")
-    return Integrands(array, tuple(found), events)
+    return Integrands(array, tuple(found), np.all((array == 0) | (array == 1), axis=0))
 
 
 def _default_names(count: int) -> list[str]:
@@ -105,13 +104,6 @@ def leaves_by_path(tree: Tree) -> dict[str, Any]:
 def entry_name(name: str, index: tuple[int, ...]) -> str:
     """Return what an entry of an array is called: tau, theta[0], corr[0, 1]."""
     return f"{name}[{', '.join(map(str, index))}]" if index else name
-
-
-def _is_event(entry: Any) -> bool | np.ndarray:
-    """Return whether an array holds booleans; of a data frame, which columns do."""
-    if hasattr(entry, "dtypes"):
-        return np.array([np.dtype(bool) == kind for kind in entry.dtypes])
-    return np.asarray(entry).dtype == bool
 
 
 def _flat(name: str, entry: Any, sample: Sample) -> np.ndarray:
