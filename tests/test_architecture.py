@@ -346,7 +346,7 @@ def test_participles_are_seen():
     )
 
 
-MOST_NUMBERS = 173
+MOST_NUMBERS = 175
 
 
 def numbers_of(name: str, text: str) -> dict[str, bool]:

@@ -268,6 +268,8 @@ MISUSE = {
         ["ResNet", "activation", "'tanh'"],
     ),
     "negative seed": (lambda: estimate(seed=-1), ["seed", "-1"]),
+    "score_error of words": (lambda: estimate(score_error="all"), ["score_error", "'all'"]),
+    "negative score_error": (lambda: estimate(score_error=-0.1), ["score_error", "-0.1"]),
     "arrays for a sample": (
         lambda: zv.fit(zv.Polynomial(1), X, F),
         ["sample", "zv.Sample(draws, scores)", "ndarray"],

@@ -20,7 +20,7 @@ from .answer import Answer, Mask
 from .cautions import Cautions, Reported
 from .facts import Facts
 from .ledger import Ledger, assess
-from .rules import Reason, Rule, joint_errors
+from .rules import Reason, Rule, joint_errors, refused_share
 
 
 def conclude(
@@ -42,7 +42,7 @@ def conclude(
     facts = dataclasses.replace(facts, plain=facts.settle(facts.plain))
     answer = facts.settle(answer)
     ledger = assess(answer, facts, rules)
-    apart = joint_errors(answer, facts.plain)
+    apart, refused = joint_errors(answer, facts.plain), refused_share(answer, facts.plain)
     lost = np.zeros(len(facts.names), dtype=bool)
     if selection is not None:
         lost = answer.controlled & (ledger.own_error >= ledger.plain_error)
@@ -54,7 +54,7 @@ def conclude(
         np.where(facts.constant, 0.0, each) for each in (ledger.plain_error, ledger.error)
     )
     reasons = _reasons(ledger, facts, lost, gain_of(plain_error, error) > EXACT)
-    cautions.add_reported(Reported(answer, facts, reasons, plain_error, error, apart))
+    cautions.add_reported(Reported(answer, facts, reasons, plain_error, error, apart, refused))
     return Estimate(
         names=facts.names,
         value=answer.value,

@@ -208,6 +208,16 @@ def joint_errors(answer: Answer, plain: Answer) -> PerIntegrand:
     return np.divide(away, error, out=np.zeros_like(away), where=error > 0)
 
 
+def refused_share(answer: Answer, plain: Answer) -> PerIntegrand:
+    """The share of the other candidates that are too far from the plain mean; zero of a single
+    one."""
+    if answer.alternatives is None or len(answer.alternatives.value) < 2:
+        return np.zeros(len(answer.value))
+    value, error = answer.alternatives
+    far = np.abs(value - plain.value) > SUSPICIOUS * np.hypot(error, plain.scatter)
+    return np.mean(far, axis=0)
+
+
 def _upper(answer: Answer, facts: Facts) -> PerIntegrand:
     """How many times the upper standard error is the error, where the answer was chosen."""
     if answer.alternatives is None:
