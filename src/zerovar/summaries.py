@@ -289,13 +289,18 @@ def _control(
         answer = session.estimate(values, request=request)
         means = zip(values.items(), answer.value, strict=True)
         squares = {f"variance of {name}": (array - mean) ** 2 for (name, array), mean in means}
-        second = session.estimate(squares | chances, request=request)
+        moving = np.array([np.ptp(array) > 0 for array in values.values()])
+        kept = [name for name, so in zip(squares, moving, strict=True) if so]
+        asked = {name: squares[name] for name in kept} | chances
+        second = session.estimate(asked, request=request) if asked else None
     for one in merge_warnings(
         warning.message for warning in caught if isinstance(warning.message, ZerovarWarning)
     ):
         warn(one.template, type(one), one.names)
-    variance, error = second.value[:q], second.std_error[:q]
-    constant = answer.std_error == 0
+    variance, error = np.zeros((2, q))
+    if second is not None:
+        variance[moving], error[moving] = second.value[: len(kept)], second.std_error[: len(kept)]
+    constant = ~moving
     sd = np.sqrt(np.where((variance > 0) | constant, variance, np.nan))
     error = np.divide(error, 2 * sd, out=np.zeros(q), where=~constant)
     lost = [name for name, gone in zip(values, np.isnan(sd), strict=True) if gone]
@@ -307,7 +312,7 @@ def _control(
         warn(text, SampleWarning)
     shown = {"cv_mean": "value", "cv_mcse_mean": "std_error", "gain": "gain"}
     columns = {
-        name: np.append(getattr(answer, key), getattr(second, key)[q:])
+        name: np.append(getattr(answer, key), getattr(second, key)[len(kept) :] if chances else [])
         for name, key in shown.items()
     }
     deviations = {"cv_sd": sd, "cv_mcse_sd": error, "gain_sd": gain_of(plain["mcse_sd"][:q], error)}

@@ -22,7 +22,7 @@ DrawFunction = Callable[[Any], Any]  # from one draw, a tree, to another tree, i
 
 class Integrands(NamedTuple):
     """Integrands at the draws, their names, and which of them are events: booleans, and numbers
-    that are all 0 or 1."""
+    that are all 0 or 1, in every entry of a variable."""
 
     values: Float64[np.ndarray, "n q"]
     names: tuple[str, ...]
@@ -69,7 +69,16 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
     if len(set(found)) < len(found):
         twice = sorted(name for name in set(found) if found.count(name) > 1)
         raise ValueError(f"names must be distinct; got {twice} more than once")
-    return Integrands(array, tuple(found), np.all((array == 0) | (array == 1), axis=0))
+    return Integrands(array, tuple(found), _events(array, found))
+
+
+def _events(array: Float64[np.ndarray, "n q"], names: Sequence[str]) -> Bool[np.ndarray, " q"]:
+    """Which columns hold 0 and 1 alone. The ones on the diagonal of a correlation matrix are no
+    events: other entries of that variable are other numbers."""
+    binary = np.all((array == 0) | (array == 1), axis=0)
+    variables = [name.split("[")[0] for name in names]
+    others = {name for name, so in zip(variables, binary, strict=True) if not so}
+    return np.array([name not in others for name in variables])
 
 
 def _default_names(count: int) -> list[str]:
