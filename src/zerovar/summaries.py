@@ -48,6 +48,7 @@ def summary(
     round_to: int | str | None = "auto",
     fmt: str = "wide",
     family: Family | Automatic | None = None,
+    score_error: float | str = 0.0,
     seed: int = 0,
 ) -> Any:
     """A table with one row a quantity: ArviZ's columns, and beside them the same means and
@@ -66,7 +67,8 @@ def summary(
     round_to: "auto" for a table to read, of texts with two digits of each error; None for plain
         numbers; a number of decimals.
     fmt: "wide" for a pandas DataFrame, "xarray" for a Dataset over the dimension `quantity`.
-    family, seed: as in `estimate`; by default control variates are chosen for each quantity.
+    family, score_error, seed: as in `estimate`; by default control variates are chosen for each
+        quantity.
 
     Columns: mean, sd, eti89_lb, eti89_ub, ess_bulk, ess_tail, r_hat, mcse_mean, mcse_sd are plain,
     as ArviZ has them. cv_mean ± cv_mcse_mean is the mean by control variates, gain = (mcse_mean /
@@ -74,6 +76,7 @@ def summary(
     gain_sd likewise, from a control variate for (f − cv_mean)² and the delta method. The variance
     is cv_sd², with the error 2 cv_sd cv_mcse_sd.
     """
+    request = Request(family, seed=seed, score_error=score_error)
     if kind not in _KINDS:
         raise ValueError(f"kind must be one of {', '.join(_KINDS)}; got {kind!r}")
     if fmt not in ("wide", "xarray"):
@@ -89,7 +92,7 @@ def summary(
     # an indicator has no interval
     columns["lb"][len(values) :] = columns["ub"][len(values) :] = np.nan
     if posterior.scores is not None:
-        columns |= _control(posterior, values, chances, columns, family, seed)
+        columns |= _control(posterior, values, chances, columns, request)
     notes = [QUANTILES, *_discrete(values)]
     shown: dict[str, Any] = columns
     if round_to == "auto" and fmt == "wide":
@@ -272,8 +275,7 @@ def _control(
     values: _Named,
     chances: _Named,
     plain: _Named,
-    family: Family | Automatic | None,
-    seed: int,
+    request: Request,
 ) -> _Named:
     """Means of f, then of (f − mean)², whose square root is the deviation.
 
@@ -285,7 +287,7 @@ def _control(
     q = len(values)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        session, request = Session.of(posterior), Request(family, seed=seed)
+        session = Session.of(posterior)
         answer = session.estimate(values, request=request)
         means = zip(values.items(), answer.value, strict=True)
         squares = {f"variance of {name}": (array - mean) ** 2 for (name, array), mean in means}
