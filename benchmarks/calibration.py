@@ -157,7 +157,7 @@ def from_kept_answers(job: Job, found: Draws) -> Any:
     from zerovar.inference.answer import Answer, plain_answer
     from zerovar.inference.cautions import Cautions
     from zerovar.inference.conclude import conclude
-    from zerovar.inference.facts import Facts
+    from zerovar.inference.facts import Facts, ScoreFacts
     from zerovar.inference.task import Task
     from zerovar.output import Selection
 
@@ -176,13 +176,16 @@ def from_kept_answers(job: Job, found: Draws) -> Any:
     candidates = zip(labels, map(bool, simple), [plain, *answers[1:]], strict=True)
     contenders = [Contender(*each) for each in candidates]
     cautions = Cautions()
-    cautions.add_check(zv.check(sample))
+    verdict = zv.check(sample)
+    cautions.add_check(verdict)
+    told = TARGETS[job.target].score_error if job.target in TARGETS else 0.0
     combined = stack(task, contenders, Policy())
     selection = Selection(
         found.names, labels, combined.errors, combined.weights, tuple(combined.reasons), ()
     )
     events = np.all((task.values == 0) | (task.values == 1), axis=0)
-    facts = Facts.in_memory(task, found.names, events)
+    scores = ScoreFacts.of(sample, verdict, task.values, told)
+    facts = Facts.in_memory(task, found.names, events, scores)
     how = {"split": "in sample", "settings": {}, "selection": selection}
     return conclude(combined.answer, facts, rules.STACK, cautions, **how)
 

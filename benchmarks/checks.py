@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.signal import lfilter
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 import zerovar as zv
 
@@ -88,6 +88,11 @@ def log_gamma(shape: float, chains: int = 4, draws: int = 1000, d: int = 3) -> M
 def student(rng: np.random.Generator) -> Made:
     x = rng.standard_t(5, size=(4, 1000, 5))
     return x, -6 * x / (5 + x**2)
+
+
+def logit_uniform(rng: np.random.Generator) -> Made:
+    u = rng.random((4, 1000, 3))
+    return np.log(u / (1 - u)), 1 - 2 * u
 
 
 def banana(rng: np.random.Generator) -> Made:
@@ -169,6 +174,8 @@ RIGHT: dict[str, Maker] = {
     "log-gamma, shape 1": log_gamma(1.0),
     "log-gamma, shape 0.3": log_gamma(0.3),
     "Student t₅": student,
+    "logit of uniforms": logit_uniform,
+    "normal, 1000 draws": gaussian(1, 1000, 1),
     "banana": banana,
     "repeated states (Metropolis)": metropolis,
     "resampled": resampled_draws,
@@ -218,6 +225,17 @@ def outlying_scores(count: int, size: float) -> Maker:
         x, s = gaussian(4, 1000, 5)(rng)
         s.reshape(-1, 5)[rng.choice(4000, count, replace=False), rng.integers(5)] = size
         return x, s
+
+    return make
+
+
+def cut_normal(at: float, draws: int = 1000, d: int = 1) -> Maker:
+    """N(0, I) of which no draw lies above a point of the first coordinate: its scores are right."""
+
+    def make(rng: np.random.Generator) -> Made:
+        x = rng.normal(size=(draws, d))
+        x[:, 0] = ndtri(ndtr(at) * rng.random(draws))
+        return x, -x
 
     return make
 
@@ -278,6 +296,9 @@ WRONG: dict[str, tuple[Maker, tuple[str, ...]]] = {
     "all flipped": (changed_scores(np.negative), ("sign is flipped",)),
     "all 1.2 times too large": (changed_scores(lambda s: 1.2 * s), ("times too large",)),
     "rows shifted by one": (changed_scores(lambda s: np.roll(s, 1, axis=1)), ("misaligned",)),
+    "cut at 2, 1000 draws": (cut_normal(2.0), ("no draw lies above",)),
+    "cut at 2, d = 10": (cut_normal(2.0, d=10), ("no draw lies above",)),
+    "cut at 0.5, 4000 draws": (cut_normal(0.5, 4000, 3), ("no draw lies above",)),
     "weights of N(2, 1) to N(0, 1)": (shifted_normal(4000, 2.0), ("Pareto k",)),
 }
 

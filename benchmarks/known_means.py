@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.integrate import quad
-from scipy.special import digamma, gamma, ndtr
+from scipy.special import digamma, gamma, ndtr, ndtri
 
 from .hierarchies import FORMS
 
@@ -248,14 +248,32 @@ def cafes_by_nuts(rng: Rng, n: int) -> Draws:
     return Draws(found.draws, found.scores, f, names, means, errors, coordinates=found.coordinates)
 
 
+def cut_normal(rng: Rng, n: int) -> Draws:
+    """N(0, 1) without what lies above 2: the density ends with a jump, and its scores miss it."""
+    a = ndtri(ndtr(2.0) * rng.random(n))
+    edge = np.exp(-2.0) / np.sqrt(2 * np.pi) / ndtr(2.0)
+    means = {"x": (a, -edge), "x²": (a * a, 1 - 2 * edge)}
+    return _one_chain(a[:, None], -a[:, None], means)
+
+
+def wrong_scores(rng: Rng, n: int, factor: float = 1.0, shift: float = 0.0) -> Draws:
+    """A normal with scores that are slightly wrong, by less than `zv.check` can see."""
+    found = normal(rng, n)
+    kept = [found.names.index(name) for name in ("x²", "e^x", "cos")]
+    names = tuple(found.names[k] for k in kept)
+    f, means, errors = found.f[..., kept], found.means[kept], found.errors[kept]
+    return found._replace(s=factor * found.s + shift, f=f, names=names, means=means, errors=errors)
+
+
 class Target(NamedTuple):
     """How to draw from it, and the route that judges it: the default call, one family, draws on
-    disk, or `integrate`, whose draws are its own."""
+    disk, or `integrate`, whose draws are its own; and the error of its scores that errors carry."""
 
     draws: Callable[[Rng, int], Draws]
     route: str = "default"
     pooled: bool = False  # one row for all integrands
     slow: int = 1  # times fewer replicates
+    score_error: float | str = 0.0
 
 
 TARGETS: dict[str, Target] = {
@@ -276,6 +294,11 @@ TARGETS: dict[str, Target] = {
     "few digits": Target(few_digits),
     "rare event": Target(rare_event),
     "no Jacobian": Target(without_jacobian),
+    "cut at 2": Target(cut_normal),
+    "scores × 1.05": Target(partial(wrong_scores, factor=1.05)),
+    "scores × 1.05, carried": Target(partial(wrong_scores, factor=1.05), score_error="verified"),
+    "scores + 0.03": Target(partial(wrong_scores, shift=0.03)),
+    "scores + 0.03, carried": Target(partial(wrong_scores, shift=0.03), score_error=0.03),
     "kernel: t5": Target(partial(student, freedom=5, d=2), "family"),
     "kernel: log Gamma(0.3)": Target(log_gamma, "family"),
     "kernel: two modes": Target(mixture, "family"),

@@ -36,7 +36,7 @@ ORDER = {
     "checkpoints driver trainer dual solver",
     "solvers/screening": "base_fits candidates solver",
     "tuning": "criteria descent grid tuned",
-    "diagnostics": "identities layout outliers checks",
+    "diagnostics": "identities layout outliers edges checks",
     "choice": """policy defaults candidates rivals race stacking automatic
         request""",
     "output": "formatting selection record plots report estimates frames",

@@ -28,7 +28,7 @@ VALUES = {
     "line": NORMAL[:, 0],
     "smooth": np.exp(NORMAL[:, 1]),
     "noise": np.random.default_rng(6).normal(size=300),
-    "constant": np.ones(300),
+    "constant": np.full(300, 2.0),
 }
 
 
@@ -55,9 +55,9 @@ def test_each_integrand_gets_its_own(answer):
 
 
 def test_the_answer_is_right(answer):
-    truth = np.array([0.0, np.exp(0.5), 0.0, 1.0])
+    truth = np.array([0.0, np.exp(0.5), 0.0, 2.0])
     assert np.all(np.abs(answer.value - truth)[:3] < 5 * answer.std_error[:3])
-    assert (answer.value[3], answer.std_error[3]) == (1.0, 0.0)
+    assert (answer.value[3], answer.std_error[3]) == (2.0, 0.0)
     assert answer.gain[1] > 20
     assert answer.value[2] == pytest.approx(answer.plain_value[2], rel=1e-12)
     assert answer.std_error[2] == pytest.approx(answer.plain_std_error[2], rel=1e-9)

@@ -268,6 +268,8 @@ MISUSE = {
         ["ResNet", "activation", "'tanh'"],
     ),
     "negative seed": (lambda: estimate(seed=-1), ["seed", "-1"]),
+    "score_error of words": (lambda: estimate(score_error="all"), ["score_error", "'all'"]),
+    "negative score_error": (lambda: estimate(score_error=-0.1), ["score_error", "-0.1"]),
     "arrays for a sample": (
         lambda: zv.fit(zv.Polynomial(1), X, F),
         ["sample", "zv.Sample(draws, scores)", "ndarray"],
@@ -426,14 +428,15 @@ def test_wrong_scores_are_warned_of():
     ids=["chosen", "linear", "kernel"],
 )
 def test_a_constant_is_its_value_without_an_error_or_a_word(family):
+    """But for zeros and ones, which are events."""
     x, s = gaussian(200, 2)
     estimate = zv.estimate(
         x,
         s,
-        {"a third": np.full(200, 1 / 3), "x": x[:, 0] + 1e6, "zero": np.zeros(200)},
+        {"a third": np.full(200, 1 / 3), "x": x[:, 0] + 1e6, "minus": np.full(200, -2.5)},
         family=family,
     )
-    assert np.array_equal(estimate.value[[0, 2]], [1 / 3, 0])
+    assert np.array_equal(estimate.value[[0, 2]], [1 / 3, -2.5])
     assert np.array_equal(estimate.std_error[[0, 2]], [0, 0])
     assert np.array_equal(np.isnan(estimate.gain), [True, False, True])
     assert estimate.warnings == ()
@@ -444,8 +447,8 @@ def test_a_constant_is_its_value_without_an_error_or_a_word(family):
         True,
     ]
     assert "nan" not in str(estimate)
-    zero = zv.estimate(x, s, np.zeros(200), family=family)
-    assert (zero.value[0], zero.std_error[0], zero.warnings) == (0, 0, ())
+    alone = zv.estimate(x, s, np.full(200, 2.0), family=family)
+    assert (alone.value[0], alone.std_error[0], alone.warnings) == (2, 0, ())
 
 
 @pytest.mark.parametrize("kind", ["dict", "frame", "function", "array"])

@@ -8,7 +8,16 @@ import pytest
 from problems import ar1, gaussian, quadratic
 
 import zerovar as zv
-from benchmarks.checks import EVENT_CASES, RIGHT, WRONG, check_samples, cost, events
+from benchmarks.checks import (
+    EVENT_CASES,
+    RIGHT,
+    WRONG,
+    check_samples,
+    cost,
+    cut_normal,
+    events,
+)
+from benchmarks.checks import gaussian as chains_of_normals
 from zerovar.statistics.series import (
     INDEPENDENT,
     autocorrelation_time,
@@ -49,6 +58,31 @@ def test_many_correlated_coordinates_are_no_alarm():
     assert not zv.check(zv.Sample(x, 1.2 * scores)).ok
 
 
+def test_a_density_that_is_cut_is_found_and_one_that_goes_on_is_not():
+    """At 2.5 the draws that are missing, six of a thousand, are found in half of the samples; with
+    those beyond the cut beside them, or for a slow chain, in few."""
+    half = sum(verdict.cut for verdict in check_samples(cut_normal(2.5), 40, seed=1))
+    assert half >= 15, "three of five are expected: so few have p < 0.003"
+    none = [
+        chains_of_normals(1, 1000, 1),
+        chains_of_normals(1, 1000, 3, 0.9),
+        RIGHT["logit of uniforms"],
+    ]
+    found = [verdict.cut for maker in none for verdict in check_samples(maker, 40, seed=2)]
+    assert sum(found) <= 4, "p < 0.005 at one in a hundred"
+
+
+def test_a_cut_density_has_plain_means_and_a_warning():
+    x, s = cut_normal(2.0, d=2)(np.random.default_rng(0))
+    with pytest.warns(zv.SampleWarning, match="ends with a jump.*no draw lies above"):
+        answer = zv.estimate(x, s, x, family=zv.Automatic(effort="low"))
+    assert np.array_equal(answer.value, answer.plain_value)
+    with pytest.warns(zv.SampleWarning, match="ends with a jump"):
+        answer = quadratic(x, s, x)
+    assert np.all(answer.std_error >= answer.plain_std_error), "a family that was asked for"
+    assert "jump" in answer.error_reasons[0]
+
+
 def test_a_chain_that_sticks_can_be_checked():
     x = np.random.default_rng(0).normal(size=(200, 15))
     x[100:] = x[100]
@@ -74,6 +108,20 @@ def test_a_chain_given_twice_in_a_row_is_found():
     x = np.random.default_rng(0).normal(size=(500, 2))
     both = np.concatenate([x, x])
     assert "repeat themselves from draw 500" in zv.check(zv.Sample(both, -both)).diagnosis
+
+
+@pytest.mark.parametrize("noise", [1e-7, 1e-5])
+def test_draws_given_twice_with_noise_are_found(noise):
+    """In single precision, in another order; equal draws of a Metropolis chain are none."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 2))
+    both = np.concatenate([x, x + noise * rng.normal(size=x.shape)]).astype(np.float32)
+    both = both[rng.permutation(len(both))]
+    assert "have a twin" in zv.check(zv.Sample(both, -both)).diagnosis
+    with pytest.warns(zv.SampleWarning, match="have a twin"):
+        quadratic(both, -both, both[:, 0] > 0)
+    right = check_samples(RIGHT["repeated states (Metropolis)"], 2, seed=3)
+    assert not any("twin" in verdict.diagnosis for verdict in right)
 
 
 def test_the_bad_chain_and_the_outlying_draws_are_named():

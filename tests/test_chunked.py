@@ -464,10 +464,10 @@ def test_problems_of_the_draws_are_warned_of_at_the_callers_line():
 
 def test_constants_are_known():
     answer = zv.estimate(
-        *map(on_disk, (X, S, np.stack([X[..., 0], np.ones_like(X[..., 0])], axis=2))),
+        *map(on_disk, (X, S, np.stack([X[..., 0], np.full_like(X[..., 0], 2.0)], axis=2))),
         family=zv.Polynomial(1),
     )
-    assert (answer.value[1], answer.std_error[1], answer.warnings) == (1, 0, ())
+    assert (answer.value[1], answer.std_error[1], answer.warnings) == (2, 0, ())
 
 
 # standard errors

@@ -257,7 +257,9 @@ def test_many_short_chains_are_calibrated():
     z = []
     for _ in range(REPLICATES):
         x = rng.normal(size=(40, 10, 2))
-        answer = quadratic(x, -x, np.cos(x))
+        with warnings.catch_warnings():  # one of so many samples may look cut
+            warnings.simplefilter("ignore", zv.SampleWarning)
+            answer = quadratic(x, -x, np.cos(x))
         z.append(
             [
                 (answer.value - np.exp(-0.5)) / answer.std_error,
@@ -356,3 +358,16 @@ def test_threads_change_rounding_alone():
         found.append(np.array([line.split() for line in done.stdout.splitlines()], dtype=float))
     (value, error), (other, _) = found[0].T, found[1].T
     assert np.all(np.abs(value - other) <= error * [1e-9, 1e-6, 1e-2])
+
+
+@pytest.mark.parametrize("kind", [bool, int, float])
+def test_zeros_and_ones_of_any_kind_are_events(kind):
+    """One that no draw shows, and one that all do, are not known to be impossible and certain."""
+    x = np.random.default_rng(0).normal(size=(300, 1))
+    values = {"never": x[:, 0] > 9, "always": x[:, 0] > -9, "two": np.full(300, 2.0)}
+    values = {
+        name: array.astype(kind) if name != "two" else array for name, array in values.items()
+    }
+    with pytest.warns(zv.SampleWarning, match="none of the draws shows, or every one"):
+        answer = quadratic(x, -x, values)
+    np.testing.assert_allclose(answer.std_error, [3 / 300, 3 / 300, 0.0], rtol=0.5)

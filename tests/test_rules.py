@@ -16,7 +16,7 @@ from zerovar.inference import rules
 from zerovar.inference.answer import Alternatives, Answer, plain_answer
 from zerovar.inference.cautions import Cautions
 from zerovar.inference.conclude import conclude
-from zerovar.inference.facts import Facts, SecondOpinion
+from zerovar.inference.facts import Facts, ScoreFacts, SecondOpinion
 from zerovar.inference.ledger import Ledger, assess
 from zerovar.inference.rules import Bound, Reason
 from zerovar.inference.task import Task
@@ -162,6 +162,46 @@ def test_errors_and_reasons_are_those_of_the_largest_bound():
     assert ledger.error.tolist() == [1.0, 3.0, 5.0]
     assert ledger.plain_error.tolist() == [3.0, 3.0, 5.0]
     assert ledger.reasons == (Reason.SCATTER, Reason.BEYOND, Reason.UNSEEN)
+
+
+def test_a_density_with_a_jump_leaves_the_plain_mean():
+    """The error of a fit is that of the plain mean and the distance from it; of a density that goes
+    on it stays."""
+    answer = dataclasses.replace(FACTS.plain, controlled=np.ones(Q, dtype=bool))
+    answer = dataclasses.replace(answer, influences=answer.influences / 100)
+    cut = dataclasses.replace(FACTS, scores=ScoreFacts(cut=True))
+    assert np.all(rules.density_with_a_jump(answer, FACTS).size == 0)
+    np.testing.assert_allclose(rules.density_with_a_jump(answer, cut).size, FACTS.plain.scatter)
+    assert not report(answer, cut, rules.STACK).selection.helped.any()
+
+
+def test_errors_carry_the_error_of_the_scores_that_is_named():
+    """Scores 1 + e times too large are those of a normal that is as much narrower: x² is wrong by
+    e, and scores that are off by e shift x by e."""
+    x = np.random.default_rng(0).normal(size=(4000, 1))
+    f = np.concatenate([x, x**2], axis=1)
+    sample = zv.Sample(x, -x)
+    verdict = zv.check(sample)
+    for told, error in ((0.02, 0.02), ("verified", verdict.precision)):
+        scores = ScoreFacts.of(sample, verdict, f, told)
+        facts = Facts.in_memory(Task.of(sample, f), ("x", "x²"), np.zeros(2, dtype=bool), scores)
+        exact = facts.plain.rescale(np.zeros(2), np.ones(2))
+        exact = dataclasses.replace(exact, influences=0 * exact.influences)
+        size = rules.wrong_scores(exact, facts).size
+        np.testing.assert_allclose(size, [error, error], rtol=0.15)
+    none = dataclasses.replace(facts, scores=ScoreFacts())
+    assert np.all(rules.wrong_scores(exact, none).size == 0)
+
+
+def test_candidates_that_are_refused_are_named():
+    answer = dataclasses.replace(FACTS.plain, controlled=np.ones(Q, dtype=bool))
+    unit = FACTS.plain.scatter
+    away = np.array([[9.0, 9.0, 0.0], [-9.0, 0.0, 0.0], [9.0, 0.0, 0.0]])
+    others = Alternatives(FACTS.plain.value + unit * away, np.stack([unit] * 3))
+    found = report(dataclasses.replace(answer, alternatives=others), FACTS, rules.STACK)
+    said = [text for text in found.warnings if "most control variates" in text]
+    assert len(said) == 1
+    assert said[0].startswith("For x most control variates")
 
 
 def test_every_rule_is_a_function_of_answer_and_facts_with_a_reason_of_its_own():

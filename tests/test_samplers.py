@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import eight_schools_log_density, eight_schools_means
@@ -650,3 +651,22 @@ def test_optional_packages_are_here(package):
     from importlib.metadata import version
 
     assert version(package)
+
+
+def test_gradients_that_are_not_those_of_the_values_are_found():
+    """And answers say whose scores they rest on."""
+    x = np.random.default_rng(0).normal(size=(400, 2))
+
+    def wrong(x):
+        return -jnp.sum(x**2) / 2 - 0.05 * x[0] * jax.lax.stop_gradient(x[0])
+
+    with pytest.warns(zv.ScoreWarning, match="not those of its values, at . of 8 draws"):
+        zv.from_log_density(wrong, x)
+    posterior = zv.from_log_density(lambda x: -jnp.sum(x**2) / 2 - 1e5, x)
+    assert posterior.from_model
+    assert zv.Coordinates(jnp.sinh)(posterior).from_model
+    answer = zv.estimate(posterior, family=zv.Polynomial(2))
+    assert answer.scores == "scores from the model"
+    assert "rest on scores from the model" in str(answer)
+    given = zv.estimate(x, -x, x, family=zv.Polynomial(2))
+    assert given.scores.startswith("scores as given, verified to ")

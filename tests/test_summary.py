@@ -163,12 +163,14 @@ def test_forms():
 
 @pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
 def test_constants_have_a_row():
-    posterior = dataclasses.replace(
-        POSTERIOR, values={"rate": RATES[..., 0], "one": np.ones((4, 250))}
-    )
-    row = zv.summary(posterior, family=CUBIC).loc["one"]
-    assert [row[name] for name in ("cv_mean", "cv_mcse_mean", "gain")] == ["1", "0", ""]
-    assert [row[name] for name in ("cv_sd", "cv_mcse_sd", "gain_sd")] == ["0", "0", ""]
+    """Also a one that is an entry of a variable with other numbers, as on the diagonal of a
+    correlation matrix."""
+    values = {"C[0]": np.ones((4, 250)), "C[1]": RATES[..., 0], "two": np.full((4, 250), 2.0)}
+    table = zv.summary(dataclasses.replace(POSTERIOR, values=values), family=CUBIC)
+    for name, mean in (("C[0]", "1"), ("two", "2")):
+        row = table.loc[name]
+        assert [row[name] for name in ("cv_mean", "cv_mcse_mean", "gain")] == [mean, "0", ""]
+        assert [row[name] for name in ("cv_sd", "cv_mcse_sd", "gain_sd")] == ["0", "0", ""]
 
 
 def test_all_columns_are_printed_at_80_characters(monkeypatch):

@@ -17,6 +17,7 @@ from zerovar.statistics.tails import (
     beyond_the_draws,
     extremes,
     growth_by_scores,
+    heaviness,
     heavy_scores,
     long_tails,
     outermost,
@@ -360,3 +361,27 @@ def test_an_integrand_without_a_mean_is_named_itself():
             {"x": x[..., 0], "variance": np.exp(x[..., 0])},
             family=zv.Polynomial(2),
         )
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3])
+def test_poles_inside_are_heavy(at):
+    """|x − c|^−0.7 has no variance: named in nine of ten samples of 1000 draws; bounded functions
+    and powers of −0.2 in none of twenty."""
+    rng, named = np.random.default_rng(0), []
+    for _ in range(20):
+        x = rng.normal(size=(1000, 2))
+        a, near = x[:, 0], np.abs(x[:, 0] - at)
+        light = (np.cos(a), np.log(near), near**-0.2, 1 / (1 + 100 * near**2), near < 0.05)
+        f = np.stack([near**-0.7, near**-0.9, *light], axis=1)
+        deviations = (f - f.mean(axis=0))[None]
+        named.append(heaviness(deviations, zv.Sample(x, -x).points(), 1000.0) >= 0.5)
+    assert np.all(np.mean(named, axis=0)[:2] >= 0.8)
+    assert np.all(np.mean(named, axis=0)[2:] <= 0.05)
+
+
+def test_a_tail_beside_which_others_are_lost_in_rounding_is_heavy():
+    x = np.random.default_rng(0).normal(size=(1000, 280))
+    f = np.exp(x.sum(axis=1))
+    deviations = (f - f.mean())[None, :, None]
+    assert len(np.unique(deviations)) < 1000
+    assert heaviness(deviations, zv.Sample(x, -x).points(), 1000.0) >= 1

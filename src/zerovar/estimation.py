@@ -6,7 +6,7 @@ from typing import Any
 
 from .adapters import recognise
 from .arguments import FLAG, takes, whole
-from .choice import CHOICE, Automatic, Forms, Known, Request, choose
+from .choice import CHOICE, SCORE_ERROR, Automatic, Forms, Known, Request, choose
 from .chunked import estimate_chunked, is_chunked
 from .diagnostics import Check, check
 from .families import Family
@@ -14,7 +14,7 @@ from .fitting import OBJECTIVE, SOLVER
 from .inference import rules
 from .inference.cautions import Cautions
 from .inference.conclude import conclude, describe_settings
-from .inference.facts import Facts
+from .inference.facts import Facts, ScoreFacts
 from .inference.fits import default_split, fit_answer
 from .inference.splits import SPLIT, Split, in_sample
 from .inference.task import Task
@@ -31,6 +31,7 @@ from .solvers import Solver
     solver=SOLVER,
     split=SPLIT,
     standardise=FLAG,
+    score_error=SCORE_ERROR,
     seed=whole(0),
 )
 def estimate(
@@ -45,6 +46,7 @@ def estimate(
     names: Sequence[str] | None = None,
     log_weights: Any = None,
     standardise: bool = True,
+    score_error: float | str = 0.0,
     seed: int = 0,
 ) -> Estimate:
     """Estimate the means of integrands with control variates, and say how precise the answer is.
@@ -54,7 +56,8 @@ def estimate(
         MCMC after its run, ArviZ's data with gradients.
     values: the integrands at the draws, (n,), (n, q), (chain, draw), (chain, draw, q), a dict of
         name → such arrays, a data frame, or a function of one draw (d,), vmapped; by default those
-        of the posterior, or the draws themselves. Booleans are events.
+        of the posterior, or the draws themselves. Booleans are
+        events, and so are numbers that are all 0 or 1.
     family: what the control variates are taken from. By default, `Automatic()`, candidates from
         none to tuned sums of polynomials and kernels are compared and combined for each integrand;
         `estimate.selection` says what was taken and why.
@@ -67,6 +70,10 @@ def estimate(
         leave-out residuals, where the solver has those in closed form, and `cross_fit()` where it
         has not.
     log_weights: unnormalised log importance weights, (n,) or (chain, draw).
+    score_error: a relative error of the scores that standard errors are to carry, such as 0.001 for
+        gradients by finite differences; "verified" for all that `zv.check` could not see, which
+        leaves little but plain means. By default scores count as exact; `estimate.scores` says
+        where they come from.
     seed: for solvers that are random; the same seed gives the same numbers.
 
     Arrays may be chunked, larger than memory: dask arrays, or xarray opened with `chunks=`; then
@@ -78,7 +85,7 @@ def estimate(
     Problems with the draws, scores or fit are warned of (`ZerovarWarning`) and kept in
     `estimate.warnings`.
     """
-    request = Request(family, objective, solver, split, standardise, seed)
+    request = Request(family, objective, solver, split, standardise, seed, score_error)
     posterior = _posterior(draws, scores, values, log_weights)
     arrays = (posterior.draws, posterior.scores, posterior.values, posterior.log_weights)
     if any(map(is_chunked, arrays)):
@@ -125,9 +132,10 @@ class Session:
             method = request.method(len(sample), sample.dim)
             split = default_split(task, method) if split is None else split
             answer = fit_answer(task, method, split)
+        scores = ScoreFacts.of(sample, self.verdict, array, request.score_error)
         return conclude(
             answer,
-            Facts.in_memory(task, found, events, self.verdict.verified),
+            Facts.in_memory(task, found, events, scores),
             rules.ONE_FAMILY if selection is None else rules.STACK,
             cautions,
             split=split.describe(),

@@ -15,7 +15,7 @@ from .adapters import recognise
 from .adapters.base import label_entries
 from .adapters.chunks import fetch_posterior
 from .arguments import Requirement, instance, number, one_of, several, takes, whole
-from .choice import CHOICE, Automatic, Request
+from .choice import CHOICE, SCORE_ERROR, Automatic, Request
 from .chunked import is_chunked
 from .errors import SampleWarning, ZerovarWarning, list_names, merge_warnings, missing_package, warn
 from .estimation import Session
@@ -54,6 +54,7 @@ def _rounding(value: Any) -> int | str | None:
     round_to=Requirement("'auto', a number of decimals, or None", _rounding),
     fmt=one_of("wide", "xarray"),
     family=CHOICE,
+    score_error=SCORE_ERROR,
     seed=whole(0),
 )
 def summary(
@@ -68,6 +69,7 @@ def summary(
     round_to: int | str | None = "auto",
     fmt: str = "wide",
     family: Family | Automatic | None = None,
+    score_error: float | str = 0.0,
     seed: int = 0,
 ) -> Any:
     """A table with one row a quantity: ArviZ's columns, and beside them the same means and
@@ -86,7 +88,8 @@ def summary(
     round_to: "auto" for a table to read, of texts with two digits of each error; None for plain
         numbers; a number of decimals.
     fmt: "wide" for a pandas DataFrame, "xarray" for a Dataset over the dimension `quantity`.
-    family, seed: as in `estimate`; by default control variates are chosen for each quantity.
+    family, score_error, seed: as in `estimate`; by default control variates are chosen for each
+        quantity.
 
     Columns: mean, sd, eti89_lb, eti89_ub, ess_bulk, ess_tail, r_hat, mcse_mean, mcse_sd are plain,
     as ArviZ has them. cv_mean ± cv_mcse_mean is the mean by control variates, gain = (mcse_mean /
@@ -94,6 +97,7 @@ def summary(
     gain_sd likewise, from a control variate for (f − cv_mean)² and the delta method. The variance
     is cv_sd², with the error 2 cv_sd cv_mcse_sd.
     """
+    request = Request(family, seed=seed, score_error=score_error)
     _module(fmt)  # what is missing is said before the work
     posterior = _posterior(data, scores)
     values = select_variables(posterior.values, var_names, filter_vars)
@@ -103,7 +107,7 @@ def summary(
     # an indicator has no interval
     columns["lb"][len(values) :] = columns["ub"][len(values) :] = np.nan
     if posterior.scores is not None:
-        columns |= _control(posterior, values, chances, columns, family, seed)
+        columns |= _control(posterior, values, chances, columns, request)
     notes = [QUANTILES, *_discrete(values)]
     shown: dict[str, Any] = columns
     if round_to == "auto" and fmt == "wide":
@@ -267,8 +271,7 @@ def _control(
     values: _Named,
     chances: _Named,
     plain: _Named,
-    family: Family | Automatic | None,
-    seed: int,
+    request: Request,
 ) -> _Named:
     """Means of f, then of (f − mean)², whose square root is the deviation.
 
@@ -280,17 +283,22 @@ def _control(
     q = len(values)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        session, request = Session.of(posterior), Request(family, seed=seed)
+        session = Session.of(posterior)
         answer = session.estimate(values, request=request)
         means = zip(values.items(), answer.value, strict=True)
         squares = {f"variance of {name}": (array - mean) ** 2 for (name, array), mean in means}
-        second = session.estimate(squares | chances, request=request)
+        moving = np.array([np.ptp(array) > 0 for array in values.values()])
+        kept = [name for name, so in zip(squares, moving, strict=True) if so]
+        asked = {name: squares[name] for name in kept} | chances
+        second = session.estimate(asked, request=request) if asked else None
     for one in merge_warnings(
         warning.message for warning in caught if isinstance(warning.message, ZerovarWarning)
     ):
         warn(one.template, type(one), one.names)
-    variance, error = second.value[:q], second.std_error[:q]
-    constant = answer.std_error == 0
+    variance, error = np.zeros((2, q))
+    if second is not None:
+        variance[moving], error[moving] = second.value[: len(kept)], second.std_error[: len(kept)]
+    constant = ~moving
     sd = np.sqrt(np.where((variance > 0) | constant, variance, np.nan))
     error = np.divide(error, 2 * sd, out=np.zeros(q), where=~constant)
     lost = [name for name, gone in zip(values, np.isnan(sd), strict=True) if gone]
@@ -302,7 +310,7 @@ def _control(
         warn(text, SampleWarning)
     shown = {"cv_mean": "value", "cv_mcse_mean": "std_error", "gain": "gain"}
     columns = {
-        name: np.append(getattr(answer, key), getattr(second, key)[q:])
+        name: np.append(getattr(answer, key), getattr(second, key)[len(kept) :] if chances else [])
         for name, key in shown.items()
     }
     deviations = {"cv_sd": sd, "cv_mcse_sd": error, "gain_sd": gain_of(plain["mcse_sd"][:q], error)}

@@ -88,18 +88,20 @@ def from_arviz(
                 f"sample_stats must have unconstrained_draw and gradient; it has {found}. {_ADVICE}"
             )
         draws, scores = stack_variables(stats, names, chunked).values()
-        return Posterior(draws, scores, wanted, _parameter_names(stats[names[0]]))
+        labels = _parameter_names(stats[names[0]])
+        return Posterior(draws, scores, wanted, labels, from_model=True)
     what = "score" if log_density is None else "log_density"
     function = score if log_density is None else jax.grad(log_density)
     assert function is not None
     tree = stack_variables(*_find_unconstrained(data, natural, parameters), chunked)
     if chunked:
         draws, scores = chunks.concatenate(tree), chunks.score_blocks(what, function, tree)
-        return Posterior(draws, scores, wanted, tuple(named_entries(dict(sorted(tree.items())))))
+        labels = tuple(named_entries(dict(sorted(tree.items()))))
+        return Posterior(draws, scores, wanted, labels, from_model=score is None)
     tree = {name: array.astype(np.float64) for name, array in tree.items()}
     slopes = gradients(what, function, tree)
     check_score(slopes, tree)
-    return build_posterior(tree, slopes, wanted)
+    return build_posterior(tree, slopes, wanted, from_model=score is None)
 
 
 def dataset(data: Any, group: str) -> Any:

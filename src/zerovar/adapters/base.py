@@ -59,6 +59,7 @@ def build_posterior(
     scores: Tree,
     values: Mapping[str, np.ndarray],
     maps: Mapping[str, object] | None = None,
+    from_model: bool = True,
 ) -> Posterior:
     """Return a posterior from trees of arrays (chain, draw, …) of one structure; coordinates are
     called mu, theta[0], theta[1].
@@ -70,7 +71,9 @@ def build_posterior(
         str(name): _flatten_map(str(name), entry, draws) for name, entry in (maps or {}).items()
     }
     names = tuple(named_entries(_by_path(draws)))
-    return Posterior(ravel(draws), ravel(scores), values, names, coordinates=offered)
+    return Posterior(
+        ravel(draws), ravel(scores), values, names, coordinates=offered, from_model=from_model
+    )
 
 
 def _flatten_map(name: str, entry: object, draws: Tree) -> Coordinates:

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..arguments import MORE_VALUES, OF_A_DRAW, takes
+from ..errors import ScoreWarning, warn
+from ..inputs.coordinates import CLOSE
 from ..inputs.integrands import DrawFunction, Tree, run_in_double, run_or_explain
 from ..inputs.sample import Posterior
 from .base import (
@@ -21,6 +23,10 @@ from .base import (
     named_leaves,
     put_chains_first,
 )
+
+# Draws at which gradients are held against differences, and the step in deviations: the error of a
+# central difference, its square, is then far below what a wrong gradient makes
+_COMPARED, _STEP = 8, 1e-3
 
 
 @takes(
@@ -62,7 +68,13 @@ def from_log_density(
             f"draws must be {axes} with chain_axis={chain_axis}, an array with a last axis d; got "
             f"shapes {found}"
         )
-    scores = gradients("log_density", jax.grad(lambda x: jnp.reshape(log_density(x), ())), tree)
+    tree = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
+
+    def number(x: Tree) -> jax.Array:
+        return jnp.reshape(log_density(x), ())
+
+    scores = gradients("log_density", jax.grad(number), tree)
+    compare_with_differences(number, tree, scores)
     return build_posterior(tree, scores, natural_values(tree, transform, values), coordinates)
 
 
@@ -77,6 +89,42 @@ def gradients(name: str, function: DrawFunction, tree: Tree) -> Tree:
             f"{name} could not be evaluated as a JAX function of one draw: {error}. "
             "It takes one draw, without leading axes, and a log density returns a number"
         ) from error
+
+
+def compare_with_differences(log_density: DrawFunction, tree: Tree, scores: Tree) -> None:
+    """Warn if gradients at some draws are not those of the values nearby, as where a function has a
+    rule of its own for derivatives, or stops them: each along one random direction."""
+    rng = np.random.default_rng(0)
+    leaves, structure = jax.tree.flatten(tree)
+    flat = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in leaves]
+    rows = np.unique(np.linspace(0, len(flat[0]) - 1, _COMPARED).astype(int))
+    steps = [
+        np.where(leaf.std(axis=0) > 0, leaf.std(axis=0), 1.0)
+        * rng.normal(size=leaf[rows].shape)
+        * _STEP
+        for leaf in flat
+    ]
+
+    def at(side: float) -> np.ndarray:
+        moved = [leaf[rows] + side * step for leaf, step in zip(flat, steps, strict=True)]
+        return np.asarray(jax.jit(jax.vmap(log_density))(jax.tree.unflatten(structure, moved)))
+
+    ahead, behind = run_in_double("log_density", lambda: (at(1.0), at(-1.0)))
+    parts = [
+        (np.asarray(leaf).reshape(-1, *step.shape[1:])[rows] * step).reshape(len(rows), -1)
+        for leaf, step in zip(jax.tree.leaves(scores), steps, strict=True)
+    ]
+    slopes = np.concatenate(parts, axis=1)
+    off = np.abs((ahead - behind) / 2 - slopes.sum(axis=1))
+    rounding = _COMPARED * np.finfo(ahead.dtype).eps * np.maximum(np.abs(ahead), np.abs(behind))
+    wrong = off > CLOSE * np.abs(slopes).sum(axis=1) + rounding + _STEP**2
+    if wrong.sum() > len(rows) / 2:
+        warn(
+            f"The gradients of log_density are not those of its values, at {wrong.sum()} of "
+            f"{len(rows)} draws by finite differences: a rule for derivatives of your own, a "
+            "stop_gradient, or a step? Every answer rests on them. Mend the function",
+            ScoreWarning,
+        )
 
 
 def natural_values(

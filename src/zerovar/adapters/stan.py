@@ -151,6 +151,7 @@ def from_tables(
         scores,
         merge_values(named, extra_values(values, natural)),
         tuple(map(_bracket, free)),
+        from_model=True,
     )
 
 
@@ -202,6 +203,7 @@ def from_bridgestan(
         scores.reshape(*shape, -1),
         merge_values(named, extra_values(values, natural)),
         None if free_names is None else tuple(map(_bracket, free_names())),
+        from_model=True,
     )
 
 

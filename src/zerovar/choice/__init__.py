@@ -6,4 +6,5 @@ from .automatic import Forms as Forms
 from .automatic import choose as choose
 from .policy import Policy as Policy
 from .race import Known as Known
+from .request import SCORE_ERROR as SCORE_ERROR
 from .request import Request as Request

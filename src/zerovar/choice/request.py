@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from ..arguments import NOT_NEGATIVE, Requirement
 from ..errors import refuse_fork
 from ..families import Family
 from ..fitting import Method
@@ -12,6 +13,16 @@ from ..objectives import Objective
 from ..solvers import Solver
 from .automatic import Automatic
 from .defaults import polynomials
+
+
+def _read_score_error(value: Any) -> float | str:
+    return value if isinstance(value, str) and value == "verified" else NOT_NEGATIVE.read(value)
+
+
+SCORE_ERROR = Requirement(
+    "a relative error of the scores, a number ≥ 0, or 'verified' for what zv.check can see",
+    _read_score_error,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +35,7 @@ class Request:
     split: Split | None = None
     standardise: bool = True
     seed: int = 0
+    score_error: float | str = 0.0
 
     def __post_init__(self):
         refuse_fork()

@@ -31,7 +31,7 @@ from ..inference import rules
 from ..inference.answer import Answer, mean_answer
 from ..inference.cautions import Cautions
 from ..inference.conclude import conclude, describe_settings
-from ..inference.facts import Digits, Facts
+from ..inference.facts import Digits, Facts, ScoreFacts
 from ..inference.splits import Contiguous, Split, cross_fit
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Posterior
@@ -74,7 +74,7 @@ def estimate_chunked(
     parts, fitting = split.parts(length)
 
     pilot = chunks.pilot(names, posterior.names)
-    sample = pilot.sample
+    sample = pilot.sample.replace(from_model=posterior.from_model)
     draws = FittingDraws(sample.points(), request.standardise)
     standardisation = draws.standardisation(mixing=not family.keeps_axes)
     points = standardisation.points(draws.points)
@@ -119,7 +119,7 @@ def estimate_chunked(
         kish=kish,
         r_hat=series.r_hats(fits.sums),
         digits=Digits.of(sample, pilot.values, len(chunks)),
-        verified=verdict.verified,
+        scores=ScoreFacts.of(sample, verdict, pilot.values, request.score_error),
     )
     answer = dataclasses.replace(
         answer.rescale(centre, unit), stats=answer.stats | told, family=family

@@ -14,12 +14,16 @@ from .identities import SHORTEST
 # Share of the draws of a chain that come again, from which they are the same chain. Two resamples
 # of one set share two thirds. By the same share, draws come back that were resampled.
 _EQUAL = 0.9
+# Of the distance to the fourth nearest draw, how near the nearest one is that is the same draw with
+# rounding or noise: by chance 3 in 100 draws of one coordinate have one, and fewer of several.
+_TWIN = 0.01
 _SURE = 6.0  # standard errors: lags, coordinates and samples are many
 
 
 def layout_mistakes(sample: Sample) -> Iterator[str]:
     """Say what is wrong with the layout, and what to do; nothing if it looks right."""
     yield from _equal_chains(sample)
+    yield from _twins(sample)
     ranks = _ranks(sample)
     yield from _swapped_axes(ranks)
     yield from _interleaved_walkers(ranks)
@@ -62,6 +66,27 @@ def _equal_chains(sample: Sample) -> Iterator[str]:
                     "after the other. Give it once."
                 )
                 return
+
+
+def _twins(sample: Sample) -> Iterator[str]:
+    """Most draws are nearly equal to another: given twice, once in single precision perhaps."""
+    from scipy.spatial import cKDTree  # imported when used, as others are that take long
+
+    first, _ = find_distinct(sample.draws)
+    if len(first) < SHORTEST:
+        return
+    x = some_columns(sample.draws[first], 3)  # what is near is so in each of the coordinates
+    unit = (x - x.mean(axis=0)) / np.where(x.std(axis=0) > 0, x.std(axis=0), 1.0)
+    asked = unit[:: max(len(unit) // 1000, 1)]
+    distances, _ = cKDTree(unit).query(asked, k=5)  # itself first
+    share = np.mean(distances[:, 1] < _TWIN * distances[:, 4])
+    if share > 0.5:
+        yield (
+            f"{share:.0%} of the draws have a twin, another draw that is nearly the same "
+            f"({np.median(distances[:, 1]):.1g} deviations away): the same draws were given more "
+            "than once, rounded or with noise added. They count once, and every error here would "
+            "be too small. Give each draw once."
+        )
 
 
 def undo_resampling(sample: Sample) -> Sample:

@@ -47,7 +47,8 @@ class Caution(NamedTuple):
 
 class Reported(NamedTuple):
     """What is about to be reported, (q,) each; `apart` are joint errors from the plain mean, of the
-    answer as it was before the plain mean took its place."""
+    answer as it was before the plain mean took its place, and `refused` the share of the candidates
+    that were too far from it, if there were several."""
 
     answer: Answer
     facts: Facts
@@ -55,6 +56,7 @@ class Reported(NamedTuple):
     plain_error: PerIntegrand
     error: PerIntegrand
     apart: PerIntegrand
+    refused: PerIntegrand
 
     def where(self, columns: Mask) -> list[str]:
         """The names of some of the integrands."""
@@ -223,7 +225,8 @@ def segments(reported: Reported) -> Iterator[Caution]:
 def usefulness(reported: Reported) -> Iterator[Caution]:
     """Control variates whose error is above that of the plain mean by more than chance, and not for
     their distance from it."""
-    far = np.array([reason is Reason.DISTANCE for reason in reported.reasons], dtype=bool)
+    told = (Reason.DISTANCE, Reason.CUT, Reason.SCORES)
+    far = np.array([reason in told for reason in reported.reasons], dtype=bool)
     facts = reported.facts
     time = 1.0 if facts.values is None else facts.autocorrelation  # batches count as independent
     sums = batch_sums(facts.plain.influences, time)
@@ -247,6 +250,17 @@ def agreement(reported: Reported) -> Iterator[Caution]:
         )
 
 
+def refused_candidates(reported: Reported) -> Iterator[Caution]:
+    """Candidates that were not used, most of them for their distance from the plain mean."""
+    if names := reported.where(reported.refused > 1 / 2):
+        yield Caution(
+            "For {names} most control variates that were tried lie more than "
+            f"{SUSPICIOUS:.0f} joint errors from the plain mean, and were not used. Right scores "
+            "seldom do that: are these the scores of these draws, and have the chains converged?",
+            names,
+        )
+
+
 CAUTIONS: tuple[Callable[[Reported], Iterator[Caution]], ...] = (
     convergence,
     numerics,
@@ -257,4 +271,5 @@ CAUTIONS: tuple[Callable[[Reported], Iterator[Caution]], ...] = (
     segments,
     usefulness,
     agreement,
+    refused_candidates,
 )

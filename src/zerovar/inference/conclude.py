@@ -18,7 +18,7 @@ from .answer import Answer, Mask
 from .cautions import Cautions, Reported
 from .facts import Facts
 from .ledger import Ledger, assess
-from .rules import Reason, Rule, joint_errors
+from .rules import Reason, Rule, joint_errors, refused_share
 
 
 def conclude(
@@ -39,7 +39,7 @@ def conclude(
     facts = dataclasses.replace(facts, plain=facts.settle(facts.plain))
     answer = facts.settle(answer)
     ledger = assess(answer, facts, rules)
-    apart = joint_errors(answer, facts.plain)
+    apart, refused = joint_errors(answer, facts.plain), refused_share(answer, facts.plain)
     lost = np.zeros(len(facts.names), dtype=bool)
     if selection is not None:
         # where an error is no number too
@@ -58,7 +58,7 @@ def conclude(
             "scores of very different size? Use other units, or leave those draws out"
         )
     reasons = _reasons(ledger, facts, lost, gain_of(plain_error, error) > EXACT)
-    cautions.add_reported(Reported(answer, facts, reasons, plain_error, error, apart))
+    cautions.add_reported(Reported(answer, facts, reasons, plain_error, error, apart, refused))
     return Estimate(
         names=facts.names,
         value=answer.value,
@@ -74,6 +74,7 @@ def conclude(
         stats=answer.stats | {"autocorrelation_time": facts.autocorrelation},
         error_reasons=tuple(_sentence(reason, facts) for reason in reasons),
         limits=_limits(reasons, facts),
+        scores=facts.scores.describe() if answer.controlled.any() else "",
         settings=settings,
         traces=_traces(answer, facts),
     )
@@ -93,8 +94,11 @@ def _reasons(ledger: Ledger, facts: Facts, lost: Mask, only_rounding: Mask) -> t
 
 def _sentence(reason: Reason, facts: Facts) -> str:
     """The reason in words, with how far the draws verify the scores that an exact answer needs."""
-    if reason is Reason.EXACT and facts.verified:
-        return f"{reason.value}, which the draws verify {facts.verified} in every coordinate"
+    scores = facts.scores
+    if reason is Reason.EXACT and scores.from_model:
+        return f"{reason.value}, and they are the model's own"
+    if reason is Reason.EXACT and scores.verified:
+        return f"{reason.value}, which the draws verify {scores.verified} in every coordinate"
     return reason.value
 
 

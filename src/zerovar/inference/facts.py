@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from ..inputs.points import Points
+from ..diagnostics import Check
+from ..inputs.points import Points, Standardisation
 from ..inputs.sample import Sample
 from ..statistics.rounding import Rounding
 from ..statistics.series import r_hat, some_columns
@@ -64,6 +65,53 @@ class SecondOpinion:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class ScoreFacts:
+    """What is known of the scores: whether they are the model's own, in words how precisely the
+    draws verify them, and whether the density is `cut`, so that they miss a jump.
+
+    `error` is a relative error of the scores that standard errors are to carry, and `response` (q,)
+    how far means move by a relative error of one. Scores with an error ∇h are those of another
+    density, e^h times this one, under which a mean differs by the covariance of f and h. In
+    standardised coordinates z a shift of all scores along z_j by a share of their deviation has h =
+    z_j, and a factor h = z_j²/2: their root sum of squares is the response.
+    """
+
+    from_model: bool = False
+    verified: str = ""
+    cut: bool = False
+    error: float = 0.0
+    response: PerIntegrand | None = None
+
+    @staticmethod
+    def of(
+        sample: Sample,
+        verdict: Check,
+        values: Float64[np.ndarray, "n q"],
+        score_error: float | str = 0.0,
+    ) -> ScoreFacts:
+        """Gather them. A `score_error` of "verified" is what the check could see; all of it, where
+        it could not see."""
+        precision = 1.0 if np.isnan(verdict.precision) else verdict.precision
+        error = precision if isinstance(score_error, str) else float(score_error)
+        response = None
+        if error:
+            points = sample.points()
+            z = Standardisation.of(points)(points.x, points.s)[0]
+            p = points.probabilities
+            weighted = p[:, None] * (values - p @ values)
+            squares = [np.sum((h.T @ weighted) ** 2, axis=0) for h in (z, z**2 / 2)]
+            response = np.sqrt(sum(squares))
+        return ScoreFacts(sample.from_model, verdict.verified, verdict.cut, error, response)
+
+    def describe(self) -> str:
+        """Where the scores come from, and how far they are verified."""
+        verified = f"verified {self.verified} in every coordinate" if self.verified else ""
+        if self.from_model:
+            return "scores from the model"
+        return f"scores as given, {verified or 'not verified'}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Facts:
     """What is known of the draws besides the answer.
 
@@ -72,7 +120,7 @@ class Facts:
     may be too large by. `length` counts draws a chain, and `kish` all draws by their weights alone,
     1/Σp². `r_hat` are those of the integrands and of some coordinates. `points` are the draws if
     they are the target's own, without weights; `values` (n, q) the integrands there, if they are in
-    memory: influences are else of batches of draws. `verified` says how precisely scores were.
+    memory: influences are else of batches of draws.
     """
 
     names: tuple[str, ...]
@@ -87,7 +135,7 @@ class Facts:
     kish: float
     r_hat: tuple[np.ndarray, np.ndarray]
     digits: Digits
-    verified: str = ""
+    scores: ScoreFacts = ScoreFacts()
     points: Points | None = None
     values: Float64[np.ndarray, "n q"] | None = None
     second: SecondOpinion | None = None
@@ -97,7 +145,7 @@ class Facts:
         task: Task,
         names: tuple[str, ...],
         events: Mask,
-        verified: str = "",
+        scores: ScoreFacts | None = None,
         second: SecondOpinion | None = None,
     ) -> Facts:
         """The facts of a task, whose draws are in memory."""
@@ -119,7 +167,7 @@ class Facts:
                 r_hat(sample.by_chain(some_columns(sample.draws))),
             ),
             digits=Digits.of(sample, values, len(sample)),
-            verified=verified,
+            scores=ScoreFacts(sample.from_model) if scores is None else scores,
             points=None if weighted else points,
             values=values,
             second=second,

@@ -42,6 +42,8 @@ class Reason(Enum):
     SHORT_VALUES = "the values came with few digits"
     SINGLE_SCORES = "the scores came in single precision, with seven digits"
     SHORT_DRAWS = "draws or scores came with few digits"
+    CUT = "the plain mean's error and the distance from it, as the density ends with a jump"
+    SCORES = "what an error of the scores as large as was asked for could do"
     CHOSEN = "the best of several was chosen on the same draws: the upper standard error"
     BIAS = "the fit's own estimate of its bias"
     CONTRADICTED = "the mean of leave-out residuals, which contradicts the fitted intercept"
@@ -111,6 +113,20 @@ def distance_from_plain(answer: Answer, facts: Facts) -> Bound:
     half = np.abs(answer.value - facts.plain.value) / 2
     far = joint_errors(answer, facts.plain) > SUSPICIOUS
     return Bound(Reason.DISTANCE, np.where(far, half, 0.0))
+
+
+def density_with_a_jump(answer: Answer, facts: Facts) -> Bound:
+    """Where a density ends with a jump Stein's identity fails, and the plain mean is right."""
+    size = np.hypot(facts.plain.scatter, answer.value - facts.plain.value)
+    return Bound(Reason.CUT, np.where(facts.scores.cut, size, 0.0))
+
+
+def wrong_scores(answer: Answer, facts: Facts) -> Bound:
+    """Scores that are slightly wrong move every control variate, and no scatter shows it."""
+    size = np.zeros(len(answer.value))
+    if facts.scores.response is not None:
+        size = np.hypot(answer.scatter, facts.scores.error * facts.scores.response)
+    return Bound(Reason.SCORES, size)
 
 
 def own_bias(answer: Answer, facts: Facts) -> Bound:
@@ -201,6 +217,16 @@ def joint_errors(answer: Answer, plain: Answer) -> PerIntegrand:
     return np.divide(away, error, out=np.zeros_like(away), where=error > 0)
 
 
+def refused_share(answer: Answer, plain: Answer) -> PerIntegrand:
+    """The share of the other candidates that are too far from the plain mean; zero of a single
+    one."""
+    if answer.alternatives is None or len(answer.alternatives.value) < 2:
+        return np.zeros(len(answer.value))
+    value, error = answer.alternatives
+    far = np.abs(value - plain.value) > SUSPICIOUS * np.hypot(error, plain.scatter)
+    return np.mean(far, axis=0)
+
+
 def _upper(answer: Answer, facts: Facts) -> PerIntegrand:
     """How many times the upper standard error is the error, where the answer was chosen."""
     if answer.alternatives is None:
@@ -221,6 +247,8 @@ ON_DISK: tuple[Rule, ...] = (
     single_scores,
     short_draws,
     distance_from_plain,
+    density_with_a_jump,
+    wrong_scores,
 )
 ONE_FAMILY: tuple[Rule, ...] = (
     *ON_DISK,

@@ -74,7 +74,12 @@ class Coordinates:
             values = {name: data.draws[..., j] for j, name in enumerate(old)}
         names = data.names if self.names is None else tuple(self.names)
         return Posterior(
-            draws.reshape(shape), scores.reshape(shape), values, names, data.log_weights
+            draws.reshape(shape),
+            scores.reshape(shape),
+            values,
+            names,
+            data.log_weights,
+            from_model=data.from_model,
         )
 
     def map(self, draws: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

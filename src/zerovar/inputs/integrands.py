@@ -28,7 +28,8 @@ DrawFunction = Callable[[Any], Any]  # from one draw, a tree, to another tree, i
 
 
 class Integrands(NamedTuple):
-    """Integrands at the draws, their names, and which of them are events, given as booleans."""
+    """Integrands at the draws, their names, and which of them are events: booleans, and numbers
+    that are all 0 or 1, in every entry of a variable."""
 
     values: Float64[np.ndarray, "n q"]
     names: tuple[str, ...]
@@ -54,7 +55,6 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
         columns = {key: _flat(f"values[{key!r}]", entry, sample) for key, entry in values.items()}
         array = np.concatenate(list(columns.values()), axis=1)
         sizes = [column.shape[1] for column in columns.values()]
-        events = np.repeat([_is_event(entry) for entry in values.values()], sizes)
         found = [
             entry_name(str(key), (k,) if size > 1 else ())
             for key, size in zip(columns, sizes, strict=True)
@@ -62,7 +62,6 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
         ]
     else:
         array = _flat("values", values, sample)
-        events = np.broadcast_to(_is_event(values), array.shape[1])
         found = list(map(str, _own_names(values) or _default_names(array.shape[1])))
     if array.shape[1] == 0:
         raise ValueError(f"values has no integrands: its shape is {np.shape(values)}")
@@ -81,7 +80,16 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
     if len(set(found)) < len(found):
         twice = sorted(name for name in set(found) if found.count(name) > 1)
         raise ValueError(f"names must be distinct; got {twice} more than once")
-    return Integrands(array, tuple(found), events)
+    return Integrands(array, tuple(found), _events(array, found))
+
+
+def _events(array: Float64[np.ndarray, "n q"], names: Sequence[str]) -> Bool[np.ndarray, " q"]:
+    """Which columns hold 0 and 1 alone. The ones on the diagonal of a correlation matrix are no
+    events: other entries of that variable are other numbers."""
+    binary = np.all((array == 0) | (array == 1), axis=0)
+    variables = [name.split("[")[0] for name in names]
+    others = {name for name, so in zip(variables, binary, strict=True) if not so}
+    return np.array([name not in others for name in variables])
 
 
 def _own_names(values: Any) -> list[Any]:
@@ -122,13 +130,6 @@ def leaves_by_path(tree: Tree) -> dict[str, Any]:
 def entry_name(name: str, index: tuple[int, ...]) -> str:
     """Return what an entry of an array is called: tau, theta[0], corr[0, 1]."""
     return f"{name}[{', '.join(map(str, index))}]" if index else name
-
-
-def _is_event(entry: Any) -> bool | np.ndarray:
-    """Return whether an array holds booleans; of a data frame, which columns do."""
-    if np.ndim(entry) == 2 and hasattr(entry, "dtypes"):
-        return np.array([np.dtype(bool) == kind for kind in entry.dtypes])
-    return np.asarray(entry).dtype == bool
 
 
 def _flat(name: str, entry: Any, sample: Sample) -> np.ndarray:

@@ -72,7 +72,9 @@ class Sample:
 
     `draws` and `scores` are (n, d), one chain in order, or (chain, draw, d); both are kept flat,
     (n, d), chain after chain. `log_weights`, (n,) or (chain, draw), are unnormalised log importance
-    weights; without them every draw counts alike.
+    weights; without them every draw counts alike. `from_model` says that the scores are those that
+    a model's log density has at the draws, computed by an adapter or a sampler, and not numbers of
+    unknown origin.
     """
 
     draws: Matrix
@@ -80,6 +82,7 @@ class Sample:
     num_chains: int
     weights: Vector | None
     names: tuple[str, ...] | None = None
+    from_model: bool = False
 
     def __init__(
         self,
@@ -87,6 +90,7 @@ class Sample:
         scores: ArrayLike,
         log_weights: ArrayLike | None = None,
         names: Sequence[str] | None = None,
+        from_model: bool = False,
     ):
         draws, scores = (
             as_float(name, array, power=4) for name, array in (("draws", draws), ("scores", scores))
@@ -127,7 +131,12 @@ class Sample:
                 )
         weights = _weights(log_weights, chains, len(draws))
         vars(self).update(
-            draws=draws, scores=scores, num_chains=chains, weights=weights, names=labels
+            draws=draws,
+            scores=scores,
+            num_chains=chains,
+            weights=weights,
+            names=labels,
+            from_model=bool(from_model),
         )
 
     def __len__(self) -> int:
@@ -219,6 +228,8 @@ class Posterior:
     log_weights: unnormalised log importance weights, (chain, draw).
     coordinates: name → `Coordinates` in which the same draws may do better:
         `posterior.coordinates[name](posterior)`.
+    from_model: whether the scores were computed from the model's log density, by the adapter or the
+        sampler; scores of arrays and tables are as given.
 
     Arrays are NumPy's, or Dask's where they stay on disk.
     """
@@ -229,6 +240,7 @@ class Posterior:
     names: tuple[str, ...] | None = None
     log_weights: Any = None
     coordinates: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
+    from_model: bool = False
 
     def __repr__(self) -> str:
         weighted = "" if self.log_weights is None else ", weighted"
@@ -250,7 +262,7 @@ class Posterior:
     @property
     def sample(self) -> Sample:
         """The draws and scores, checked."""
-        return Sample(self.draws, self.scores, self.log_weights, self.names)
+        return Sample(self.draws, self.scores, self.log_weights, self.names, self.from_model)
 
 
 def _weights(log_weights: ArrayLike | None, chains: int, n: int) -> Vector | None:

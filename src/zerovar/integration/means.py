@@ -123,7 +123,9 @@ def integrate(
     weights = relative_weights(points.log_weights)
     # others change no sum, and have scores like no others
     kept = rng.permutation(np.flatnonzero(weights > NEGLIGIBLE * weights.mean()))
-    sample = Sample(points.x[kept], points.scores[kept], points.log_weights[kept], flat.names)
+    sample = Sample(
+        points.x[kept], points.scores[kept], points.log_weights[kept], flat.names, from_model=True
+    )
     array, found, events = as_values(*_integrands(flat, values, names, sample))
     task = Task.of(sample, array, True, seed)
     policy = family.policy if isinstance(family, Automatic) else Policy()

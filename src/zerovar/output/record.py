@@ -85,7 +85,9 @@ class EstimateRecord:
     `gain` is (plain_std_error / std_error)²: how many times more draws plain Monte Carlo would need
     for the same error. `covariance` (q, q) is that of the estimates, for differences, ratios and
     the delta method. `error_reasons` says what each standard error rests on, and `limits`
-    which of them no further draw would make smaller. `warnings` are the
+    which of them no further draw would make smaller. `scores` says where the scores come from that
+    control variates rest on: from the model, or as given and how far the draws verify them; nothing
+    where all answers are plain means. `warnings` are the
     words of caution that were given, `stats` what was fitted and how. `family` is the one that was
     given; where it was chosen for each integrand it is None, and `selection` says what was taken
     and why. `traces` is what the pictures show, `settings` what was asked for, with a fingerprint
@@ -105,6 +107,7 @@ class EstimateRecord:
     stats: FitStats
     error_reasons: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
+    scores: str = ""
     selection: Selection | None = None
     traces: Traces | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -137,7 +140,8 @@ class EstimateRecord:
         )
         origin = [] if self.integration is None else [self.integration.describe()]
         unhelped = [self.unhelped] if self.unhelped else []
-        return [*origin, *unhelped, *skipped, *self.limits]
+        rests = [f"Control variates rest on {self.scores}."] if self.scores else []
+        return [*origin, *unhelped, *skipped, *rests, *self.limits]
 
 
 def gain_of(plain: PerIntegrand, controlled: PerIntegrand) -> PerIntegrand:

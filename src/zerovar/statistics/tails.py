@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int
 
-from ..inputs.points import Points
+from ..inputs.points import Points, find_distinct
 from .series import LONG_ENOUGH, Series
 
 # Draws of which the growth of a tail is read, by their scores, or by their size if no more than one
@@ -49,18 +49,23 @@ _REACH = 3.0  # deviations of its outermost draws, from which one is looked at
 _TOGETHER = 32
 
 
-def pareto_k(deviations: Series, fewest: int = _FEWEST_VALUES) -> Float64[np.ndarray, " q"]:
+def pareto_k(
+    deviations: Series, fewest: int = _FEWEST_VALUES, draws: int = 0
+) -> Float64[np.ndarray, " q"]:
     """The generalised Pareto shape of the longer tail of deviations from a mean, as ArviZ has it:
     the variance is infinite from 1/2 on, the mean does not exist from 1. Zero where fewer than
-    `fewest` values differ: too few to tell."""
+    `fewest` values differ: too few to tell. Next to a huge one others differ by less than their
+    rounding: so many `draws` that differ count, if the whole tail does."""
 
     def shape(values: np.ndarray) -> float:  # in increasing order
         longer = values if values[-1] > -values[0] else -values[::-1]
-        count = int(3 * np.sqrt(len(values))) if len(values) > 225 else len(values) // 5
-        return _shape(longer[-count:] - longer[-count - 1])
+        total = max(len(values), draws)
+        count = int(3 * np.sqrt(total)) if total > 225 else total // 5
+        known = total >= fewest and len(values) > count
+        return _shape(longer[-count:] - longer[-count - 1]) if known else 0.0
 
-    distinct = [np.unique(column) for column in deviations.reshape(-1, deviations.shape[2]).T]
-    return np.array([shape(values) if len(values) >= fewest else 0.0 for values in distinct])
+    columns = deviations.reshape(-1, deviations.shape[2]).T
+    return np.array([shape(np.unique(column)) for column in columns])
 
 
 def _shape(excess: Float64[np.ndarray, " m"]) -> float:
@@ -94,12 +99,52 @@ def growth_by_scores(deviations: Series, points: Points) -> Float64[np.ndarray, 
     return np.array([_growth(column, points, centre) for column in flat.T])
 
 
+def growth_at_points(deviations: Series, points: Points) -> Float64[np.ndarray, " q"]:
+    """The same shape where the extremes of a series are those draws that are nearest to some value
+    of one coordinate, as those of 1/√|x| are to zero; NaN elsewhere. The probability of being
+    nearer falls as the distance does."""
+    flat = deviations.reshape(-1, deviations.shape[2])
+    return np.array([_growth_at_point(column, points) for column in flat.T])
+
+
+def _growth_at_point(deviations: np.ndarray, points: Points) -> float:
+    """Zero is tried as that value, and those of the largest extremes."""
+    half = _EXTREMES // 2
+    size, rows = _largest(deviations)
+    if len(rows) <= _EXTREMES or not size[-1] > 0:
+        return np.nan
+    x = points.x[rows]
+    order = np.arange(len(rows)) - half
+    for at in (np.zeros(points.dim), x[0]):
+        away = np.abs(x - at)
+        rank = np.argsort(np.argsort(away, axis=0), axis=0) - half
+        agreement = order @ rank / (order @ order)
+        j = int(agreement.argmax())
+        # the largest itself is at no distance
+        near = np.maximum(away[:half, j], np.sort(away[:, j])[1] / 2)
+        if agreement[j] >= _ORDERED and near.min() > 0 and _is_inside(points.x[:, j], x[:, j]):
+            total = np.log(away[half, j] / near).sum()
+            return float(np.log(size[:half] / size[half]).sum() / total) if total > 0 else np.nan
+    return np.nan
+
+
+def _is_inside(column: np.ndarray, some: np.ndarray) -> bool:
+    """Whether all of some values are inside of a column's other ones, and close to each other: more
+    of them are within their range than they would be if they were of a tail."""
+    return bool(np.mean(column < some.min()) > 0.05 and np.mean(column > some.max()) > 0.05)
+
+
+def _largest(deviations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The extremes of the longer tail, falling, and their rows; of equal draws one."""
+    longer = 1.0 if deviations.max() > -deviations.min() else -1.0
+    size, rows = np.unique(longer * deviations, return_index=True)
+    return size[::-1][: _EXTREMES + 1], rows[::-1][: _EXTREMES + 1]
+
+
 def _growth(deviations: np.ndarray, points: Points, centre: np.ndarray) -> float:
     """The growth of one series; NaN where no coordinate has its extremes."""
     half = _EXTREMES // 2
-    longer = 1.0 if deviations.max() > -deviations.min() else -1.0
-    size, rows = np.unique(longer * deviations, return_index=True)  # of equal draws one
-    size, rows = size[::-1][: _EXTREMES + 1], rows[::-1][: _EXTREMES + 1]
+    size, rows = _largest(deviations)
     if len(rows) <= _EXTREMES or not size[-1] > 0:
         return np.nan
     away = points.x[rows] - centre
@@ -128,12 +173,14 @@ def heaviness(
     deviations: Series, points: Points, effective: float, weighted: bool = False
 ) -> Float64[np.ndarray, " q"]:
     """Pareto k of deviations from a mean, less what it may be too large by on so few draws: by
-    scores where they tell, else by the values. Draws with weights are not the target's, and its
-    scores say nothing of how many lie further out."""
+    scores where they tell, else by the values and by where they are. Draws with weights are not the
+    target's, and its scores say nothing of how many lie further out."""
     if weighted:
         return pareto_k(deviations, LONG_ENOUGH) - _NOISE / len(points)
     by_scores = growth_by_scores(deviations, points) + _BORDER - _NOISE / effective
-    by_values = pareto_k(deviations) - _NOISE / len(points)
+    by_place = growth_at_points(deviations, points) - _NOISE / effective
+    by_values = pareto_k(deviations, draws=len(find_distinct(points.x)[0])) - _NOISE / len(points)
+    by_values = np.fmax(by_values, by_place)
     return np.where(np.isnan(by_scores), by_values, by_scores)
 
 
