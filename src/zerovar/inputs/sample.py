@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool
 from numpy.typing import ArrayLike
 
-from ..arguments import instance
+from ..arguments import FLAG, instance, takes
 from .points import ChainOrder, Matrix, Points, RowNumbers, Vector, sum_to_one
 
 
@@ -84,6 +84,7 @@ class Sample:
     names: tuple[str, ...] | None = None
     from_model: bool = False
 
+    @takes(from_model=FLAG)
     def __init__(
         self,
         draws: ArrayLike,
