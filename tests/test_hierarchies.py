@@ -73,7 +73,8 @@ def test_matrices_of_a_coupling_are_inverted_and_counted():
 
 
 def test_non_centred_coordinates_are_found_for_a_multivariate_normal_site():
-    """Against the log density of the non-centred form, differentiated."""
+    """Against the log density of the non-centred form, differentiated; μ has a flat prior, from
+    which nothing can be sampled."""
     numpyro = pytest.importorskip("numpyro")
     import numpyro.distributions as dist
     from numpyro.infer import MCMC, NUTS
@@ -81,7 +82,8 @@ def test_non_centred_coordinates_are_found_for_a_multivariate_normal_site():
     correlation = np.linalg.cholesky([[1.0, 0.5], [0.5, 1.0]]).astype(np.float32)
 
     def pairs():
-        mu = numpyro.sample("mu", dist.Normal(0, 1).expand([2]).to_event(1))
+        mu = numpyro.sample("mu", dist.ImproperUniform(dist.constraints.real, (), (2,)))
+        numpyro.factor("prior of mu", -0.5 * jnp.sum(mu**2))
         scale = numpyro.sample("scale", dist.LogNormal(0, 1))
         prior = dist.MultivariateNormal(mu, scale_tril=scale * jnp.asarray(correlation))
         effects = numpyro.sample("effects", prior.expand([3]))

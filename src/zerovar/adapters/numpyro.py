@@ -76,8 +76,16 @@ def from_numpyro(
     # NumPyro keeps the arguments of the last run; they are not public, so explicit ones win.
     args = tuple(getattr(mcmc, "_args", ()) if args is None else args)
     kwargs = getattr(mcmc, "_kwargs", {}) if kwargs is None else dict(kwargs)
+    sites = mcmc.get_samples(group_by_chain=True)
+    absent = sorted(set(latent) - set(sites))
+    if absent:
+        raise ValueError(
+            f"the latent sites {absent} were not kept by the run; run MCMC without removing sites"
+        )
+    # at a draw: what has an improper prior cannot be sampled from it
+    first = {name: sites[name][0, 0] for name in latent}
     try:
-        discrete = _discrete_sites(model, args, kwargs)
+        discrete = _discrete_sites(handlers.substitute(model, data=first), args, kwargs)
     except Exception as error:
         raise ValueError(
             f"the model does not run with its args and kwargs, {show(args)} and {show(kwargs)}: "
@@ -87,12 +95,6 @@ def from_numpyro(
         raise discrete_error("sites", sampled)
     # as NUTS does, for models with random parts of their own
     unseeded, model = model, handlers.seed(model, rng_seed=0)
-    sites = mcmc.get_samples(group_by_chain=True)
-    absent = sorted(set(latent) - set(sites))
-    if absent:
-        raise ValueError(
-            f"the latent sites {absent} were not kept by the run; run MCMC without removing sites"
-        )
     # In the precision of the run: the score is then that of the model as it was sampled.
     draws = _unconstrain(model, args, kwargs, {name: sites[name] for name in latent})
     gradients = mcmc.get_extra_fields(group_by_chain=True).get("z_grad")

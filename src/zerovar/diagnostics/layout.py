@@ -26,7 +26,8 @@ def layout_mistakes(sample: Sample) -> Iterator[str]:
     yield from _twins(sample)
     ranks = _ranks(sample)
     yield from _swapped_axes(ranks)
-    yield from _interleaved_walkers(ranks)
+    if sample.num_chains == 1:  # what came as chains is not interleaved
+        yield from _interleaved_walkers(ranks)
 
 
 def _equal_chains(sample: Sample) -> Iterator[str]:
@@ -154,8 +155,8 @@ def _interleaved_walkers(ranks: np.ndarray) -> Iterator[str]:
         if high.size and high[0] > 1 and np.abs(lags[1 : high[0], j]).max() < lags[high[0], j] / 3:
             walkers = int(high[0])
             yield (
-                f"Every {walkers}th draw follows the one {walkers} before it, and none follows the "
-                f"one just before: {walkers} walkers lie interleaved in one array. Give them as "
+                f"Each draw follows the one {walkers} before it, and none follows the one just "
+                f"before: {walkers} walkers lie interleaved in one array. Give them as "
                 f"chains: array.reshape(-1, {walkers}, d).swapaxes(0, 1), of draws, scores and "
                 "values alike."
             )
