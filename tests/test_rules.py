@@ -222,3 +222,16 @@ def test_a_rule_can_be_left_out_by_name():
     assert len(calibration.rule_names()) == len(rules.WEIGHTED_POINTS)
     with pytest.raises(ValueError, match="no rule is called luck"):
         calibration.run(None, 60, 1, without=["luck"])
+
+
+def test_what_is_constant_up_to_rounding_is_a_constant():
+    """The diagonal of a correlation matrix, as its Cholesky factor gives it."""
+    x = np.random.default_rng(0).normal(size=(400, 2))
+    rho = np.tanh(x[:, 0])
+    diagonal = rho * rho + np.sqrt(1 - rho * rho) ** 2
+    assert np.ptp(diagonal) > 0
+    found = zv.estimate(x, -x, {"rho": rho, "diagonal": diagonal})  # and no warning is an error
+    assert abs(found.value[1] - 1) <= np.ptp(diagonal)
+    assert found.std_error[1] < 1e-13
+    assert found.std_error[1] <= found.plain_std_error[1]
+    assert found.gain[0] > 100

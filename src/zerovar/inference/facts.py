@@ -12,7 +12,7 @@ from ..diagnostics import Check
 from ..inputs.points import Points, Standardisation
 from ..inputs.sample import Sample
 from ..statistics.rounding import Rounding
-from ..statistics.series import r_hat, some_columns
+from ..statistics.series import ROUNDING, r_hat, some_columns
 from ..statistics.tails import heaviness
 from .answer import Answer, Mask, PerIntegrand, plain_answer
 from .task import Task
@@ -180,6 +180,11 @@ class Facts:
         return np.where(size > 0, size, 1.0)
 
     @property
+    def settled(self) -> Mask:
+        """Integrands that are constant up to rounding, as the diagonal of a correlation matrix."""
+        return self.high - self.low <= ROUNDING * self.scale
+
+    @property
     def constant(self) -> Mask:
         """Integrands that are known. An event that no draw shows is not known to be impossible."""
         return (self.low == self.high) & ~self.events
@@ -210,10 +215,10 @@ class Facts:
 
     def settle(self, answer: Answer) -> Answer:
         """The answer with what needs no fit: a constant is its value, without a control variate."""
-        same = self.low == self.high
+        same = self.settled
         return dataclasses.replace(
             answer,
-            value=np.where(same, self.low, answer.value),
+            value=np.where(same, self.low + (self.high - self.low) / 2, answer.value),
             influences=np.where(same, 0.0, answer.influences),
             residuals=None if answer.residuals is None else np.where(same, 0.0, answer.residuals),
             controlled=answer.controlled & ~same,

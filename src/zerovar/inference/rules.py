@@ -90,12 +90,14 @@ def unseen_event(answer: Answer, facts: Facts) -> Bound:
 
 def single_values(answer: Answer, facts: Facts) -> Bound:
     """Values in single precision are all wrong to one side."""
-    return Bound(Reason.SINGLE_VALUES, facts.digits.single_values, shared=True)
+    size = np.where(facts.settled, 0.0, facts.digits.single_values)
+    return Bound(Reason.SINGLE_VALUES, size, shared=True)
 
 
 def short_values(answer: Answer, facts: Facts) -> Bound:
     """Values of few digits are rounded."""
-    return Bound(Reason.SHORT_VALUES, facts.digits.short_values, shared=True)
+    size = np.where(facts.settled, 0.0, facts.digits.short_values)
+    return Bound(Reason.SHORT_VALUES, size, shared=True)
 
 
 def single_scores(answer: Answer, facts: Facts) -> Bound:
