@@ -77,13 +77,8 @@ def from_numpyro(
     args = tuple(getattr(mcmc, "_args", ()) if args is None else args)
     kwargs = getattr(mcmc, "_kwargs", {}) if kwargs is None else dict(kwargs)
     sites = mcmc.get_samples(group_by_chain=True)
-    absent = sorted(set(latent) - set(sites))
-    if absent:
-        raise ValueError(
-            f"the latent sites {absent} were not kept by the run; run MCMC without removing sites"
-        )
     # at a draw: what has an improper prior cannot be sampled from it
-    first = {name: sites[name][0, 0] for name in latent}
+    first = {name: sites[name][0, 0] for name in latent if name in sites}
     try:
         discrete = _discrete_sites(handlers.substitute(model, data=first), args, kwargs)
     except Exception as error:
@@ -93,6 +88,11 @@ def from_numpyro(
         ) from error
     if sampled := [name for name in discrete if name in latent]:
         raise discrete_error("sites", sampled)
+    absent = sorted(set(latent) - set(sites))
+    if absent:
+        raise ValueError(
+            f"the latent sites {absent} were not kept by the run; run MCMC without removing sites"
+        )
     # as NUTS does, for models with random parts of their own
     unseeded, model = model, handlers.seed(model, rng_seed=0)
     # In the precision of the run: the score is then that of the model as it was sampled.
