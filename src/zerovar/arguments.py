@@ -173,8 +173,13 @@ def _not_negative(x: float) -> bool:
     return 0 <= x < math.inf
 
 
+def _inside(x: float) -> bool:
+    return 0 < x < 1
+
+
 POSITIVE = number("a positive number", _positive)
 NOT_NEGATIVE = number("a finite number ≥ 0", _not_negative)
+SHARE = number("strictly between 0 and 1", _inside)
 FLAG = instance((bool, np.bool_), "True or False")
 PATH = where(
     "a path, as a str or pathlib.Path",

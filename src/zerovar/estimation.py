@@ -56,8 +56,8 @@ def estimate(
         MCMC after its run, ArviZ's data with gradients.
     values: the integrands at the draws, (n,), (n, q), (chain, draw), (chain, draw, q), a dict of
         name → such arrays, a data frame, or a function of one draw (d,), vmapped; by default those
-        of the posterior, or the draws themselves. Booleans are
-        events, and so are numbers that are all 0 or 1.
+        of the posterior, or the draws themselves. Booleans are events, and so are
+        numbers that are all 0 or 1.
     family: what the control variates are taken from. By default, `Automatic()`, candidates from
         none to tuned sums of polynomials and kernels are compared and combined for each integrand;
         `estimate.selection` says what was taken and why.

@@ -14,7 +14,7 @@ import numpy as np
 from .adapters import recognise
 from .adapters.base import label_entries
 from .adapters.chunks import fetch_posterior
-from .arguments import Requirement, instance, number, one_of, several, takes, whole
+from .arguments import SHARE, Requirement, instance, one_of, several, takes, whole
 from .choice import CHOICE, SCORE_ERROR, Automatic, Request
 from .chunked import is_chunked
 from .errors import SampleWarning, ZerovarWarning, list_names, merge_warnings, missing_package, warn
@@ -48,7 +48,7 @@ def _rounding(value: Any) -> int | str | None:
         instance(str, "a name"), "a name or a list of names, at least one", empty=False
     ),
     filter_vars=one_of(None, "like", "regex"),
-    prob=number("strictly between 0 and 1", lambda x: 0 < x < 1),
+    prob=SHARE,
     above=instance(Mapping, "a dict of name → number, or numbers"),
     kind=one_of(*_KINDS),
     round_to=Requirement("'auto', a number of decimals, or None", _rounding),

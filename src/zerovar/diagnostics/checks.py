@@ -12,7 +12,7 @@ import dataclasses
 
 import numpy as np
 
-from ..arguments import instance, number, takes
+from ..arguments import SHARE, instance, takes
 from ..errors import list_names
 from ..inputs.sample import Posterior, Sample, coordinate_name
 from ..statistics.series import autocorrelation_time, some_columns
@@ -96,7 +96,7 @@ class Check:
 
 @takes(
     sample=instance((Sample, Posterior), "a zv.Sample(draws, scores) or a Posterior"),
-    level=number("strictly between 0 and 1", lambda x: 0 < x < 1),
+    level=SHARE,
 )
 def check(sample: Sample | Posterior, level: float = 0.001) -> Check:
     """Test layout, beginning and scores of `sample`; `level` is the nominal probability that a

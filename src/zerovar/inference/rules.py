@@ -90,14 +90,12 @@ def unseen_event(answer: Answer, facts: Facts) -> Bound:
 
 def single_values(answer: Answer, facts: Facts) -> Bound:
     """Values in single precision are all wrong to one side."""
-    size = np.where(facts.settled, 0.0, facts.digits.single_values)
-    return Bound(Reason.SINGLE_VALUES, size, shared=True)
+    return Bound(Reason.SINGLE_VALUES, facts.digits.single_values, shared=True)
 
 
 def short_values(answer: Answer, facts: Facts) -> Bound:
     """Values of few digits are rounded."""
-    size = np.where(facts.settled, 0.0, facts.digits.short_values)
-    return Bound(Reason.SHORT_VALUES, size, shared=True)
+    return Bound(Reason.SHORT_VALUES, facts.digits.short_values, shared=True)
 
 
 def single_scores(answer: Answer, facts: Facts) -> Bound:

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Int
 
-from ..arguments import instance, number, takes, whole
+from ..arguments import SHARE, instance, takes, whole
 from ..inputs.points import RowNumbers
 from ..inputs.sample import Sample
 
@@ -109,7 +109,7 @@ def in_sample() -> InSample:
     return InSample()
 
 
-@takes(fraction=number("strictly between 0 and 1", lambda x: 0 < x < 1))
+@takes(fraction=SHARE)
 def holdout(fraction: float = 0.5) -> Holdout:
     """Hold the last `fraction` of every chain out of the fit, and estimate on it alone."""
     return Holdout(fraction)

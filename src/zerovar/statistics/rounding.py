@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..inputs.points import Matrix
+from .series import ROUNDING
 
 _SINGLE = np.finfo(np.float32).epsneg  # half a unit in the last of 24 bits
 _DIGITS = np.finfo(np.float64).precision  # that a double always has
@@ -34,8 +35,9 @@ class Rounding(NamedTuple):
     @staticmethod
     def of(columns: Matrix) -> Rounding:
         size = np.zeros(columns.shape[1])
-        single, known = np.zeros(len(size), dtype=bool), np.ptp(columns, axis=0) == 0
         largest = np.abs(columns).max(axis=0)
+        # what is constant up to rounding is no text
+        known = np.ptp(columns, axis=0) <= ROUNDING * largest
         top = np.floor(np.log10(np.where(largest > 0, largest, 1.0)))
         for decimals in range(_DIGITS):
             short = _where(
