@@ -17,11 +17,11 @@ SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and
 # `__init__` from all of them.
 ORDER = {
-    "": """environment arguments errors progress io hyper inputs statistics operators kernels
+    "": """environment arguments errors variables progress io hyper inputs statistics operators kernels
         families objectives solvers fitting diagnostics output inference tuning choice chunked
-        adapters estimation integration summaries cli __main__""",
-    "inputs": "points sample indices integrands coordinates",
-    "statistics": "ranks series tails rounding",
+        adapters events session probabilities estimation distributions integration summaries cli __main__""",
+    "inputs": "points sample indices integrands coordinates density",
+    "statistics": "ranks series quantiles tails rounding",
     "inference": "splits task answer fits facts rules ledger cautions conclude",
     "io": "atomic archive programs",
     "families": """base monomials polynomial kernel network anisotropic
@@ -39,10 +39,11 @@ ORDER = {
     "diagnostics": "identities layout outliers edges checks",
     "choice": """policy defaults candidates rivals race stacking automatic
         request""",
-    "output": "formatting selection record plots report estimates frames",
+    "output": "formatting selection record plots report estimates densities frames",
     "chunked": "arrays rows sums windows fits estimate",
     "adapters": "base chunks log_density arviz blackjax hierarchies numpyro pymc models stan "
     "recognition files",
+    "events": "quadrature crossings lines normal quantities",
     "integration": "target modes proposals importance evidence second_opinion means",
 }
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -13,6 +13,7 @@ from .adapters import (
 )
 from .choice import Automatic
 from .diagnostics import Check, check
+from .distributions import density, interval, quantile
 from .environment import __version__ as __version__
 from .errors import (
     NumericalError,
@@ -43,7 +44,8 @@ from .io.archive import load
 from .io.programs import keep_compiled
 from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance, Variance
 from .operators import Langevin, ScalarLangevin
-from .output import Estimate, Selection, plots
+from .output import Densities, Estimate, Selection, plots
+from .probabilities import probability
 from .solvers import CG, SGD, DualSGD, Exact, Nystrom, Prepared, Screening, Solver, Spectral
 from .solvers.exact import centres
 from .solvers.training import schedules
@@ -63,6 +65,7 @@ __all__ = [
     "Coordinates",
     "Coupling",
     "CrossValidation",
+    "Densities",
     "DualSGD",
     "Estimate",
     "Exact",
@@ -100,6 +103,7 @@ __all__ = [
     "centres",
     "check",
     "cross_fit",
+    "density",
     "estimate",
     "fit",
     "from_arviz",
@@ -112,10 +116,13 @@ __all__ = [
     "holdout",
     "in_sample",
     "integrate",
+    "interval",
     "keep_compiled",
     "kernels",
     "load",
     "plots",
+    "probability",
+    "quantile",
     "schedules",
     "summary",
     "tune",

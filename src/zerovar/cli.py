@@ -33,7 +33,7 @@ from .integration import integrate
 from .io.atomic import atomic, destination, discard_pending
 from .output import Estimate
 from .solvers import SGD, Exact, Solver
-from .summaries import select_variables
+from .variables import select_variables
 
 # The names say the degrees
 FAMILIES: dict[str, Family] = {

@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from types import FrameType
 
 
@@ -57,6 +57,16 @@ def merge_warnings(given: Iterable[ZerovarWarning]) -> list[ZerovarWarning]:
     for warning in given:
         names.setdefault((type(warning), warning.template), {}).update(dict.fromkeys(warning.names))
     return [kind(text, tuple(some)) for (kind, text), some in names.items()]
+
+
+def repeat_warnings(
+    caught: Iterable[warnings.WarningMessage], names: Collection[str] | None = None
+) -> None:
+    """Give warnings that were caught, as one where they differ in names alone; with `names` only
+    those that are about one of these integrands."""
+    own = [one.message for one in caught if isinstance(one.message, ZerovarWarning)]
+    for one in merge_warnings(one for one in own if names is None or set(one.names) & set(names)):
+        warn(one.template, type(one), one.names)
 
 
 class NumericalWarning(ZerovarWarning):

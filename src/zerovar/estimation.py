@@ -6,22 +6,16 @@ from typing import Any
 
 from .adapters import recognise
 from .arguments import FLAG, takes, whole
-from .choice import CHOICE, SCORE_ERROR, Automatic, Forms, Known, Request, choose
+from .choice import CHOICE, SCORE_ERROR, Automatic, Request
 from .chunked import estimate_chunked, is_chunked
-from .diagnostics import Check, check
 from .families import Family
 from .fitting import OBJECTIVE, SOLVER
-from .inference import rules
-from .inference.cautions import Cautions
-from .inference.conclude import conclude, describe_settings
-from .inference.facts import Facts, ScoreFacts
-from .inference.fits import default_split, fit_answer
-from .inference.splits import SPLIT, Split, in_sample
-from .inference.task import Task
-from .inputs.integrands import as_values
-from .inputs.sample import Posterior, Sample
+from .inference.splits import SPLIT, Split
+from .inputs.sample import Posterior
 from .objectives import Objective
 from .output import Estimate
+from .probabilities import estimate_with_events
+from .session import Session
 from .solvers import Solver
 
 
@@ -56,8 +50,9 @@ def estimate(
         MCMC after its run, ArviZ's data with gradients.
     values: the integrands at the draws, (n,), (n, q), (chain, draw), (chain, draw, q), a dict of
         name → such arrays, a data frame, or a function of one draw (d,), vmapped; by default those
-        of the posterior, or the draws themselves. Booleans are events, and so are
-        numbers that are all 0 or 1.
+        of the posterior, or the draws themselves. Booleans are events, and so are numbers that are
+        all 0 or 1. Of a posterior a dict may also have comparisons of its named values, such as
+        "tau > 5", and, where it knows its log density, functions of one draw on the natural scale.
     family: what the control variates are taken from. By default, `Automatic()`, candidates from
         none to tuned sums of polynomials and kernels are compared and combined for each integrand;
         `estimate.selection` says what was taken and why.
@@ -87,66 +82,14 @@ def estimate(
     """
     request = Request(family, objective, solver, split, standardise, seed, score_error)
     posterior = _posterior(draws, scores, values, log_weights)
-    arrays = (posterior.draws, posterior.scores, posterior.values, posterior.log_weights)
-    if any(map(is_chunked, arrays)):
-        return estimate_chunked(posterior, names, request)
-    return Session.of(posterior).estimate(posterior.values, names, request)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Session:
-    """A sample in memory, checked once, and what tuning for some integrands has taught for others.
-
-    `forms` are other coordinates, by name, in which the draws may do better.
-    """
-
-    sample: Sample
-    verdict: Check
-    forms: Forms
-    learned: dict[str, Known] = dataclasses.field(default_factory=dict)
-
-    @staticmethod
-    def of(posterior: Posterior) -> "Session":
-        """Check the draws and scores of a posterior."""
-        sample = posterior.sample
-        return Session(sample, check(sample), posterior.coordinates)
-
-    def estimate(
-        self, values: Any, names: Sequence[str] | None = None, request: Request | None = None
-    ) -> Estimate:
-        """Estimate means of integrands, with what was learned from others."""
-        request, sample = Request() if request is None else request, self.sample
-        if values is None:
-            values = {f"x{j}": column for j, column in enumerate(sample.draws.T)}
-        array, found, events = as_values(values, sample, names)
-        split = request.split
-        task = Task.of(sample, array, request.standardise, request.seed)
-        cautions = Cautions()
-        cautions.add_check(self.verdict)
-        selection = None
-        if request.automatic is not None:
-            choice = choose(task, found, request.automatic, self.forms, self.learned)
-            answer, selection, split = choice.answer, choice.selection, in_sample()
-            self.learned.update(choice.learned)
-        else:
-            method = request.method(len(sample), sample.dim)
-            split = default_split(task, method) if split is None else split
-            answer = fit_answer(task, method, split)
-        scores = ScoreFacts.of(sample, self.verdict, array, request.score_error)
-        return conclude(
-            answer,
-            Facts.in_memory(task, found, events, scores),
-            rules.ONE_FAMILY if selection is None else rules.STACK,
-            cautions,
-            split=split.describe(),
-            settings=describe_settings(sample, array, **request.describe()),
-            selection=selection,
-        )
+    values = posterior.values if values is None else values
+    if any(map(is_chunked, (posterior.draws, posterior.scores, values, posterior.log_weights))):
+        return estimate_chunked(dataclasses.replace(posterior, values=values), names, request)
+    return estimate_with_events(Session.of(posterior), values, names, request)[0]
 
 
 def _posterior(draws: Any, scores: Any, values: Any, log_weights: Any) -> Posterior:
-    """The posterior in place of draws and scores, with these values if there are some; or one that
-    is made of the arrays."""
+    """The posterior in place of draws and scores, or one that is made of the arrays."""
     posterior = recognise(draws)
     if posterior is None:
         if scores is None:
@@ -165,4 +108,4 @@ def _posterior(draws: Any, scores: Any, values: Any, log_weights: Any) -> Poster
             f"a {type(draws).__name__} has scores and weights of its own: leave scores and "
             "log_weights out"
         )
-    return posterior if values is None else dataclasses.replace(posterior, values=values)
+    return posterior

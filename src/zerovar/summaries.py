@@ -3,7 +3,6 @@ the plain ones."""
 
 import dataclasses
 import importlib
-import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,15 +13,16 @@ import numpy as np
 from .adapters import recognise
 from .adapters.base import label_entries
 from .adapters.chunks import fetch_posterior
-from .arguments import SHARE, Requirement, instance, one_of, several, takes, whole
+from .arguments import SHARE, Requirement, instance, one_of, takes, whole
 from .choice import CHOICE, SCORE_ERROR, Automatic, Request
 from .chunked import is_chunked
 from .errors import SampleWarning, ZerovarWarning, list_names, merge_warnings, missing_package, warn
-from .estimation import Session
 from .families import Family
 from .inputs.sample import Posterior, as_float
 from .output.formatting import plus_minus, worth
 from .output.record import gain_of
+from .session import Session
+from .variables import FILTER, VAR_NAMES, select_variables, variable
 
 _STATS = ("mean", "sd", "lb", "ub", "cv_mean", "cv_sd")
 _ARVIZ = ("mean", "sd", "lb", "ub", "ess_bulk", "ess_tail", "r_hat", "mcse_mean", "mcse_sd")
@@ -44,10 +44,8 @@ def _rounding(value: Any) -> int | str | None:
 
 
 @takes(
-    var_names=several(
-        instance(str, "a name"), "a name or a list of names, at least one", empty=False
-    ),
-    filter_vars=one_of(None, "like", "regex"),
+    var_names=VAR_NAMES,
+    filter_vars=FILTER,
     prob=SHARE,
     above=instance(Mapping, "a dict of name → number, or numbers"),
     kind=one_of(*_KINDS),
@@ -163,54 +161,6 @@ def _posterior(data: Any, scores: Any) -> Posterior:
         )
     shape = (*draws.shape[:2], -1)
     return Posterior(draws.reshape(shape), scores.reshape(shape), values, tuple(values))
-
-
-def select_variables(
-    values: _Named, wanted: Sequence[str] | None, filter_vars: str | None
-) -> _Named:
-    """The rows that ArviZ would take: theta stands for all of theta[…]."""
-    if wanted is None:
-        return values
-
-    def matches(pattern: str, label: str) -> bool:
-        name = variable(label)
-        if filter_vars == "regex":
-            try:
-                return re.search(pattern, name) is not None
-            except re.error as error:
-                fix = (
-                    "put a backslash before characters that stand for themselves, or use "
-                    "filter_vars='like'"
-                )
-                raise ValueError(
-                    f"var_names: {pattern!r} is not a regular expression ({error}); {fix}"
-                ) from error
-        return pattern in name if filter_vars == "like" else pattern in (name, label)
-
-    chosen: list[str] = (
-        [] if any(not pattern.startswith("~") for pattern in wanted) else list(values)
-    )
-    for pattern in wanted:
-        out = pattern.startswith("~")
-        found = [label for label in values if matches(pattern.removeprefix("~"), label)]
-        if not found:
-            raise ValueError(
-                f"var_names: {pattern!r} matches none of "
-                f"{list_names(list(dict.fromkeys(map(variable, values))))}"
-            )
-        chosen = (
-            [label for label in chosen if label not in found]
-            if out
-            else chosen + [x for x in found if x not in chosen]
-        )
-    if not chosen:
-        raise ValueError(f"var_names: {list(wanted)} leaves nothing to summarise")
-    return {label: values[label] for label in chosen}
-
-
-def variable(label: str) -> str:
-    """The variable that an entry belongs to: theta of theta[0]."""
-    return label.split("[")[0]
 
 
 def _exceedances(values: _Named, above: Mapping[str, Any]) -> _Named:

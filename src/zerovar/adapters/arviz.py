@@ -9,13 +9,14 @@ import numpy as np
 
 from ..arguments import MORE_VALUES, NAMES, OF_A_DRAW, instance, takes, where
 from ..chunked import is_chunked
-from ..inputs.integrands import DrawFunction
+from ..inputs.integrands import DrawFunction, entry_name
 from ..inputs.sample import Posterior
 from . import chunks
 from .base import (
     Labels,
     build_posterior,
     check_score,
+    density_of,
     extra_values,
     label_entries,
     merge_values,
@@ -101,7 +102,11 @@ def from_arviz(
     tree = {name: array.astype(np.float64) for name, array in tree.items()}
     slopes = gradients(what, function, tree)
     check_score(slopes, tree)
-    return build_posterior(tree, slopes, wanted, from_model=score is None)
+    known = None
+    if log_density is not None:
+        # the draws themselves are quantities where they are not transformed
+        known = density_of(tree, log_density, labels=axis_labels(natural))
+    return build_posterior(tree, slopes, wanted, from_model=score is None, density=known)
 
 
 def dataset(data: Any, group: str) -> Any:
@@ -129,7 +134,7 @@ def variable_values(
     """Return all variables of a posterior by name, but for the transformed copies (tau_log__), and
     what the user adds."""
     names = [str(name) for name in natural if not str(name).endswith("__")]
-    kept, labels = stack_variables(natural, names, chunked), _axis_labels(natural)
+    kept, labels = stack_variables(natural, names, chunked), axis_labels(natural)
     if chunked:
         return chunks.columns(kept, labels, values)
     return merge_values(label_entries(kept, labels), extra_values(values, kept))
@@ -148,10 +153,12 @@ def _parameter_names(unconstrained: Any) -> tuple[str, ...] | None:
     return tuple(map(str, unconstrained[axis].values)) if axis in unconstrained.coords else None
 
 
-def _axis_labels(found: Any) -> Labels:
+def axis_labels(found: Any) -> Labels:
     """Return the names of entries as ArviZ has them, by the labels of axes: theta[Choate]."""
 
     def label(name: str, index: tuple[int, ...]) -> str:
+        if name not in found:
+            return entry_name(name, index)
         variable = found[name]
         places = zip(
             (dim for dim in variable.dims if dim not in ("chain", "draw")), index, strict=True

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from ..arguments import Requirement, instance, show, whole
 from ..errors import list_names
 from ..inputs.coordinates import Coordinates
+from ..inputs.density import Density
 from ..inputs.integrands import (
     DrawFunction,
     Tree,
@@ -60,6 +61,7 @@ def build_posterior(
     values: Mapping[str, np.ndarray],
     maps: Mapping[str, object] | None = None,
     from_model: bool = True,
+    density: Density | None = None,
 ) -> Posterior:
     """Return a posterior from trees of arrays (chain, draw, …) of one structure; coordinates are
     called mu, theta[0], theta[1].
@@ -72,7 +74,33 @@ def build_posterior(
     }
     names = tuple(named_entries(_by_path(draws)))
     return Posterior(
-        ravel(draws), ravel(scores), values, names, coordinates=offered, from_model=from_model
+        ravel(draws),
+        ravel(scores),
+        values,
+        names,
+        coordinates=offered,
+        from_model=from_model,
+        density=density,
+    )
+
+
+def density_of(
+    draws: Tree,
+    log_density: DrawFunction,
+    natural: DrawFunction | None = None,
+    values: Mapping[str, Any] | None = None,
+    labels: Labels = entry_name,
+) -> Density:
+    """Return a log density and its quantities as functions of one flat draw; those given are of a
+    draw in the structure of a tree of arrays (chain, draw, …). `values` may have arrays among its
+    functions, which are known at the draws alone."""
+    unravel = unraveller(draws)
+    more = {name: each for name, each in (values or {}).items() if callable(each)}
+    return Density(
+        lambda x: log_density(unravel(x)),
+        unravel if natural is None else lambda x: natural(unravel(x)),
+        more,
+        labels,
     )
 
 

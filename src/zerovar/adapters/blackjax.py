@@ -10,7 +10,7 @@ import numpy as np
 from ..arguments import MORE_VALUES, OF_A_DRAW, takes
 from ..inputs.integrands import DrawFunction
 from ..inputs.sample import Posterior
-from .base import CHAIN_AXIS, build_posterior, put_chains_first
+from .base import CHAIN_AXIS, build_posterior, density_of, put_chains_first
 from .log_density import from_log_density, natural_values
 
 
@@ -28,7 +28,8 @@ def from_blackjax(
     states: as `jax.lax.scan` stacks them, one chain; for several say which axis is the chain's:
         `chain_axis=1` for a scan over vmapped steps, (draw, chain), 0 for vmapped scans, (chain,
         draw).
-    log_density: needed only for samplers without gradients (rmh, slice).
+    log_density: needed for samplers without gradients (rmh, slice); with it probabilities and
+        quantiles gain most.
     transform: from one position to the quantities on their natural scale; BlackJAX knows only the
         unconstrained one.
     values: more of them, name → function of one (transformed) position, or array (chain, draw).
@@ -63,4 +64,5 @@ def from_blackjax(
         jax.tree.map(partial(put_chains_first, name, chain_axis=chain_axis), tree)
         for name, tree in (("draws", position), ("scores", gradient))
     )
-    return build_posterior(draws, scores, natural_values(draws, transform, values))
+    known = None if log_density is None else density_of(draws, log_density, transform, values)
+    return build_posterior(draws, scores, natural_values(draws, transform, values), density=known)

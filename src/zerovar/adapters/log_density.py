@@ -16,6 +16,7 @@ from .base import (
     CHAIN_AXIS,
     MAPS,
     build_posterior,
+    density_of,
     extra_values,
     label_entries,
     map_chains,
@@ -75,7 +76,13 @@ def from_log_density(
 
     scores = gradients("log_density", jax.grad(number), tree)
     compare_with_differences(number, tree, scores)
-    return build_posterior(tree, scores, natural_values(tree, transform, values), coordinates)
+    return build_posterior(
+        tree,
+        scores,
+        natural_values(tree, transform, values),
+        coordinates,
+        density=density_of(tree, log_density, transform, values),
+    )
 
 
 def gradients(name: str, function: DrawFunction, tree: Tree) -> Tree:

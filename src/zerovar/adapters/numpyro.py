@@ -14,6 +14,7 @@ from ..inputs.sample import Posterior
 from .base import (
     MAPS,
     build_posterior,
+    density_of,
     discrete_error,
     extra_values,
     label_entries,
@@ -55,7 +56,7 @@ def from_numpyro(
     """
     try:
         from numpyro import handlers
-        from numpyro.infer.util import initialize_model, potential_energy
+        from numpyro.infer.util import constrain_fn, initialize_model, potential_energy
     except ImportError as error:
         raise missing_package("numpyro", "numpyro") from error
 
@@ -97,23 +98,30 @@ def from_numpyro(
     unseeded, model = model, handlers.seed(model, rng_seed=0)
     # In the precision of the run: the score is then that of the model as it was sampled.
     draws = _unconstrain(model, args, kwargs, {name: sites[name] for name in latent})
+    potential = partial(potential_energy, model, args, kwargs)
+    # summed out by enumeration, which the kernel sets up when it is given such a model
+    if discrete:
+        potential = initialize_model(
+            jax.random.key(0), mcmc.sampler.model, model_args=args, model_kwargs=kwargs
+        ).potential_fn
     gradients = mcmc.get_extra_fields(group_by_chain=True).get("z_grad")
     if gradients is None:
-        potential = partial(potential_energy, model, args, kwargs)
-        # summed out by enumeration, which the kernel sets up when it is given such a model
-        if discrete:
-            potential = initialize_model(
-                jax.random.key(0), mcmc.sampler.model, model_args=args, model_kwargs=kwargs
-            ).potential_fn
         gradients = map_chains(jax.grad(potential), draws)
     # z_grad is that of the potential, −log π
     scores = {name: -np.asarray(gradients[name]) for name in latent}
     draws = {name: draws[name] for name in latent}
+    density = density_of(
+        draws,
+        lambda z: -potential(z),
+        partial(constrain_fn, model, args, kwargs, return_deterministic=True),
+        values,
+    )
     posterior = build_posterior(
         draws,
         scores,
         merge_values(label_entries(sites), extra_values(values, dict(sites))),
         coordinates,
+        density=density,
     )
     if coordinates is None:
         found = HierarchicalCoordinates(unseeded, args, kwargs, draws, dict(sites))

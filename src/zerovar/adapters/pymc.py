@@ -1,5 +1,6 @@
 """PyMC: the model and its trace, through JAX."""
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,8 +11,8 @@ import jax
 from ..arguments import MORE_VALUES, takes, where
 from ..errors import missing_package
 from ..inputs.sample import Posterior
-from .arviz import TREE, dataset, stack_variables, variable_values
-from .base import MAPS, build_posterior, discrete_error, map_chains
+from .arviz import TREE, axis_labels, dataset, stack_variables, variable_values
+from .base import MAPS, build_posterior, density_of, discrete_error, map_chains
 
 
 @takes(
@@ -75,7 +76,32 @@ def from_pymc(
         OrderedDict(zip(names, arrays, strict=True)) for arrays in (draws, scores)
     )
     wanted = variable_values(posterior, values)
-    return build_posterior(named_draws, named_scores, wanted, coordinates)
+    known = density_of(
+        named_draws,
+        lambda point: density(*(point[name] for name in names))[0],
+        _natural_scale(model, names),
+        values,
+        axis_labels(posterior),
+    )
+    return build_posterior(named_draws, named_scores, wanted, coordinates, density=known)
+
+
+def _natural_scale(model: Any, names: list[str]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """The function from one draw of the value variables to all variables on their natural scale,
+    compiled when it is first called."""
+
+    @functools.cache
+    def compiled() -> tuple[list[str], Callable[..., Any]]:
+        shown = [*model.free_RVs, *model.deterministics]
+        with pymc_in_jax(model) as as_function:
+            forward = as_function(model.value_vars, model.replace_rvs_by_values(shown))
+        return [variable.name for variable in shown], forward
+
+    def natural(point: Mapping[str, Any]) -> dict[str, Any]:
+        variables, forward = compiled()
+        return dict(zip(variables, forward(*(point[name] for name in names)), strict=True))
+
+    return natural
 
 
 @contextmanager

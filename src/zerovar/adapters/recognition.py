@@ -1,11 +1,16 @@
 """What a user gives in place of arrays: by the adapter of its kind, or the name of the one that
 must be told more."""
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
+from ..chunked import is_chunked
 from ..inputs.sample import Posterior
 from .arviz import from_arviz
+from .base import label_entries
 from .blackjax import from_blackjax
+from .chunks import fetch_posterior
 from .numpyro import from_numpyro
 
 _ADVICE = {  # by the package that a class comes from
@@ -39,3 +44,22 @@ def recognise(data: Any) -> Posterior | None:
             f"{_ADVICE[package]}"
         )
     return None
+
+
+def posterior_in_memory(data: Any) -> Posterior:
+    """Return the posterior of what a user gives, its arrays in memory and its quantities named, or
+    say what is expected."""
+    posterior = recognise(data)
+    if posterior is None:
+        raise ValueError(
+            "data must be an adapter's Posterior, NumPyro's MCMC after its run, or an "
+            f"InferenceData or DataTree with gradients; got {type(data).__name__}. For arrays: "
+            "zv.Posterior(draws, scores, values)"
+        )
+    posterior = fetch_posterior(posterior) if is_chunked(posterior.draws) else posterior
+    if isinstance(posterior.values, Mapping):
+        return posterior
+    values = label_entries(
+        {"x": posterior.draws} if posterior.values is None else {"x": posterior.values}
+    )
+    return dataclasses.replace(posterior, values=values)

@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike
 
 from ..arguments import MORE_VALUES, PATH, several, takes, where
 from ..inputs.coordinates import CLOSE
+from ..inputs.density import Density, OfPoints
+from ..inputs.integrands import DrawFunction, map_draws, run_in_double
+from ..inputs.points import Matrix, Vector
 from ..inputs.sample import Posterior
 from .base import CHAIN_AXIS, extra_values, merge_values, put_chains_first
 
@@ -172,8 +175,8 @@ def from_bridgestan(
 ) -> Posterior:
     """Return draws and scores of a BridgeStan model at draws of its constrained parameters.
 
-    model: a `bridgestan.StanModel`; only `param_unconstrain` and `log_density_gradient` are used,
-        and `param_names` and `param_unc_names` if they are there.
+    model: a `bridgestan.StanModel`; `param_unconstrain` and `log_density_gradient` are used,
+        and `param_names`, `param_unc_names`, `log_density` and `param_constrain` if they are there.
     draws: the parameters block in the order of the model, (draw, k), or with `chain_axis` (chain,
         draw, k) or (draw, chain, k).
     values: more quantities, name → function of one draw (k,), or array (chain, draw).
@@ -198,13 +201,42 @@ def from_bridgestan(
     scores = np.array([model.log_density_gradient(row)[1] for row in free])
     named = {_bracket(name): natural[..., i] for i, name in enumerate(names)}
     free_names = getattr(model, "param_unc_names", None)
+    known = callable(getattr(model, "log_density", None)) and hasattr(model, "param_constrain")
+    more = {name: each for name, each in (values or {}).items() if callable(each)}
     return Posterior(
         free.reshape(*shape, -1),
         scores.reshape(*shape, -1),
         merge_values(named, extra_values(values, natural)),
         None if free_names is None else tuple(map(_bracket, free_names())),
         from_model=True,
+        density=StanDensity(model, tuple(named), more) if known else None,
     )
+
+
+class StanDensity(Density):
+    """The log density of a BridgeStan model and its parameters, which are no JAX functions: point
+    after point, by Stan's own program."""
+
+    def __init__(self, model: Any, names: tuple[str, ...], more: Mapping[str, DrawFunction]):
+        super().__init__(model.log_density, model.param_constrain, more)
+        vars(self)["_names"] = {name: k for k, name in enumerate([*names, *more])}
+
+    def at(self, points: Matrix) -> Vector:
+        return np.array([self.log_density(row) for row in points])
+
+    def quantity(self, function: DrawFunction) -> OfPoints:
+        return lambda points: np.asarray(
+            run_in_double("values", lambda: map_draws(function, self._constrain(points))), float
+        )
+
+    def find(self, name: str, draw: Vector) -> OfPoints | None:
+        if name in self.more:
+            return self.quantity(self.more[name])
+        number = self._places(draw).get(name)
+        return None if number is None else lambda points: self._constrain(points)[:, number]
+
+    def _constrain(self, points: Matrix) -> Matrix:
+        return np.array([self.natural(row) for row in np.ascontiguousarray(points)])
 
 
 def _chains(tables: list[StanTable], places: list[int]) -> np.ndarray:

@@ -231,6 +231,8 @@ class Posterior:
         `posterior.coordinates[name](posterior)`.
     from_model: whether the scores were computed from the model's log density, by the adapter or the
         sampler; scores of arrays and tables are as given.
+    density: the log density and the quantities as functions of a draw, where the adapter has them:
+        probabilities and quantiles then gain most. Files and arrays do without.
 
     Arrays are NumPy's, or Dask's where they stay on disk.
     """
@@ -242,6 +244,7 @@ class Posterior:
     log_weights: Any = None
     coordinates: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
     from_model: bool = False
+    density: Any = None
 
     def __repr__(self) -> str:
         weighted = "" if self.log_weights is None else ", weighted"

@@ -37,6 +37,7 @@ _INKS = (
     "ytick.color",
 )
 _PAPERS = ("figure.facecolor", "axes.facecolor")
+_ACROSS = 4  # panels of a picture side by side, on a page
 
 
 @takes(estimate=ANSWER, path=PATH, most=whole(1), dark=FLAG)
@@ -89,6 +90,41 @@ def forest(
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+        return figure
+
+
+@takes(path=PATH, dark=FLAG)
+def densities(curves: Any, path: File | None = None, *, dark: bool = False) -> Any:
+    """Draw marginal densities with bands of two standard errors, over histograms of the draws."""
+    count = len(curves.names)
+    columns = min(count, _ACROSS)
+    rows = -(-count // columns)
+    size = {"figsize": (3.4 * columns, 0.6 + 2.4 * rows), "nrows": rows, "ncols": columns}
+    with _picture(path, dark, squeeze=False, **size) as (figure, axes, colours):
+        for k, panel in enumerate(axes.ravel()):
+            panel.grid(visible=False)
+            panel.spines["left"].set_visible(False)
+            panel.set_yticks([])
+            if k >= count:
+                panel.set_visible(False)
+                continue
+            grid, value, error = curves.grid[k], curves.value[k], curves.std_error[k]
+            panel.hist(
+                curves.values[:, k],
+                bins=40,
+                range=(grid[0], grid[-1]),
+                weights=curves.weights / (grid[-1] - grid[0]) * 40,
+                color=colours.plain,
+                alpha=0.45,
+                label="draws",
+            )
+            low, high = np.maximum(value - 2 * error, 0.0), value + 2 * error
+            panel.fill_between(grid, low, high, color=colours.controlled, alpha=0.3, linewidth=0)
+            panel.plot(
+                grid, value, color=colours.controlled, linewidth=2, label="density ± 2 errors"
+            )
+            panel.set(xlabel=_plain_text(curves.names[k]), xlim=(grid[0], grid[-1]), ylim=(0, None))
+        axes[0, 0].legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
         return figure
 
 

@@ -1,0 +1,101 @@
+"""The log density that draws were taken from, and its quantities on their natural scale."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .integrands import ROWS, DrawFunction, Tree, entry_name, leaves_by_path, run_in_double
+from .points import Matrix, Vector
+
+OfPoints = Callable[[Matrix], Vector]  # from points (m, d) to one number each, (m,)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Density:
+    """A log density and its quantities, functions of one draw (d,) on the unconstrained scale, in
+    JAX. Nothing is traced before it is asked for, and everything is compiled once.
+
+    log_density: a number, the Jacobian of the transformation in it; constants do not matter.
+    natural: the draw on its natural scale, as functions of the user see it: a dict of named arrays,
+        another tree, or an array, whose entries are x[0], x[1], …
+    more: name → further functions of the draw on its natural scale.
+    labels: what an entry of a named array is called.
+    """
+
+    log_density: DrawFunction
+    natural: DrawFunction
+    more: Mapping[str, DrawFunction] = dataclasses.field(default_factory=dict)
+    labels: Callable[[str, tuple[int, ...]], str] = entry_name
+
+    def at(self, points: Matrix) -> Vector:
+        """Return the log density at points (m, d)."""
+        return self._log_density(points)
+
+    def find(self, name: str, draw: Vector) -> OfPoints | None:
+        """Return the function that gives a number on the natural scale by its name, such as
+        theta[0]; None if there is no such. `draw` (d,) is any draw."""
+        number = self._places(draw).get(name)
+        return None if number is None else partial(self._entry, number=number)
+
+    def quantity(self, function: DrawFunction) -> OfPoints:
+        """Return a function of one draw on the natural scale, to a number, as one of points."""
+        return _Tiled(lambda x: jnp.reshape(function(self.natural(x)), ()).astype(float))
+
+    def _places(self, draw: Vector) -> dict[str, int]:
+        """The names of all numbers on the natural scale, and their places."""
+        if "_names" not in vars(self):
+            shapes = run_in_double(
+                "natural", lambda: jax.eval_shape(self._arrays, np.asarray(draw, np.float64))
+            )
+            names = [
+                self.labels(name, index) if index else name
+                for name, leaf in shapes.items()
+                for index in np.ndindex(leaf.shape)
+            ]
+            vars(self)["_names"] = {name: k for k, name in enumerate(names)}
+        return vars(self)["_names"]
+
+    def _arrays(self, x: jax.Array) -> dict[str, Any]:
+        natural = self.natural(x)
+        found = {name or "x": leaf for name, leaf in leaves_by_path(natural).items()}
+        return found | {name: jnp.asarray(each(natural)) for name, each in self.more.items()}
+
+    @cached_property
+    def _log_density(self) -> OfPoints:
+        return _Tiled(lambda x: jnp.reshape(self.log_density(x), ()))
+
+    @cached_property
+    def _entry(self) -> Any:
+        def entry(x: jax.Array, number: Any) -> jax.Array:
+            arrays = self._arrays(x).values()
+            return jnp.concatenate([jnp.ravel(one).astype(float) for one in arrays])[number]
+
+        return _Tiled(entry)
+
+
+class _Tiled:
+    """A function of one draw at any number of points: one program, for so many rows at once."""
+
+    def __init__(self, function: Callable[..., Tree]):
+        self._run = jax.jit(
+            lambda points, **options: jax.vmap(partial(function, **options))(points)
+        )
+
+    def __call__(self, points: Matrix, **options: Any) -> Vector:
+        def run() -> Vector:
+            found = []
+            for first in range(0, len(points), ROWS):
+                tile = points[first : first + ROWS]
+                padding = np.broadcast_to(points[:1], (ROWS - len(tile), points.shape[1]))
+                found.append(self._run(np.concatenate([tile, padding]), **options))
+            # all are under way before the first is waited for
+            return np.concatenate([np.asarray(one, np.float64) for one in found])[: len(points)]
+
+        return run_in_double("the log density", run)

@@ -1,0 +1,199 @@
+"""probability(): how probable events are, by more than counting the draws that show them."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .adapters.recognition import posterior_in_memory
+from .arguments import takes, whole
+from .choice import CHOICE, Automatic, Request
+from .errors import list_names, repeat_warnings
+from .events.lines import Lines
+from .events.quantities import Event, Quantity, read_event, truth
+from .inputs.integrands import as_values
+from .inputs.points import Matrix
+from .output import Estimate
+from .output.record import Traces
+from .session import Session
+from .statistics.series import covariance
+
+_LESS = "counting draws has less error"
+# Draws that lines are laid through. With a hundred evaluations of the log density on each, a
+# quantity then takes as many as NUTS does for its draws
+MOST_LINES = 4000
+
+
+@takes(family=CHOICE, seed=whole(0))
+def probability(
+    data: Any,
+    events: Any,
+    *,
+    family: Automatic | None = None,
+    seed: int = 0,
+) -> Estimate:
+    """Estimate the probabilities of events, with standard errors.
+
+    data: what an adapter returns (`zv.from_numpyro(mcmc)`), NumPyro's MCMC itself, or an
+        InferenceData or DataTree that has gradients.
+    events: comparisons of named values with numbers or with each other, "tau > 5", "a > b", "0 < mu
+        < 3", one or a list of them; or a dict of name → such a comparison, a function of one draw
+        on its natural scale to a boolean, or a boolean array (chain, draw).
+    family, seed: as in `zv.estimate`.
+
+    Where the log density is known (NumPyro, PyMC, BridgeStan, `zv.from_log_density`) the draw is
+    moved along a line, and the conditional probability on the line takes the place of the
+    indicator. It has the same mean and is smooth, so that control variates work on it as on any
+    mean. Where only scores are known, an image of Stein's operator takes the jump away. What has
+    less error is reported, counting included; `plain_value` is the share of the draws.
+    """
+    session = Session.of(posterior_in_memory(data)).thin(MOST_LINES)
+    if isinstance(events, str):
+        events = [events]
+    if not isinstance(events, Mapping):
+        if not isinstance(events, (list, tuple)) or not all(isinstance(e, str) for e in events):
+            raise ValueError(
+                'events must be comparisons such as "tau > 5", a list or a dict of them; got '
+                f"{events!r}"
+            )
+        events = {event: event for event in events}
+    if not events:
+        raise ValueError("events is empty: give at least one event")
+    answer, happen = estimate_with_events(session, events, None, Request(family, seed=seed))
+    if not happen.all():
+        names = [name for name, so in zip(answer.names, happen, strict=True) if not so]
+        raise ValueError(
+            f"events: {list_names(names)} has other values than 0 and 1, or True and False. "
+            "zv.estimate gives means"
+        )
+    return answer
+
+
+class Asked(NamedTuple):
+    """Integrands at the draws by name, and those of them that are known as events or as functions
+    of the draw."""
+
+    columns: dict[str, Any]
+    events: dict[str, Event]
+    quantities: dict[str, Quantity]
+
+    @staticmethod
+    def of(session: Session, values: Mapping[str, Any]) -> Asked:
+        """Read what the user gives, comparisons and functions of one draw among it."""
+        columns: dict[str, Any] = {}
+        events: dict[str, Event] = {}
+        quantities: dict[str, Quantity] = {}
+        for name, entry in values.items():
+            columns[name] = entry
+            if isinstance(entry, str):
+                events[name] = read_event(entry, session.find, list(session.values))
+                columns[name] = events[name].seen
+            elif callable(entry):
+                if session.density is None:
+                    raise ValueError(
+                        f"values[{name!r}] is a function, and these draws came without their log "
+                        "density and natural scale. Give its values at the draws"
+                    )
+                at = session.density.quantity(entry)
+                columns[name] = at(session.sample.draws)
+                quantities[name] = Quantity(name, columns[name], at)
+        return Asked(columns, events, quantities)
+
+
+def estimate_with_events(
+    session: Session, values: Any, names: Sequence[str] | None, request: Request
+) -> tuple[Estimate, np.ndarray]:
+    """Estimate means of integrands, events among them; and say which are events.
+
+    Events are made smooth where the control variate is chosen; where a family is given it works on
+    their indicators.
+    """
+    asked = Asked.of(session, values) if isinstance(values, Mapping) else Asked(values, {}, {})
+    array, found, events = as_values(asked.columns, session.sample, names)
+    smooth, off, how = array.copy(), np.zeros(len(found)), dict[int, str]()
+    for k in np.flatnonzero(events) if request.automatic is not None else ():
+        own = asked.quantities.get(found[k], Quantity(found[k], array[:, k]))
+        event = asked.events.get(found[k], truth(own))
+        marginal = session.marginal(event.quantity)
+        if marginal is not None:
+            smooth[:, k], off[k] = event.smooth(marginal)
+            how[int(k)] = marginal.words
+    answer = session.estimate(dict(zip(found, smooth.T, strict=True)), request=request)
+    if not how:
+        return answer, events
+    rows = np.array(list(how))
+    return _with_counts(session, answer, array[:, rows], rows, off, how, request), events
+
+
+def _with_counts(
+    session: Session,
+    answer: Estimate,
+    seen: Matrix,
+    rows: np.ndarray,
+    off: np.ndarray,
+    how: dict[int, str],
+    request: Request,
+) -> Estimate:
+    """The answer with the counts of draws as plain values, and in place of what has no less error;
+    `off` is what the smooth integrands' means may be off by."""
+    cheap = dataclasses.replace(request, family=Automatic(effort="low", progress=False))
+    names = [answer.names[k] for k in rows]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        counted = session.estimate(dict(zip(names, seen.T, strict=True)), request=cheap)
+    error = np.hypot(answer.std_error, off)
+    value, plain, plain_error = (
+        one.copy() for one in (answer.value, answer.plain_value, answer.plain_std_error)
+    )
+    plain[rows], plain_error[rows] = counted.plain_value, counted.plain_std_error
+    worse = ~(error[rows] < counted.std_error)
+    lost = rows[worse]
+    repeat_warnings(caught, {answer.names[k] for k in lost})  # of what is not reported, none
+    value[lost], error[lost] = counted.value[worse], counted.std_error[worse]
+    value[rows] = np.clip(value[rows], 0.0, 1.0)
+    reasons = list(answer.error_reasons)
+    for k, reason in zip(lost, np.array(counted.error_reasons)[worse], strict=True):
+        reasons[k] = reason
+    assert answer.selection is not None
+    mask = np.isin(np.arange(len(value)), lost)
+    selection = answer.selection
+    if mask.any():
+        errors = np.full(len(value), np.nan)
+        errors[lost] = counted.std_error[worse]
+        selection = selection.instead(mask, "the indicator", errors, _LESS)
+    assert answer.traces is not None
+    assert counted.traces is not None
+    influences = answer.traces.residuals.copy()
+    influences[..., lost] = counted.traces.residuals[..., worse]
+    lines = {marginal for marginal in session.marginals.values() if isinstance(marginal, Lines)}
+    return dataclasses.replace(
+        answer,
+        value=value,
+        std_error=error,
+        plain_value=plain,
+        plain_std_error=plain_error,
+        covariance=covariance(influences, error),
+        error_reasons=tuple(reasons),
+        selection=selection,
+        traces=Traces(answer.traces.values, influences),
+        limits=(*answer.limits, *describe_smoothing(answer.names, how, lines)),
+    )
+
+
+def describe_smoothing(
+    names: Sequence[str], how: Mapping[int, str], lines: set[Lines]
+) -> tuple[str, ...]:
+    """Say how levels were made smooth, and what that cost."""
+    told = []
+    for words in dict.fromkeys(how.values()):
+        own = [names[k] for k, each in how.items() if each == words]
+        cost = ""
+        if words == Lines.words:
+            count = sum(one.conditional.evaluations for one in lines)
+            cost = f", {count} evaluations of the log density"
+        told.append(f"{list_names(own)}: by {words}{cost}.")
+    return tuple(told)

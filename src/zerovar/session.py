@@ -1,0 +1,107 @@
+"""A sample that is asked for several things: checked once, and what was learned is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .choice import Forms, Known, Request, choose
+from .diagnostics import Check, check
+from .events.quantities import Marginal, Quantity
+from .inference import rules
+from .inference.cautions import Cautions
+from .inference.conclude import conclude, describe_settings
+from .inference.facts import Facts, ScoreFacts
+from .inference.fits import default_split, fit_answer
+from .inference.splits import in_sample
+from .inference.task import Task
+from .inputs.density import Density
+from .inputs.integrands import as_values
+from .inputs.sample import Posterior, Sample
+from .output import Estimate
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Session:
+    """A sample in memory, checked once, and what tuning for some integrands has taught for others.
+
+    `forms` are other coordinates, by name, in which the draws may do better; `values` the named
+    quantities at the draws, `density` what the draws were taken from, if that is known.
+    `marginals`, by quantity, are what makes its levels smooth.
+    """
+
+    sample: Sample
+    verdict: Check
+    forms: Forms
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    density: Density | None = None
+    learned: dict[str, Known] = dataclasses.field(default_factory=dict)
+    marginals: dict[str, Marginal | None] = dataclasses.field(default_factory=dict)
+
+    @staticmethod
+    def of(posterior: Posterior) -> Session:
+        """Check the draws and scores of a posterior."""
+        sample = posterior.sample
+        values = posterior.values if isinstance(posterior.values, Mapping) else {}
+        return Session(
+            sample, check(sample), posterior.coordinates, values, density=posterior.density
+        )
+
+    def thin(self, most: int) -> Session:
+        """Return a session with about `most` of the draws, equally spaced within every chain."""
+        sample, rows = self.sample.thin(most)
+        if sample is self.sample:
+            return self
+        values = {name: np.reshape(one, -1)[rows] for name, one in self.values.items()}
+        return dataclasses.replace(self, sample=sample, values=values, learned={}, marginals={})
+
+    def find(self, name: str) -> Quantity | None:
+        """Return one of the named quantities."""
+        if name not in self.values:
+            return None
+        values = np.asarray(self.values[name], np.float64).reshape(-1)
+        if len(values) != len(self.sample):
+            return None
+        at = None if self.density is None else self.density.find(name, self.sample.draws[0])
+        return Quantity(name, values, at)
+
+    def marginal(self, quantity: Quantity) -> Marginal | None:
+        """Return what makes levels of a quantity smooth, once for all its levels."""
+        if quantity.name not in self.marginals:
+            self.marginals[quantity.name] = quantity.marginal(self.sample, self.density)
+        return self.marginals[quantity.name]
+
+    def estimate(
+        self, values: Any, names: Sequence[str] | None = None, request: Request | None = None
+    ) -> Estimate:
+        """Estimate means of integrands, with what was learned from others."""
+        request, sample = Request() if request is None else request, self.sample
+        if values is None:
+            values = {f"x{j}": column for j, column in enumerate(sample.draws.T)}
+        array, found, events = as_values(values, sample, names)
+        split = request.split
+        task = Task.of(sample, array, request.standardise, request.seed)
+        cautions = Cautions()
+        cautions.add_check(self.verdict)
+        selection = None
+        if request.automatic is not None:
+            choice = choose(task, found, request.automatic, self.forms, self.learned)
+            answer, selection, split = choice.answer, choice.selection, in_sample()
+            self.learned.update(choice.learned)
+        else:
+            method = request.method(len(sample), sample.dim)
+            split = default_split(task, method) if split is None else split
+            answer = fit_answer(task, method, split)
+        scores = ScoreFacts.of(sample, self.verdict, array, request.score_error)
+        return conclude(
+            answer,
+            Facts.in_memory(task, found, events, scores),
+            rules.ONE_FAMILY if selection is None else rules.STACK,
+            cautions,
+            split=split.describe(),
+            settings=describe_settings(sample, array, **request.describe()),
+            selection=selection,
+        )
