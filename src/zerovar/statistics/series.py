@@ -42,7 +42,7 @@ def is_constant(values: np.ndarray) -> bool:
     """Whether numbers are all the same up to rounding, as on the diagonal of a correlation
     matrix."""
     low, high = float(values.min()), float(values.max())
-    return high - low <= ROUNDING * max(abs(low), abs(high))
+    return bool(high - low <= ROUNDING * max(abs(low), abs(high)))
 
 
 def effective_size(series: Series) -> Float64[np.ndarray, " q"]:
