@@ -280,10 +280,37 @@ def test_arrays_alone():
 
 
 def test_discrete_parameters_are_said_not_to_be_helped():
-    posterior = zv.Posterior(DRAWS, SCORES, {"count": RNG.poisson(3, size=(4, 250))})
-    with pytest.warns(zv.SampleWarning, match="count: discrete"):
-        table = zv.summary(posterior, family=CUBIC)
-    assert any("discrete" in note for note in table.attrs["notes"])
+    """Those that are not: an event that a polynomial follows is."""
+    values = {"count": np.random.default_rng(3).poisson(3, size=(4, 250)), "low": DRAWS[..., 2] < 3}
+    with pytest.warns(zv.SampleWarning, match="^count: discrete"):
+        table = zv.summary(zv.Posterior(DRAWS, SCORES, values), family=CUBIC, round_to=None)
+    assert any(note.startswith("count: discrete") for note in table.attrs["notes"])
+    assert table.loc["low", "gain"] > 2 > 1 >= table.loc["count", "gain"]
+
+
+def warnings_of(values, x, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        zv.summary(zv.Posterior(x, -x, values), family=zv.Automatic(effort="low"), **options)
+    told = {name: "" for one in caught for name in one.message.names}
+    for one in caught:
+        told |= {name: told[name] + str(one.message) for name in one.message.names}
+    return told
+
+
+def test_bounded_quantities_have_moments():
+    """What ends at 1 is bounded; what lies within 0 and 1 may be; a positive number is not known to
+    be. And means of rare events are not told to take a smaller family."""
+    x = np.random.default_rng(0).normal(size=(2, 1000, 1))
+    exponents = {"near 1": -4 - x[..., 0], "near 0": 6 + 1.5 * x[..., 0]}
+    values = {name: 1 / (1 + np.exp(each)) for name, each in exponents.items()}
+    values["positive"] = np.exp(1.5 * x[..., 0])
+    said = warnings_of(values | {"x": x[..., 0]}, x, above={"x": 2.5})
+    assert not any("near 1" in name for name in said)
+    assert "If these are bounded" in said["variance of near 0"]
+    assert "a mean may not exist" in said["variance of positive"]
+    assert "as rare events" in said["P(x > 2.5)"]
+    assert "smaller family" not in said["P(x > 2.5)"]
 
 
 MISTAKES = {

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .adapters import recognise
 from .arguments import FLAG, takes, whole
 from .choice import CHOICE, SCORE_ERROR, Automatic, Forms, Known, Request, choose
@@ -112,9 +114,13 @@ class Session:
         return Session(sample, check(sample), posterior.coordinates)
 
     def estimate(
-        self, values: Any, names: Sequence[str] | None = None, request: Request | None = None
+        self,
+        values: Any,
+        names: Sequence[str] | None = None,
+        request: Request | None = None,
+        bounded: Sequence[str] = (),
     ) -> Estimate:
-        """Estimate means of integrands, with what was learned from others."""
+        """Estimate means of integrands, with what was learned from others; some are `bounded`."""
         request, sample = Request() if request is None else request, self.sample
         if values is None:
             values = {f"x{j}": column for j, column in enumerate(sample.draws.T)}
@@ -135,7 +141,7 @@ class Session:
         scores = ScoreFacts.of(sample, self.verdict, array, request.score_error)
         return conclude(
             answer,
-            Facts.in_memory(task, found, events, scores),
+            Facts.in_memory(task, found, events, scores, known_bounded=np.isin(found, bounded)),
             rules.ONE_FAMILY if selection is None else rules.STACK,
             cautions,
             split=split.describe(),

@@ -24,6 +24,7 @@ from .inputs.sample import Posterior, Sample, as_float
 from .output.formatting import format_count, plus_minus, worth
 from .output.record import gain_of
 from .statistics.series import influences_on_mean, is_constant, standard_error
+from .statistics.tails import end_at_one
 
 _STATS = ("mean", "sd", "lb", "ub", "cv_mean", "cv_sd")
 _ARVIZ = ("mean", "sd", "lb", "ub", "ess_bulk", "ess_tail", "r_hat", "mcse_mean", "mcse_sd")
@@ -116,7 +117,7 @@ def summary(
     columns["lb"][len(values) :] = columns["ub"][len(values) :] = np.nan
     if session is not None:
         columns |= _control(session, values, chances, columns, request)
-    notes = [QUANTILES, *_discrete(values)]
+    notes = [QUANTILES, *_discrete(values, columns.get("gain"))]
     reasons = columns.pop(_REASON, None)
     shown: dict[str, Any] = columns
     if round_to == "auto" and fmt == "wide":
@@ -246,13 +247,17 @@ def _exceedances(values: _Named, above: Mapping[str, Any]) -> _Named:
     return found
 
 
-def _discrete(values: _Named) -> list[str]:
-    whole = [name for name, array in values.items() if array.dtype.kind in "iub"]
+def _discrete(values: _Named, gains: np.ndarray | None) -> list[str]:
+    """What is to be said of discrete quantities that control variates have not helped."""
+    if gains is None:
+        return []
+    rows = zip(values.items(), gains, strict=False)
+    whole = [name for (name, array), gain in rows if array.dtype.kind in "iub" and gain <= 1]
     if not whole:
         return []
     text = (
-        f"{list_names(whole)}: discrete. Control variates are made of gradients in the other "
-        "parameters and seldom help those."
+        f"{list_names(whole)}: discrete, and not helped. Control variates are made of gradients in "
+        "the other parameters: average probabilities given those, in place of what was drawn."
     )
     warn(text, SampleWarning)
     return [text]
@@ -305,10 +310,14 @@ def _control(
         answer = session.estimate(values, request=request)
         means = zip(values.items(), answer.value, strict=True)
         squares = {f"variance of {name}": (array - mean) ** 2 for (name, array), mean in means}
-        moving = np.array([not is_constant(array) for array in values.values()])
+        moving = ~np.array([is_constant(array) for array in values.values()])
         kept = [name for name, so in zip(squares, moving, strict=True) if so]
         asked = {name: squares[name] for name in kept} | chances
-        second = session.estimate(asked, request=request) if asked else None
+        arrays = [np.asarray(array, np.float64) for array in values.values()]
+        low, high = (np.array([end(array) for array in arrays]) for end in (np.min, np.max))
+        ends = end_at_one(low, high, len(session.sample))
+        bounded = [name for name, so in zip(squares, ends, strict=True) if so]
+        second = session.estimate(asked, None, request, bounded) if asked else None
     for one in merge_warnings(
         warning.message for warning in caught if isinstance(warning.message, ZerovarWarning)
     ):
