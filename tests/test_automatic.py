@@ -18,6 +18,7 @@ from zerovar.choice.rivals import Rival, offer_rivals
 from zerovar.choice.stacking import convex_weights
 from zerovar.inference.task import Task
 from zerovar.solvers.exact.moving_sums import moving_sums
+from zerovar.statistics.rounding import equal_columns
 from zerovar.statistics.series import batch_sums
 
 RNG = np.random.default_rng(5)
@@ -490,3 +491,31 @@ def test_a_number_of_the_choice_can_be_varied():
     assert rough == [True, False]
     with pytest.raises(ValueError, match="no number of the choice"):
         varied(["knots=1"])
+
+
+@pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
+def test_equal_columns_have_one_answer():
+    """Up to rounding, in single precision too; those that differ have their own."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(500, 2))
+    rho = np.tanh(0.6 * x[:, 0] + 0.3 * x[:, 1])
+    in_single = rho.astype(np.float32)
+    noise = rng.normal(size=500)
+    values = {
+        "rho[0, 1]": rho,
+        "noise": noise,
+        "other": rho + 1e-9 * x[:, 0],
+        "rho[1, 0]": rho * (1 + 2e-16),
+        "single[0]": in_single.astype(float),
+        "single[1]": np.nextafter(in_single, np.float32(1)).astype(float),
+        "noise again": noise * (1 + 2e-16),
+    }
+    columns = np.stack(list(values.values()), axis=1)
+    assert equal_columns(columns).tolist() == [0, 1, 2, 0, 4, 4, 1]
+    answer = zv.estimate(x, -x, values, family=zv.Automatic(effort="low"))
+    assert answer.value[3] == answer.value[0] != answer.value[2]
+    assert answer.std_error[3] == answer.std_error[0]
+    assert answer.value[5] == answer.value[4]
+    assert answer.gain[1] == answer.gain[6] == 1
+    np.testing.assert_array_equal(answer.value[[1, 6]], answer.plain_value[[1, 6]])
+    assert answer.selection.describe(3) == answer.selection.describe(0) != "no control variate"

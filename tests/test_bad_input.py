@@ -100,7 +100,7 @@ MISUSE = {
     ),
     "equal draws, other values": (
         lambda: estimate(TWICE, S[np.r_[:20, :20]], F),
-        ["values differ", "rows 0 and 20"],
+        ["values differ", "rows 0 and 20", "posterior predictive", "give E[y | θ] in place of y"],
     ),
     "too few draws for free terms": (
         lambda: estimate(family=zv.Polynomial(8, weight=np.inf)),

@@ -12,6 +12,7 @@ from problems import ar1, gaussian, metropolis, quadratic
 
 import zerovar as zv
 from zerovar.inference import rules
+from zerovar.output.formatting import plus_minus
 
 X, S = gaussian(400, 3)
 CHAINS = X.reshape(4, 100, 3), S.reshape(4, 100, 3)
@@ -134,10 +135,14 @@ def test_covariance_serves_differences():
     answer = zv.estimate(x, -x, f, split=zv.cross_fit())
     np.testing.assert_allclose(np.sqrt(np.diag(answer.covariance)), answer.std_error)
     assert np.linalg.eigvalsh(answer.covariance).min() > -1e-12
-    contrast = np.array([1.0, -1.0, 0.0])
-    assert np.sqrt(contrast @ answer.covariance @ contrast) == pytest.approx(
-        answer.std_error[2], rel=0.6
-    )
+    value, error = found = answer.contrast("f0", "f1")
+    assert value == answer.value[0] - answer.value[1]
+    assert error == pytest.approx(answer.std_error[2], rel=0.6)
+    assert error < 0.9 * np.hypot(*answer.std_error[:2]), "as if they were independent"
+    assert str(found) == plus_minus(value, error)
+    assert answer.contrast("f1", "f1") == (0.0, 0.0)
+    with pytest.raises(ValueError, match="'f3' is none of f0, f1, f2"):
+        answer.contrast("f0", "f3")
 
 
 def test_metropolis_chains_are_legal():

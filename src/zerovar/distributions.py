@@ -217,6 +217,8 @@ def estimate_quantiles(
     plain = np.array([weighted_quantile(v, sample.probabilities, shares) for v in values.T])
     plain_error = quantile_errors(sample.by_chain(values), sample.probabilities, shares)
 
+    by_lines = np.repeat([isinstance(one, Lines) for one in marginals.smooth], len(shares))
+    bounded = [label for label, so in zip(labels, by_lines, strict=True) if so]
     levels = plain
     cheap = dataclasses.replace(request, family=_CHEAP)
     for step in range(_STEPS + 2):  # by plain means, by polynomials, by what is chosen
@@ -226,7 +228,8 @@ def estimate_quantiles(
             share = (sample.probabilities @ columns).reshape(levels.shape)
         else:
             named = dict(zip(labels, columns.T, strict=True))
-            answer = session.estimate(named, request=cheap if step == _STEPS else request)
+            asked = cheap if step == _STEPS else request
+            answer = session.estimate(named, request=asked, bounded=bounded)
             share = answer.value.reshape(levels.shape)
         with np.errstate(divide="ignore", invalid="ignore"):
             shift = np.nan_to_num((shares - share) / at.slope)

@@ -122,7 +122,9 @@ def estimate_with_events(
         if marginal is not None:
             smooth[:, k], off[k] = event.smooth(marginal)
             how[int(k)] = marginal.words
-    answer = session.estimate(dict(zip(found, smooth.T, strict=True)), request=request)
+    columns = dict(zip(found, smooth.T, strict=True))
+    bounded = [found[k] for k, words in how.items() if words == Lines.words]
+    answer = session.estimate(columns, request=request, bounded=bounded)
     if not how:
         return answer, events
     rows = np.array(list(how))

@@ -75,9 +75,13 @@ class Session:
         return self.marginals[quantity.name]
 
     def estimate(
-        self, values: Any, names: Sequence[str] | None = None, request: Request | None = None
+        self,
+        values: Any,
+        names: Sequence[str] | None = None,
+        request: Request | None = None,
+        bounded: Sequence[str] = (),
     ) -> Estimate:
-        """Estimate means of integrands, with what was learned from others."""
+        """Estimate means of integrands, with what was learned from others; some are `bounded`."""
         request, sample = Request() if request is None else request, self.sample
         if values is None:
             values = {f"x{j}": column for j, column in enumerate(sample.draws.T)}
@@ -98,7 +102,7 @@ class Session:
         scores = ScoreFacts.of(sample, self.verdict, array, request.score_error)
         return conclude(
             answer,
-            Facts.in_memory(task, found, events, scores),
+            Facts.in_memory(task, found, events, scores, known_bounded=np.isin(found, bounded)),
             rules.ONE_FAMILY if selection is None else rules.STACK,
             cautions,
             split=split.describe(),

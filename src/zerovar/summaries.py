@@ -18,15 +18,19 @@ from .choice import CHOICE, SCORE_ERROR, Automatic, Request
 from .chunked import is_chunked
 from .errors import SampleWarning, ZerovarWarning, list_names, merge_warnings, missing_package, warn
 from .families import Family
-from .inputs.sample import Posterior, as_float
-from .output.formatting import plus_minus, worth
+from .inputs.sample import Posterior, Sample, as_float
+from .output.formatting import format_count, plus_minus, worth
 from .output.record import gain_of
 from .session import Session
+from .statistics.series import influences_on_mean, is_constant, standard_error
+from .statistics.tails import end_at_one
 from .variables import FILTER, VAR_NAMES, select_variables, variable
 
 _STATS = ("mean", "sd", "lb", "ub", "cv_mean", "cv_sd")
 _ARVIZ = ("mean", "sd", "lb", "ub", "ess_bulk", "ess_tail", "r_hat", "mcse_mean", "mcse_sd")
-_ORDER = (*_ARVIZ, "cv_mean", "cv_mcse_mean", "gain", "cv_sd", "cv_mcse_sd", "gain_sd")
+_CONTROLLED = ("cv_mean", "cv_mcse_mean", "gain", "cv_ess", "cv_sd", "cv_mcse_sd", "gain_sd")
+_REASON = "error_reason"
+_ORDER = (*_ARVIZ, *_CONTROLLED, _REASON)
 _KINDS = {
     "all": _ORDER,
     "stats": _STATS,
@@ -81,8 +85,8 @@ def summary(
     prob: of the equal-tailed interval. Its ends are plain quantiles, which control variates do not
         help.
     above: name → c, or several, for rows with the probabilities P(name > c).
-    kind: "all", "stats" (means, deviations, intervals) or "diagnostics" (errors, effective sizes,
-        r_hat, gains).
+    kind: "all" numbers, "stats" (means, deviations, intervals) or "diagnostics" (errors, effective
+        sizes, r_hat, gains, and in words what the errors rest on).
     round_to: "auto" for a table to read, of texts with two digits of each error; None for plain
         numbers; a number of decimals.
     fmt: "wide" for a pandas DataFrame, "xarray" for a Dataset over the dimension `quantity`.
@@ -90,10 +94,14 @@ def summary(
         quantity.
 
     Columns: mean, sd, eti89_lb, eti89_ub, ess_bulk, ess_tail, r_hat, mcse_mean, mcse_sd are plain,
-    as ArviZ has them. cv_mean ± cv_mcse_mean is the mean by control variates, gain = (mcse_mean /
-    cv_mcse_mean)² how many times more draws plain averaging would need; cv_sd ± cv_mcse_sd and
-    gain_sd likewise, from a control variate for (f − cv_mean)² and the delta method. The variance
-    is cv_sd², with the error 2 cv_sd cv_mcse_sd.
+    as ArviZ has them; mcse_sd is computed here, from the effective size of (f − mean)², as versions
+    of ArviZ differ in it. cv_mean ± cv_mcse_mean is the mean by control variates, gain = (mcse_mean
+    / cv_mcse_mean)² how many times more draws plain averaging would need, and cv_ess = (sd /
+    cv_mcse_mean)² how many independent ones; cv_sd ± cv_mcse_sd and gain_sd likewise, from a
+    control variate for (f − cv_mean)² and the delta method. The variance is cv_sd², with the error
+    2 cv_sd cv_mcse_sd. Where control variates are chosen, a gain is never below 1: where nothing
+    helps, value and error are the plain ones. error_reason says what cv_mcse_mean rests on; in
+    a data frame with all numbers it is left to `table.attrs["error_reasons"]`.
     """
     request = Request(family, seed=seed, score_error=score_error)
     _module(fmt)  # what is missing is said before the work
@@ -101,24 +109,31 @@ def summary(
     values = select_variables(posterior.values, var_names, filter_vars)
     chances = _exceedances(values, above or {})
     everything = values | chances
-    columns = _plain(everything, prob)
+    session = None if posterior.scores is None else Session.of(posterior)
+    columns = _plain(everything, prob, None if session is None else session.sample)
     # an indicator has no interval
     columns["lb"][len(values) :] = columns["ub"][len(values) :] = np.nan
-    if posterior.scores is not None:
-        columns |= _control(posterior, values, chances, columns, request)
-    notes = [QUANTILES, *_discrete(values)]
+    if session is not None:
+        columns |= _control(session, values, chances, columns, request)
+    notes = [QUANTILES, *_discrete(values, columns.get("gain"))]
+    reasons = columns.pop(_REASON, None)
     shown: dict[str, Any] = columns
     if round_to == "auto" and fmt == "wide":
         shown = {name: _texts(name, columns) for name in columns}
     elif isinstance(round_to, int):
         shown = {name: [round(x, round_to) for x in map(float, columns[name])] for name in columns}
+    if reasons is not None and (kind, fmt) != ("all", "wide"):  # wider than a terminal
+        shown = {**shown, _REASON: list(reasons)}
     titles = {end: f"eti{100 * prob:g}_{end}" for end in ("lb", "ub")}
     kept = {
         titles.get(name, name): shown[name]
         for name in _ORDER
         if name in shown and name in _KINDS[kind]
     }
-    return _table(kept, list(everything), notes, fmt)
+    table = _table(kept, list(everything), notes, fmt)
+    if reasons is not None and fmt == "wide":
+        table.attrs["error_reasons"] = dict(zip(everything, reasons.tolist(), strict=True))
+    return table
 
 
 def _posterior(data: Any, scores: Any) -> Posterior:
@@ -182,42 +197,51 @@ def _exceedances(values: _Named, above: Mapping[str, Any]) -> _Named:
     return found
 
 
-def _discrete(values: _Named) -> list[str]:
-    whole = [name for name, array in values.items() if array.dtype.kind in "iub"]
+def _discrete(values: _Named, gains: np.ndarray | None) -> list[str]:
+    """What is to be said of discrete quantities that control variates have not helped."""
+    if gains is None:
+        return []
+    rows = zip(values.items(), gains, strict=False)
+    whole = [name for (name, array), gain in rows if array.dtype.kind in "iub" and gain <= 1]
     if not whole:
         return []
     text = (
-        f"{list_names(whole)}: discrete. Control variates are made of gradients in the other "
-        "parameters and seldom help those."
+        f"{list_names(whole)}: discrete, and not helped. Control variates are made of gradients in "
+        "the other parameters: average probabilities given those, in place of what was drawn."
     )
     warn(text, SampleWarning)
     return [text]
 
 
-def _plain(values: _Named, prob: float) -> _Named:
-    """ArviZ's own numbers."""
+def _plain(values: _Named, prob: float, sample: Sample | None) -> _Named:
+    """ArviZ's numbers; means and deviations with the weights of the sample, if it has some."""
     from arviz_stats.base import array_stats
 
     stacked = np.stack([np.asarray(array, np.float64) for array in values.values()], axis=2)
     axes = {"chain_axis": 0, "draw_axis": 1}
     lower, upper = np.moveaxis(array_stats.eti(stacked, prob, axis=(0, 1)), -1, 0)
+    n = stacked.shape[0] * stacked.shape[1]
+    p = np.full(n, 1 / n) if sample is None else sample.probabilities
+    mean, of_mean = influences_on_mean(stacked, p)
+    variance, of_variance = influences_on_mean((stacked - mean) ** 2, p)
+    nothing, deviation = np.zeros(len(mean)), np.sqrt(variance)
     # a constant has no r_hat, nor an error of its deviation: NaN, as in ArviZ
     with np.errstate(all="ignore"):
         return {
-            "mean": stacked.mean(axis=(0, 1)),
-            "sd": stacked.std(axis=(0, 1), ddof=1),
+            "mean": mean,
+            "sd": deviation / np.sqrt(1 - np.sum(p**2)),
             "lb": lower,
             "ub": upper,
             "ess_bulk": array_stats.ess(stacked, method="bulk", **axes),
             "ess_tail": array_stats.ess(stacked, method="tail", prob=(0.05, 0.95), **axes),
             "r_hat": array_stats.rhat(stacked, **axes),
-            "mcse_mean": array_stats.mcse(stacked, method="mean", **axes),
-            "mcse_sd": array_stats.mcse(stacked, method="sd", **axes),
+            "mcse_mean": standard_error(of_mean, nothing),
+            "mcse_sd": standard_error(of_variance, nothing) / (2 * deviation),
         }
 
 
 def _control(
-    posterior: Posterior,
+    session: Session,
     values: _Named,
     chances: _Named,
     plain: _Named,
@@ -233,14 +257,17 @@ def _control(
     q = len(values)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        session = Session.of(posterior)
         answer = session.estimate(values, request=request)
         means = zip(values.items(), answer.value, strict=True)
         squares = {f"variance of {name}": (array - mean) ** 2 for (name, array), mean in means}
-        moving = np.array([np.ptp(array) > 0 for array in values.values()])
+        moving = ~np.array([is_constant(array) for array in values.values()])
         kept = [name for name, so in zip(squares, moving, strict=True) if so]
         asked = {name: squares[name] for name in kept} | chances
-        second = session.estimate(asked, request=request) if asked else None
+        arrays = [np.asarray(array, np.float64) for array in values.values()]
+        low, high = (np.array([end(array) for array in arrays]) for end in (np.min, np.max))
+        ends = end_at_one(low, high, len(session.sample))
+        bounded = [name for name, so in zip(squares, ends, strict=True) if so]
+        second = session.estimate(asked, None, request, bounded) if asked else None
     for one in merge_warnings(
         warning.message for warning in caught if isinstance(warning.message, ZerovarWarning)
     ):
@@ -248,24 +275,29 @@ def _control(
     variance, error = np.zeros((2, q))
     if second is not None:
         variance[moving], error[moving] = second.value[: len(kept)], second.std_error[: len(kept)]
-    constant = ~moving
-    sd = np.sqrt(np.where((variance > 0) | constant, variance, np.nan))
-    error = np.divide(error, 2 * sd, out=np.zeros(q), where=~constant)
-    lost = [name for name, gone in zip(values, np.isnan(sd), strict=True) if gone]
-    if lost:
-        text = (
-            f"the variance of {list_names(lost)} comes out negative, within its error: cv_sd is "
-            "missing there. Take the plain sd"
-        )
-        warn(text, SampleWarning)
-    shown = {"cv_mean": "value", "cv_mcse_mean": "std_error", "gain": "gain"}
-    columns = {
-        name: np.append(getattr(answer, key), getattr(second, key)[len(kept) :] if chances else [])
-        for name, key in shown.items()
-    }
-    deviations = {"cv_sd": sd, "cv_mcse_sd": error, "gain_sd": gain_of(plain["mcse_sd"][:q], error)}
+    sd = np.sqrt(np.maximum(variance, 0.0))
+    error = np.divide(error, 2 * sd, out=np.where(moving, np.inf, 0.0), where=sd > 0)
+    own = {name: np.where(moving, plain[name][:q], 0.0) for name in ("sd", "mcse_sd")}
+    # a family that was asked for is reported as it is, where it makes a deviation at all
+    lost = ~(error < own["mcse_sd"]) if request.automatic else ~np.isfinite(error)
+    sd, error = np.where(lost, own["sd"], sd), np.where(lost, own["mcse_sd"], error)
+    both = [answer] if second is None else [answer, second]
+    rows = [np.arange(q), len(kept) + np.arange(len(chances))]
+
+    def join(key: str) -> np.ndarray:
+        """A field of all rows: of means first, then of probabilities."""
+        pairs = zip(both, rows, strict=False)
+        return np.concatenate([np.asarray(getattr(one, key))[some] for one, some in pairs])
+
     none = np.full(len(chances), np.nan)
-    return columns | {name: np.append(column, none) for name, column in deviations.items()}
+    deviations = {"cv_sd": sd, "cv_mcse_sd": error, "gain_sd": gain_of(own["mcse_sd"], error)}
+    return {
+        "cv_mean": join("value"),
+        "cv_mcse_mean": join("std_error"),
+        "gain": join("gain"),
+        "cv_ess": gain_of(plain["sd"], join("std_error")),
+        _REASON: join("error_reasons"),
+    } | {name: np.append(column, none) for name, column in deviations.items()}
 
 
 _ERROR_OF = {"mean": "mcse_mean", "lb": "mcse_mean", "ub": "mcse_mean", "sd": "mcse_sd"}
@@ -284,6 +316,8 @@ def _texts(name: str, columns: _Named) -> list[str]:
         ]
     elif name.startswith("gain"):
         texts = [worth(float(x)) for x in column]
+    elif name == "cv_ess":
+        texts = [format_count(float(x)) for x in column]
     else:
         form = {"ess_bulk": ".0f", "ess_tail": ".0f", "r_hat": ".3f"}.get(name, ".2g")
         texts = [f"{x:{form}}" for x in column]

@@ -21,6 +21,7 @@ from ..inputs.points import FittingDraws, find_distinct
 from ..inputs.sample import Sample, coordinate_name
 from ..output.selection import Selection
 from ..progress import spinner
+from ..statistics.rounding import equal_columns
 from ..statistics.tails import heavy_scores
 from .candidates import AsGiven, Attempt, mean_squares, offer
 from .policy import Policy
@@ -87,18 +88,27 @@ def choose(
 ) -> Choice:
     """Try all candidates and stack them; `forms` are coordinates in which the draws may do better.
 
-    `learned` is where tuning for other integrands ended, in each of the coordinates.
+    `learned` is where tuning for other integrands ended, in each of the coordinates. Integrands
+    that are equal up to rounding, as the two halves of a covariance matrix, are one.
     """
     started = time.perf_counter()
-    contenders, notes, found = try_all(task, options, forms, learned)
-    stacked = stack(task, contenders, options.policy)
+    equal = equal_columns(task.values)
+    distinct, each = np.unique(equal, return_inverse=True)
+    part = task.only(distinct)
+    contenders, notes, found = try_all(part, options, forms, learned)
+    stacked = stack(part, contenders, options.policy)
     seconds = time.perf_counter() - started
     stats = contenders[0].answer.stats | {"form": "stack", "seconds": seconds}
     labels = tuple(one.label for one in contenders)
-    selection = Selection(
-        names, labels, stacked.errors, stacked.weights, tuple(stacked.reasons), tuple(notes)
+    reasons = tuple(stacked.reasons[k] for k in each)
+    errors, weights = stacked.errors[:, each], stacked.weights[:, each]
+    selection = Selection(names, labels, errors, weights, reasons, tuple(notes))
+    answer = stacked.answer.only(each)
+    idle, plain = ~answer.controlled, plain_answer(task)  # which may differ in the last digit
+    answer = dataclasses.replace(
+        answer.insert(plain.only(idle), idle), stats=stats, alternatives=answer.alternatives
     )
-    return Choice(dataclasses.replace(stacked.answer, stats=stats), selection, found)
+    return Choice(answer, selection, found)
 
 
 def try_all(

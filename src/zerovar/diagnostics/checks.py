@@ -37,6 +37,10 @@ _LAYOUT = "The chains are not as they should be"
 _WEIGHTS = "The importance weights have a heavy tail"
 _FLIPPED, _UNRELATED = "The sign is flipped", "Scores and draws are unrelated"
 _BURN_IN = "burn-in was probably not removed. Drop the warm-up draws."
+_UNREACHED = (
+    "Or, as these scores come from the model: the draws do not reach all of its density, as where "
+    "transitions diverge or chains are short."
+)
 # The level is split: a half goes to the identities of all draws, and a quarter each to single
 # chains, to their beginning and to outlying scores.
 _PARTS = 4
@@ -138,8 +142,9 @@ def _check_draws(sample: Sample, slowest: float, level: float) -> Check | None:
         f"The scores of {len(names)} draw{'s' if len(names) > 1 else ''} are far beyond all "
         f"others: {list_names(names)}. In {coordinate_name(sample.names, outlying.coordinate)} "
         f"they reach {outlying.largest:.2g}, all others {outlying.others:.2g}. They rule every "
-        "fit. Right scores can be so, as in hierarchies whose scale comes near zero: then sample "
-        "non-centred coordinates. Otherwise look for a diverging transition or an overflow there."
+        "fit. Right scores can be so, as in hierarchies whose scale comes near zero: then other "
+        "coordinates, centred or non-centred, may do better. Otherwise look for a diverging "
+        "transition or an overflow there."
     )
     return Check(False, said, (), outlying.p_value, finding=OUTLYING)
 
@@ -210,9 +215,12 @@ def _test_scores(sample: Sample, level: float) -> Check:
             f"{some.diagnosis or 'the scores are of other draws, or of another density.'}"
         )
         return Check(False, said, some.details, smallest, finding=WRONG)
+    said = _diagnosis(sample, series, found, level)
+    if sample.from_model:
+        said += f" {_UNREACHED}"
     return Check(
         False,
-        _diagnosis(sample, series, found, level),
+        said,
         _details(sample, found, level / 2),
         smallest,
         finding=WRONG,

@@ -26,7 +26,7 @@ def layout_mistakes(sample: Sample) -> Iterator[str]:
     yield from _twins(sample)
     ranks = _ranks(sample)
     yield from _swapped_axes(ranks)
-    if sample.num_chains == 1:  # what came as chains is not interleaved
+    if not sample.as_chains:
         yield from _interleaved_walkers(ranks)
 
 
@@ -140,7 +140,11 @@ def _swapped_axes(ranks: np.ndarray) -> Iterator[str]:
 
 
 def _interleaved_walkers(ranks: np.ndarray) -> Iterator[str]:
-    """The first lag at which draws follow each other is not the first lag."""
+    """The first lag at which draws follow each other is not the first lag.
+
+    No coordinate of interleaved walkers knows of the draw before. Chains by Hamiltonian steps,
+    which go to and fro, have some that do.
+    """
     chains, draws, k = ranks.shape
     if draws < SHORTEST:
         return
@@ -150,6 +154,8 @@ def _interleaved_walkers(ranks: np.ndarray) -> Iterator[str]:
     lags = np.fft.irfft(power.mean(axis=0), size, axis=0)[: draws // 4]
     lags = lags / np.where(lags[0] > 0, lags[0], 1.0)
     limit = max(_least_correlation(), _SURE / np.sqrt(chains * draws))
+    if np.abs(lags[1]).max() > limit:
+        return
     for j in range(k):
         high = np.flatnonzero(lags[1:, j] > limit) + 1
         if high.size and high[0] > 1 and np.abs(lags[1 : high[0], j]).max() < lags[high[0], j] / 3:

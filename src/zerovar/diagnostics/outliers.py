@@ -13,6 +13,7 @@ from jaxtyping import Float64
 
 from ..inputs.points import find_distinct
 from ..inputs.sample import Sample
+from ..statistics.series import autocorrelation_time, some_columns
 from .identities import SHORTEST
 
 # Draws that tell how a tail grows, and the most that may be called outlying. With 20, two centred
@@ -23,7 +24,12 @@ _APART = 3.0  # times the next: what is nearer harms no fit
 
 def burn_in_p_value(sample: Sample, autocorrelation: float) -> tuple[float, int]:
     """The p-value that the first draws of the chains are like those after the first tenth, and the
-    coordinate that tells."""
+    coordinate that tells.
+
+    A chain may begin where it seldom is and stays for long, as in the neck of a funnel. So the
+    autocorrelation time is at least that of all draws after the first tenth, and not of late ones
+    alone.
+    """
     from scipy.special import gammaln  # imported when used, as others are that take long
 
     draws = len(sample) // sample.num_chains
@@ -32,6 +38,10 @@ def burn_in_p_value(sample: Sample, autocorrelation: float) -> tuple[float, int]
     x = sample.by_chain(sample.draws)
     rest = x[:, draws // 10 :].reshape(-1, sample.dim)
     centre = np.median(rest, axis=0)
+    away = some_columns(rest - centre)
+    both = np.concatenate([away, np.abs(away)], axis=1)
+    both = both.reshape(sample.num_chains, -1, both.shape[1])
+    autocorrelation = max(autocorrelation, autocorrelation_time(both))
     top = _largest(np.abs(rest - centre), _TAIL)
     growth = _tail_growth(top, len(rest), autocorrelation)
     ratio = np.abs(x[:, 0] - centre) / np.where(top[0] > 0, top[0], np.inf)

@@ -91,8 +91,8 @@ class Answer:
             return self.outer
         return self.in_a_mean.reshape(-1, len(self.value))[tails]
 
-    def only(self, columns: Mask) -> Answer:
-        """The answer for some of the integrands."""
+    def only(self, columns: Mask | Int[np.ndarray, " k"]) -> Answer:
+        """The answer for some of the integrands, by number as often as they are named."""
         return self._map(lambda array: array[..., columns])
 
     def insert(self, some: Answer, columns: Mask) -> Answer:

@@ -97,9 +97,10 @@ class Cautions:
             self.add(
                 Caution(
                     "The scores of {names} have tails so heavy that their means may not exist "
-                    "(Pareto k near 1), as those of effects whose scale may be near zero. Control "
-                    "variates along them can mislead. Sample non-centred coordinates, or map draws "
-                    "and scores to them.",
+                    "(Pareto k near 1), as those of effects whose scale may be near zero, where "
+                    "they are centred, or very large, where they are not. Control variates along "
+                    "them can mislead. The other of the two forms may do better, or a prior of "
+                    "that scale with a lighter tail.",
                     verdict.untested,
                 )
             )
@@ -181,31 +182,48 @@ def size(reported: Reported) -> Iterator[Caution]:
 
 def heavy_integrands(reported: Reported) -> Iterator[Caution]:
     """Integrands without a mean (Pareto k from 1 on) or without a variance (from 1/2 on)."""
-    k = reported.facts.tail
-    if names := reported.where(k >= 1):
+    facts = reported.facts
+    k = np.where(facts.bounded, 0.0, facts.tail)
+    small = (facts.low >= -1) & (facts.high <= 1)  # as probabilities and correlations are
+    if names := reported.where((k >= 1) & ~small):
         yield Caution(
             "The tails of {names} are so heavy that a mean may not exist (Pareto k above 1): "
             "neither the plain nor the controlled answer can be trusted. Look at the median, or at "
             "a bounded function of it.",
             names,
         )
-    if names := reported.where((k >= 1 / 2) & (k < 1)):
+    if names := reported.where((k >= 1 / 2) & (k < 1) & ~small):
         yield Caution(
             "The tails of {names} are heavy (Pareto k above 1/2): the variance is probably "
             "infinite, and standard errors are too small more often than they say. Draw more, or "
             "average a function with lighter tails.",
             names,
         )
+    if names := reported.where((k >= 1 / 2) & small):
+        yield Caution(
+            "The tails of {names} are heavy as far as the draws go (Pareto k above 1/2). If these "
+            "are bounded, as probabilities and correlations are, they have a mean and a variance, "
+            "and their errors rest on few draws; otherwise the variance is probably infinite.",
+            names,
+        )
 
 
 def heavy_tails(reported: Reported) -> Iterator[Caution]:
     """Errors that rest on one draw in a hundred."""
-    if names := reported.where(reported.ruled):
+    few = (
+        f"one {reported.facts.unit} in a hundred carries more than {RARE:.0%} of the error's "
+        "variance ({names}), so the standard error is itself uncertain and probably too small."
+    )
+    if names := reported.where(reported.ruled & reported.answer.controlled):
         yield Caution(
-            f"Heavy tails: one {reported.facts.unit} in a hundred carries more than {RARE:.0%} of "
-            "the error's variance ({names}), so the standard error is itself uncertain and "
-            "probably too small. A smaller family, of lower degree or without a kernel, has "
+            f"Heavy tails: {few} A smaller family, of lower degree or without a kernel, has "
             "lighter tails and a larger error: compare.",
+            names,
+        )
+    if names := reported.where(reported.ruled & ~reported.answer.controlled):
+        yield Caution(
+            f"Means of what few draws show, as rare events: {few} Draw more, or integrate out what "
+            "can be.",
             names,
         )
 

@@ -13,7 +13,7 @@ from ..inputs.points import Points, Standardisation
 from ..inputs.sample import Sample
 from ..statistics.rounding import Rounding
 from ..statistics.series import ROUNDING, r_hat, some_columns
-from ..statistics.tails import heaviness
+from ..statistics.tails import end_at_one, heaviness
 from .answer import Answer, Mask, PerIntegrand, plain_answer
 from .task import Task
 
@@ -139,6 +139,7 @@ class Facts:
     points: Points | None = None
     values: Float64[np.ndarray, "n q"] | None = None
     second: SecondOpinion | None = None
+    known_bounded: Mask | None = None
 
     @staticmethod
     def in_memory(
@@ -147,6 +148,7 @@ class Facts:
         events: Mask,
         scores: ScoreFacts | None = None,
         second: SecondOpinion | None = None,
+        known_bounded: Mask | None = None,
     ) -> Facts:
         """The facts of a task, whose draws are in memory."""
         sample, values, plain = task.sample, task.values, plain_answer(task)
@@ -171,6 +173,7 @@ class Facts:
             points=None if weighted else points,
             values=values,
             second=second,
+            known_bounded=known_bounded,
         )
 
     @property
@@ -188,6 +191,13 @@ class Facts:
     def constant(self) -> Mask:
         """Integrands that are known. An event that no draw shows is not known to be impossible."""
         return (self.low == self.high) & ~self.events
+
+    @property
+    def bounded(self) -> Mask:
+        """Integrands that have all moments: those that are known to, events, and those that end at
+        1."""
+        ends = end_at_one(self.low, self.high, self.num_draws) | self.events
+        return ends if self.known_bounded is None else ends | self.known_bounded
 
     @property
     def one_sided(self) -> Mask:

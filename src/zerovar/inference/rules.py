@@ -83,8 +83,12 @@ Rule = Callable[[Answer, Facts], Bound]
 
 
 def unseen_event(answer: Answer, facts: Facts) -> Bound:
-    """Three over the number of draws is how rare an unseen event may be, at 95 %."""
-    rarest = 3 * max(facts.autocorrelation, 1.0) / facts.kish
+    """Three over the number of draws is how rare an unseen event may be, at 95 %.
+
+    Its own autocorrelation cannot be seen; rare events of a slow chain come in clusters that are
+    shorter than its autocorrelation time.
+    """
+    rarest = 3 * facts.num_draws / (facts.kish * facts.effective_extremes)
     return Bound(Reason.UNSEEN, np.where(facts.one_sided, rarest, 0.0), shared=True)
 
 

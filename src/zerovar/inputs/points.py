@@ -126,10 +126,17 @@ class FittingDraws:
 def _check_agreement(what: str, array: np.ndarray, first: np.ndarray, group: np.ndarray) -> None:
     if len(clash := np.flatnonzero((array != array[first][group]).any(axis=1))):
         i, j = int(first[group[clash[0]]]), int(clash[0])
-        raise ValueError(
+        text = (
             f"{what} differ between equal draws (rows {i} and {j}): {what} must be functions of "
             "the draw alone. Are the rows of the arrays in the same order?"
         )
+        if what == "values":
+            text += (
+                " Or are these posterior predictive draws? Those have noise of their own: give "
+                "E[y | θ] in place of y, the mean of the likelihood at each draw θ, and P(y > c | "
+                "θ) in place of y > c. Their means are the same, and known far better"
+            )
+        raise ValueError(text)
 
 
 @storable

@@ -74,7 +74,7 @@ class Sample:
     (n, d), chain after chain. `log_weights`, (n,) or (chain, draw), are unnormalised log importance
     weights; without them every draw counts alike. `from_model` says that the scores are those that
     a model's log density has at the draws, computed by an adapter or a sampler, and not numbers of
-    unknown origin.
+    unknown origin; `as_chains`, that draws came with an axis of chains.
     """
 
     draws: Matrix
@@ -83,6 +83,7 @@ class Sample:
     weights: Vector | None
     names: tuple[str, ...] | None = None
     from_model: bool = False
+    as_chains: bool = False
 
     @takes(from_model=FLAG)
     def __init__(
@@ -107,7 +108,8 @@ class Sample:
             raise ValueError(
                 f"draws must be (n, d) or (chain, draw, d); got shape {draws.shape}.{hint}"
             )
-        chains = draws.shape[0] if draws.ndim == 3 else 1
+        as_chains = draws.ndim == 3
+        chains = draws.shape[0] if as_chains else 1
         d = draws.shape[-1]
         if d == 0 or chains == 0 or draws.shape[-2] < 4:
             raise ValueError(
@@ -138,6 +140,7 @@ class Sample:
             weights=weights,
             names=labels,
             from_model=bool(from_model),
+            as_chains=as_chains,
         )
 
     def __len__(self) -> int:

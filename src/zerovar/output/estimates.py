@@ -6,13 +6,15 @@ from html import escape
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import PATH, takes
-from ..errors import missing_package
+import numpy as np
+
+from ..arguments import PATH, instance, takes
+from ..errors import list_names, missing_package
 from ..io import archive
 from ..io.archive import storable
 from . import plots, report
 from .formatting import format_count, plus_minus, worth
-from .record import NUMBERS, EstimateRecord, by_integrand
+from .record import NUMBERS, Contrast, EstimateRecord, by_integrand
 
 if TYPE_CHECKING:  # what only people who print need is imported as they print
     from rich.console import Group
@@ -81,6 +83,21 @@ class Estimate(EstimateRecord):
         notes += "".join(f"<p>⚠ {escape(text)}</p>" for text in self.warnings)
         caption = f"<caption>{escape(self._title)}</caption>"
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+    @takes(a=instance(str, "the name of an integrand"), b=instance(str, "the name of an integrand"))
+    def contrast(self, a: str, b: str) -> Contrast:
+        """Return the mean of `a` less that of `b`, both among the names, with its standard error.
+
+        Both come from the same draws, so that their errors partly cancel: `covariance` says how
+        far, and serves sums, ratios and other functions alike.
+        """
+        for name in (a, b):
+            if name not in self.names:
+                raise ValueError(f"{name!r} is none of {list_names(self.names)}")
+        at = [self.names.index(name) for name in (a, b)]
+        signs = np.array([1.0, -1.0])
+        variance = signs @ self.covariance[np.ix_(at, at)] @ signs
+        return Contrast(float(signs @ self.value[at]), math.sqrt(max(float(variance), 0.0)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers for JSON: one record an integrand, and what was done."""

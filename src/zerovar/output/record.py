@@ -1,7 +1,7 @@
 """The record of an answer: plain data that tables, pictures and pages are drawn from."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
@@ -76,6 +76,16 @@ class Integration:
             f"{self.effective_size:.0f}, Pareto k {self.pareto_k:.2f}{zero}. log evidence "
             f"{plus_minus(self.log_evidence, self.log_evidence_error)}."
         )
+
+
+class Contrast(NamedTuple):
+    """The difference of two means that are estimated from the same draws, and its error."""
+
+    value: float
+    std_error: float
+
+    def __str__(self) -> str:
+        return plus_minus(*self)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

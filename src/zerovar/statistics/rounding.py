@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int
 
 from ..inputs.points import Matrix
 from .series import ROUNDING
@@ -83,3 +83,19 @@ def _shorten(column: np.ndarray, digits: int) -> np.ndarray:
     return np.where(
         np.abs(short - column) <= 4 * np.finfo(float).eps * np.abs(column), column, short
     )
+
+
+def equal_columns(columns: Matrix) -> Int[np.ndarray, " k"]:
+    """For each column the first that it is equal to, up to what rounding does to numbers of its
+    precision; itself where there is none."""
+    single = Rounding.of(columns).single
+    unit = np.where(single, _SINGLE / np.finfo(np.float64).eps, 1.0)
+    tolerance = ROUNDING * unit * np.abs(columns).max(axis=0)
+    # of one precision, sorted by a random sum, equal ones are neighbours
+    order = np.lexsort((np.random.default_rng(0).normal(size=len(columns)) @ columns, single))
+    apart = np.abs(np.diff(columns[:, order], axis=1)).max(axis=0)
+    equal = apart <= np.minimum(tolerance[order[1:]], tolerance[order[:-1]])
+    group = np.append(0, np.cumsum(~equal))
+    first = np.full(len(order), len(order))
+    np.minimum.at(first, group, order)
+    return first[group[np.argsort(order)]]

@@ -38,6 +38,13 @@ def unit_size(series: Series) -> tuple[Series, Float64[np.ndarray, " q"]]:
     return series / size, size
 
 
+def is_constant(values: np.ndarray) -> bool:
+    """Whether numbers are all the same up to rounding, as on the diagonal of a correlation
+    matrix."""
+    low, high = float(values.min()), float(values.max())
+    return bool(high - low <= ROUNDING * max(abs(low), abs(high)))
+
+
 def effective_size(series: Series) -> Float64[np.ndarray, " q"]:
     """Effective number of draws for each mean; the number of draws for a constant series."""
     chains, draws, _ = series.shape

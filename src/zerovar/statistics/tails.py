@@ -184,6 +184,16 @@ def heaviness(
     return np.where(np.isnan(by_scores), by_values, by_scores)
 
 
+def end_at_one(
+    low: Float64[np.ndarray, " q"], high: Float64[np.ndarray, " q"], draws: int
+) -> Bool[np.ndarray, " q"]:
+    """Whether values from `low` to `high` seem to be bounded, as probabilities, shares and
+    correlations are: within −1 and 1, and one of these so near to the outermost draw that chance
+    puts it there once in √n. Zero is no sign: whatever is positive ends there."""
+    distance = np.minimum(1 - high, 1 + low)
+    return (distance >= 0) & (distance * np.sqrt(draws) < high - low)
+
+
 def heavy_scores(scores: Float64[np.ndarray, "c n d"]) -> Bool[np.ndarray, " d"]:
     """Coordinates whose scores may have no mean, so that Stein's identity may fail along them: if
     the heaviest is so, all that are without a variance. Effects of a centred hierarchy are the
