@@ -43,6 +43,7 @@ ORDER = {
     "chunked": "arrays rows sums windows fits estimate",
     "adapters": "base chunks log_density arviz blackjax hierarchies numpyro pymc models stan "
     "recognition files",
+    "distributions": "marginals quantiles highest_density curves calls",
     "events": "quadrature crossings lines normal quantities",
     "integration": "target modes proposals importance evidence second_opinion means",
 }

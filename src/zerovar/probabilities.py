@@ -63,14 +63,14 @@ def probability(
         events = {event: event for event in events}
     if not events:
         raise ValueError("events is empty: give at least one event")
-    answer, happen = estimate_with_events(session, events, None, Request(family, seed=seed))
+    means, happen = estimate_with_events(session, events, None, Request(family, seed=seed))
     if not happen.all():
-        names = [name for name, so in zip(answer.names, happen, strict=True) if not so]
+        names = [name for name, so in zip(means.names, happen, strict=True) if not so]
         raise ValueError(
             f"events: {list_names(names)} has other values than 0 and 1, or True and False. "
             "zv.estimate gives means"
         )
-    return answer
+    return means
 
 
 class Asked(NamedTuple):
@@ -105,9 +105,14 @@ class Asked(NamedTuple):
 
 
 def estimate_with_events(
-    session: Session, values: Any, names: Sequence[str] | None, request: Request
+    session: Session,
+    values: Any,
+    names: Sequence[str] | None,
+    request: Request,
+    bounded: Sequence[str] = (),
 ) -> tuple[Estimate, np.ndarray]:
-    """Estimate means of integrands, events among them; and say which are events.
+    """Estimate means of integrands, events among them; and say which are events. Some of the others
+    are known to be `bounded`.
 
     Events are made smooth where the control variate is chosen; where a family is given it works on
     their indicators.
@@ -123,57 +128,57 @@ def estimate_with_events(
             smooth[:, k], off[k] = event.smooth(marginal)
             how[int(k)] = marginal.words
     columns = dict(zip(found, smooth.T, strict=True))
-    bounded = [found[k] for k, words in how.items() if words == Lines.words]
-    answer = session.estimate(columns, request=request, bounded=bounded)
+    bounded = [*bounded, *(found[k] for k, words in how.items() if words == Lines.words)]
+    means = session.estimate(columns, request=request, bounded=bounded)
     if not how:
-        return answer, events
+        return means, events
     rows = np.array(list(how))
-    return _with_counts(session, answer, array[:, rows], rows, off, how, request), events
+    return _with_counts(session, means, array[:, rows], rows, off, how, request), events
 
 
 def _with_counts(
     session: Session,
-    answer: Estimate,
+    means: Estimate,
     seen: Matrix,
     rows: np.ndarray,
     off: np.ndarray,
     how: dict[int, str],
     request: Request,
 ) -> Estimate:
-    """The answer with the counts of draws as plain values, and in place of what has no less error;
+    """The means with the counts of draws as plain values, and in place of what has no less error;
     `off` is what the smooth integrands' means may be off by."""
     cheap = dataclasses.replace(request, family=Automatic(effort="low", progress=False))
-    names = [answer.names[k] for k in rows]
+    names = [means.names[k] for k in rows]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         counted = session.estimate(dict(zip(names, seen.T, strict=True)), request=cheap)
-    error = np.hypot(answer.std_error, off)
+    error = np.hypot(means.std_error, off)
     value, plain, plain_error = (
-        one.copy() for one in (answer.value, answer.plain_value, answer.plain_std_error)
+        one.copy() for one in (means.value, means.plain_value, means.plain_std_error)
     )
     plain[rows], plain_error[rows] = counted.plain_value, counted.plain_std_error
     worse = ~(error[rows] < counted.std_error)
     lost = rows[worse]
-    repeat_warnings(caught, {answer.names[k] for k in lost})  # of what is not reported, none
+    repeat_warnings(caught, {means.names[k] for k in lost})  # of what is not reported, none
     value[lost], error[lost] = counted.value[worse], counted.std_error[worse]
     value[rows] = np.clip(value[rows], 0.0, 1.0)
-    reasons = list(answer.error_reasons)
+    reasons = list(means.error_reasons)
     for k, reason in zip(lost, np.array(counted.error_reasons)[worse], strict=True):
         reasons[k] = reason
-    assert answer.selection is not None
+    assert means.selection is not None
     mask = np.isin(np.arange(len(value)), lost)
-    selection = answer.selection
+    selection = means.selection
     if mask.any():
         errors = np.full(len(value), np.nan)
         errors[lost] = counted.std_error[worse]
         selection = selection.instead(mask, "the indicator", errors, _LESS)
-    assert answer.traces is not None
+    assert means.traces is not None
     assert counted.traces is not None
-    influences = answer.traces.residuals.copy()
+    influences = means.traces.residuals.copy()
     influences[..., lost] = counted.traces.residuals[..., worse]
     lines = {marginal for marginal in session.marginals.values() if isinstance(marginal, Lines)}
     return dataclasses.replace(
-        answer,
+        means,
         value=value,
         std_error=error,
         plain_value=plain,
@@ -181,8 +186,8 @@ def _with_counts(
         covariance=covariance(influences, error),
         error_reasons=tuple(reasons),
         selection=selection,
-        traces=Traces(answer.traces.values, influences),
-        limits=(*answer.limits, *describe_smoothing(answer.names, how, lines)),
+        traces=Traces(means.traces.values, influences),
+        limits=(*means.limits, *describe_smoothing(means.names, how, lines)),
     )
 
 

@@ -124,10 +124,8 @@ def read_event(text: str, find: Callable[[str], Quantity | None], names: list[st
             raise refuse(f"where {side!r} is no level")
     if len(signs) == 2:
         low, middle, high = read
-        if (
-            not isinstance(middle, Quantity)
-            or isinstance(low, Quantity)
-            or isinstance(high, Quantity)
+        if not (
+            isinstance(low, float) and isinstance(middle, Quantity) and isinstance(high, float)
         ):
             raise refuse("which must have a quantity between two numbers")
         if signs[0][0] != signs[1][0]:

@@ -1,0 +1,140 @@
+"""Several quantities at several levels each, and the report of what was found from them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+
+from ..events.lines import Lines
+from ..events.quantities import Marginal, Quantity
+from ..inputs.points import Vector
+from ..inputs.sample import Sample
+from ..output import Estimate
+from ..probabilities import describe_smoothing
+from ..progress import spinner
+from ..session import Session
+
+# Newton's steps on plain means of what is smooth: each squares the distance, which begins at a few
+# hundredths of a deviation
+STEPS = 4
+# Of a deviation: the longest of these steps, and half the distance of two levels whose
+# probabilities give a slope where no density does
+_STRIDE, APART = 0.5, 0.1
+
+
+class AtLevels(NamedTuple):
+    """For k quantities at p levels each: what has the probabilities to be below as its means, and
+    the densities, NaN where they are not known; the slopes of the probabilities; and what these may
+    be off by besides chance."""
+
+    below: Float64[np.ndarray, "n k p"]
+    density: Float64[np.ndarray, "n k p"]
+    slope: Float64[np.ndarray, "k p"]
+    off: Float64[np.ndarray, "k p"]
+
+
+class Marginals(NamedTuple):
+    """Quantities, with what makes their levels smooth; None for those that do not move."""
+
+    sample: Sample
+    quantities: list[Quantity]
+    smooth: list[Marginal | None]
+
+    @staticmethod
+    def of(session: Session, names: Sequence[str]) -> Marginals:
+        """Look along the lines of all named values."""
+        found = [one for one in map(session.find, names) if one is not None]
+        smooth = []
+        with spinner("lines", True) as say:
+            for one in found:
+                say(one.name)
+                smooth.append(session.marginal(one))
+        return Marginals(session.sample, found, smooth)
+
+    @property
+    def values(self) -> Float64[np.ndarray, "n k"]:
+        """The quantities at the draws."""
+        return np.stack([each.values for each in self.quantities], axis=1)
+
+    @property
+    def unit(self) -> Float64[np.ndarray, "k 1"]:
+        """The deviations of the quantities; 1 of what does not move."""
+        deviation = self.values.std(axis=0)[:, None]
+        return np.where(deviation > 0, deviation, 1.0)
+
+    def at(self, levels: Float64[np.ndarray, "k p"], shares: Vector) -> AtLevels:
+        """Look at levels, about those with these shares below; what does not move has them
+        exactly."""
+        p, shape = self.sample.probabilities, (len(self.sample), *levels.shape)
+        below, density = np.empty(shape), np.full(shape, np.nan)
+        slope, off = np.ones(levels.shape), np.zeros(levels.shape)
+        for k, (one, own, unit) in enumerate(zip(self.smooth, levels, self.unit, strict=True)):
+            if one is None:
+                below[:, k] = shares
+                continue
+            found = one.below(own)
+            below[:, k], off[k] = found.below, found.error
+            if found.density is not None:
+                density[:, k], slope[k] = found.density, p @ found.density
+            else:
+                low, high = (p @ one.below(own + side * APART * unit).below for side in (-1, 1))
+                slope[k] = (high - low) / (2 * APART * unit)
+        return AtLevels(below, density, slope, off)
+
+    def move(self, levels: Float64[np.ndarray, "k p"], step: np.ndarray) -> np.ndarray:
+        """Take one of Newton's steps, where there is one, and not too far."""
+        stride = _STRIDE * self.unit
+        return levels + np.clip(np.nan_to_num(step), -stride, stride)
+
+    def bounded(self, labels: Sequence[str]) -> list[str]:
+        """Those of the rows, equally many a quantity, that are conditional probabilities."""
+        each = len(labels) // len(self.smooth)
+        by_lines = np.repeat([isinstance(one, Lines) for one in self.smooth], each)
+        return [label for label, so in zip(labels, by_lines, strict=True) if so]
+
+    def report(
+        self,
+        means: Estimate,
+        value: Float64[np.ndarray, "k p"],
+        error: Float64[np.ndarray, "k p"],
+        plain: Float64[np.ndarray, "k p"],
+        plain_error: Float64[np.ndarray, "k p"],
+        derivative: Float64[np.ndarray, "r r"],
+    ) -> Estimate:
+        """What was found from means; the plain values where these have no more error.
+
+        `derivative` is that of what is reported in the means.
+        """
+        each = value.shape[1]
+        moves = np.repeat([one is not None for one in self.smooth], each)
+        value, error, plain, plain_error = (x.ravel() for x in (value, error, plain, plain_error))
+        error, plain_error = np.where(moves, error, 0.0), np.where(moves, plain_error, 0.0)
+        worse = ~(error < plain_error) & moves
+        error = np.where(worse, plain_error, error)
+        joint = derivative @ means.covariance @ derivative.T
+        own = np.sqrt(np.diag(joint))
+        scale = np.divide(error, own, out=np.zeros_like(error), where=own > 0)
+        joint = joint * np.outer(scale, scale)
+        joint[worse, :] = joint[:, worse] = 0.0
+        np.fill_diagonal(joint, error**2)
+        selection = means.selection
+        if selection is not None:
+            selection = selection.without(worse, "the draws alone have less error")
+        rows = [one for one in self.smooth for _ in range(each)]
+        how = {row: one.words for row, one in enumerate(rows) if one is not None}
+        lines = {one for one in self.smooth if isinstance(one, Lines)}
+        return dataclasses.replace(
+            means,
+            value=np.where(worse | ~moves, plain, value),
+            std_error=error,
+            plain_value=plain,
+            plain_std_error=plain_error,
+            covariance=joint,
+            selection=selection,
+            traces=None,
+            limits=describe_smoothing(means.names, how, lines),
+        )
