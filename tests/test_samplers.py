@@ -380,15 +380,67 @@ def test_arrays_that_jax_has_seen_in_single_precision():
     import jax.numpy as jnp
 
     data = np.random.default_rng(0).normal(size=20)
-    x = np.random.default_rng(1).normal(size=(50, 2))
+    x, which = np.random.default_rng(1).normal(size=(50, 2)), np.zeros(20, int)
 
     def log_density(x):
-        return -0.5 * jnp.sum((data - x[0]) ** 2) - 0.5 * x @ x
+        return -0.5 * jnp.sum((data - x[which]) ** 2) - 0.5 * x @ x
 
-    jax.jit(log_density)(x[0])
+    before = jax.jit(log_density)(x[0])
     posterior = zv.from_log_density(log_density, x)
     expected = -x + np.stack([np.sum(data - x[:, :1], axis=1), 0 * x[:, 0]], axis=1)
     np.testing.assert_allclose(posterior.scores[0], expected, rtol=1e-12)
+    assert jax.jit(lambda x: log_density(x))(x[0]) == before  # and in the user's hands as it was
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["arguments", "globals"])
+def test_numpyro_models_that_index_by_numpy_arrays(given):
+    """A user's own program, the search for coordinates, a log density for `integrate`, the user's
+    again: JAX remembers the arrays in the precision of whoever used them last."""
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.infer import NUTS
+    from numpyro.infer.util import potential_energy
+
+    from zerovar.adapters.models import flat_density
+    from zerovar.integration.target import Target
+
+    group, data = np.array([0, 1, 2, 0, 1, 2]), np.array([0.3, 1.2, 2.0, 0.1, 0.9, 2.4])
+
+    def model(group, data):
+        top = numpyro.sample("top", dist.Normal(1, 2))
+        size = numpyro.sample("size", dist.LogNormal(0, 0.3))
+        effect = numpyro.sample("effect", dist.Normal(top, size).expand([3]).to_event(1))
+        numpyro.sample("obs", dist.Normal(effect[group], 0.5), obs=data)
+
+    used, args = (model, (group, data)) if given else (lambda: model(group, data), ())
+    rng = np.random.default_rng(0)
+    sites = {
+        "effect": rng.normal(size=(2, 6, 3)),
+        "size": rng.uniform(0.5, 2, (2, 6)),
+        "top": rng.normal(size=(2, 6)),
+    }
+    sites = {name: site.astype(np.float32) for name, site in sites.items()}
+
+    def own():
+        potential = jax.jit(lambda z: potential_energy(used, args, {}, z))
+        return potential, potential({name: site[0, 0] for name, site in sites.items()})
+
+    kept = own()  # as a sampler keeps it
+    ran = SimpleNamespace(
+        sampler=NUTS(used),
+        last_state=SimpleNamespace(z=dict.fromkeys(sites)),
+        get_samples=lambda group_by_chain: sites,
+        get_extra_fields=lambda group_by_chain: {},
+    )
+    posterior = zv.from_numpyro(ran, args=args)
+    other = posterior.coordinates["non-centred"](posterior)
+    expected = (sites["effect"][..., 1] - sites["top"]) / sites["size"]
+    np.testing.assert_allclose(other.draws[..., 1], expected, rtol=1e-4, atol=1e-5)
+    assert own()[1] == kept[1]
+    flat = flat_density(used, None, args, None)
+    at = Target(flat.log_density, flat.starts[0], 1).at(posterior.draws[0, :1])
+    np.testing.assert_allclose(at.scores[0], posterior.scores[0, 0], rtol=1e-4, atol=1e-4)
+    assert own()[1] == kept[1]
 
 
 def test_single_precision_where_double_cannot_be_had():

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float64
 
 from ..errors import missing_package
-from ..inputs.integrands import DrawFunction, Tree, entry_name, leaves_by_path
+from ..inputs.integrands import DrawFunction, Tree, entry_name, leaves_by_path, run_in_double
 from ..inputs.sample import as_float
 from .pymc import pymc_in_jax
 
@@ -107,9 +107,16 @@ def _flatten_numpyro(
     except ImportError as error:
         raise missing_package("numpyro", "numpyro") from error
 
+    # JAX remembers the arrays that the user's own runs gave it, in their precision; not these
+    args, kwargs = jax.tree.map(
+        lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, (args, kwargs)
+    )
+
+    def initialise() -> Any:
+        return initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
+
     try:
-        with jax.enable_x64(True):
-            found = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
+        found = run_in_double("the model", initialise)
     except Exception as error:
         raise ValueError(
             f"log_density could not be run as a NumPyro model with args and kwargs: {error}. Leave "
