@@ -348,6 +348,34 @@ def test_numpyro_sites_that_are_summed_out():
     assert zv.estimate(mcmc, family=zv.Polynomial(2)).gain[0] > 2
 
 
+def test_entries_that_numpyro_leaves_out_of_its_samples():
+    """As of the first step of an enumerated scan: gradients along those that are there, or words.
+    The real thing is in `tests/test_examples.py`."""
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.infer import NUTS
+
+    def model():
+        numpyro.sample("step", dist.Normal(0, 1).expand([4]).to_event(1))
+
+    x = np.random.default_rng(0).normal(size=(2, 6, 4)).astype(np.float32)
+    ran = SimpleNamespace(
+        sampler=NUTS(model),
+        last_state=SimpleNamespace(z={"step": x[:, -1]}),
+        get_samples=lambda group_by_chain: {"step": x[:, :, 1:]},
+        get_extra_fields=lambda group_by_chain: {"z_grad": {"step": x}},
+    )
+    posterior = zv.from_numpyro(ran)
+    np.testing.assert_array_equal(posterior.scores, -posterior.draws)
+    assert not posterior.coordinates
+    ran.last_state.z["step"] = x[:, -2]  # thinned: which entries are there cannot be told
+    with pytest.raises(ValueError, match="kept 3 numbers a draw of the site step"):
+        zv.from_numpyro(ran)
+    ran.get_extra_fields = lambda group_by_chain: {}
+    with pytest.raises(ValueError, match="sampler moves 4.*z_grad"):
+        zv.from_numpyro(ran)
+
+
 def potential_of(potential, x: np.ndarray, direction: np.ndarray) -> np.ndarray:
     return np.array([float(potential(row + 1e-5 * direction)) for row in x])
 
