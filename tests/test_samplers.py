@@ -372,7 +372,7 @@ def test_entries_that_numpyro_leaves_out_of_its_samples():
     with pytest.raises(ValueError, match="kept 3 numbers a draw of the site step"):
         zv.from_numpyro(ran)
     ran.get_extra_fields = lambda group_by_chain: {}
-    with pytest.raises(ValueError, match="sampler moves 4.*z_grad"):
+    with pytest.raises(ValueError, match=r"sampler moves 4.*z_grad"):
         zv.from_numpyro(ran)
 
 
