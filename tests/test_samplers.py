@@ -376,6 +376,41 @@ def test_entries_that_numpyro_leaves_out_of_its_samples():
         zv.from_numpyro(ran)
 
 
+def test_divergences_are_counted_wherever_samplers_have_them(tmp_path):
+    import arviz
+    import numpyro
+    import numpyro.distributions as dist
+    import pymc as pm
+    from numpyro.infer import NUTS
+
+    rng = np.random.default_rng(0)
+    x, diverging = rng.normal(size=(2, 6)), np.zeros((2, 6), bool)
+    diverging[1, 2:5] = True
+    ran = SimpleNamespace(
+        sampler=NUTS(lambda: numpyro.sample("x", dist.Normal(0, 1))),
+        last_state=SimpleNamespace(z={"x": None}),
+        get_samples=lambda group_by_chain: {"x": x.astype(np.float32)},
+        get_extra_fields=lambda group_by_chain: {"diverging": diverging},
+    )
+    assert zv.from_numpyro(ran).divergences == 3
+    stats = {"diverging": diverging, "unconstrained_draw": x[..., None], "gradient": -x[..., None]}
+    idata = arviz.from_dict({"x": x}, sample_stats=stats)
+    assert zv.from_arviz(idata).divergences == 3
+    assert zv.from_arviz(idata, score=lambda at: {"x": -at["x"]}).divergences == 3
+    with pm.Model() as model:
+        pm.Normal("x")
+    assert zv.from_pymc(model, idata).divergences == 3
+    info = SimpleNamespace(is_divergent=diverging[1])
+    states = States({"x": x[0]}, -(x[0] ** 2) / 2, {"x": -x[0]})
+    assert zv.from_blackjax((states, info)).divergences == 3
+    assert zv.from_blackjax(SimpleNamespace(state=states, info=info)).divergences == 3
+    assert zv.from_blackjax(states).divergences == 0
+    rows = [f"0,{bad:d},{at},0,{at}" for bad, at in zip(diverging[1], x[1], strict=True)]
+    file = tmp_path / "diagnostic.csv"
+    file.write_text("\n".join(["# stan_version", "lp__,divergent__,x,p_x,g_x", *rows]))
+    assert zv.from_cmdstan(file).divergences == 3
+
+
 def potential_of(potential, x: np.ndarray, direction: np.ndarray) -> np.ndarray:
     return np.array([float(potential(row + 1e-5 * direction)) for row in x])
 

@@ -97,19 +97,21 @@ def estimate(
 class Session:
     """A sample in memory, checked once, and what tuning for some integrands has taught for others.
 
-    `forms` are other coordinates, by name, in which the draws may do better.
+    `forms` are other coordinates, by name, in which the draws may do better; `divergences` how many
+    of the sampler's transitions diverged.
     """
 
     sample: Sample
     verdict: Check
     forms: Forms
+    divergences: int = 0
     learned: dict[str, Known] = dataclasses.field(default_factory=dict)
 
     @staticmethod
     def of(posterior: Posterior) -> "Session":
         """Check the draws and scores of a posterior."""
         sample = posterior.sample
-        return Session(sample, check(sample), posterior.coordinates)
+        return Session(sample, check(sample), posterior.coordinates, posterior.divergences)
 
     def estimate(
         self, values: Any, names: Sequence[str] | None = None, request: Request | None = None
@@ -122,6 +124,7 @@ class Session:
         split = request.split
         task = Task.of(sample, array, request.standardise, request.seed)
         cautions = Cautions()
+        cautions.add_divergences(self.divergences, len(sample))
         cautions.add_check(self.verdict)
         selection = None
         if request.automatic is not None:

@@ -99,7 +99,8 @@ def from_numpyro(
     unseeded, model = model, handlers.seed(model, rng_seed=0)
     # In the precision of the run: the score is then that of the model as it was sampled.
     draws = _unconstrain(model, args, kwargs, {name: sites[name] for name in latent})
-    gradients = mcmc.get_extra_fields(group_by_chain=True).get("z_grad")
+    extra = mcmc.get_extra_fields(group_by_chain=True)
+    gradients = extra.get("z_grad")
     shortened = _shortened_sites(latent, draws)
     if shortened and gradients is not None:
         gradients = gradients | {
@@ -125,6 +126,7 @@ def from_numpyro(
         merge_values(label_entries(sites), extra_values(values, dict(sites))),
         coordinates,
     )
+    posterior = dataclasses.replace(posterior, divergences=int(np.sum(extra.get("diverging", 0))))
     if coordinates is None and not shortened:  # a model needs all entries of its sites
         found = HierarchicalCoordinates(unseeded, args, kwargs, draws, dict(sites))
         posterior = dataclasses.replace(posterior, coordinates=found)

@@ -1,5 +1,6 @@
 """PyMC: the model and its trace, through JAX."""
 
+import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ import jax
 from ..arguments import MORE_VALUES, takes, where
 from ..errors import missing_package
 from ..inputs.sample import Posterior
-from .arviz import TREE, dataset, stack_variables, variable_values
+from .arviz import TREE, count_divergences, dataset, stack_variables, variable_values
 from .base import MAPS, build_posterior, discrete_error, map_chains
 
 
@@ -75,7 +76,8 @@ def from_pymc(
         OrderedDict(zip(names, arrays, strict=True)) for arrays in (draws, scores)
     )
     wanted = variable_values(posterior, values)
-    return build_posterior(named_draws, named_scores, wanted, coordinates)
+    found = build_posterior(named_draws, named_scores, wanted, coordinates)
+    return dataclasses.replace(found, divergences=count_divergences(idata))
 
 
 @contextmanager

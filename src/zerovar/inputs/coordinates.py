@@ -89,6 +89,7 @@ class Coordinates:
             names,
             data.log_weights,
             from_model=data.from_model,
+            divergences=data.divergences,
         )
 
     def map(self, draws: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -231,6 +231,7 @@ class Posterior:
         `posterior.coordinates[name](posterior)`.
     from_model: whether the scores were computed from the model's log density, by the adapter or the
         sampler; scores of arrays and tables are as given.
+    divergences: how many of the sampler's transitions diverged, as far as it tells.
 
     Arrays are NumPy's, or Dask's where they stay on disk.
     """
@@ -242,6 +243,7 @@ class Posterior:
     log_weights: Any = None
     coordinates: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
     from_model: bool = False
+    divergences: int = 0
 
     def __repr__(self) -> str:
         weighted = "" if self.log_weights is None else ", weighted"
