@@ -345,6 +345,7 @@ def test_numpyro_sites_that_are_summed_out():
     )
     np.testing.assert_allclose(posterior.scores[..., 0], expected, rtol=1e-4, atol=1e-4)
     assert list(zv.summary(mcmc, family=zv.Polynomial(2)).index) == ["centre"]
+    assert zv.check(mcmc) == zv.check(posterior)
     assert zv.estimate(mcmc, family=zv.Polynomial(2)).gain[0] > 2
 
 
@@ -631,6 +632,44 @@ def test_pymc_transformations():
     ]
     np.testing.assert_allclose(posterior.scores[0], expected, atol=1e-6)
     np.testing.assert_allclose(x[:, 0], np.log(top[0]))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_pymc_labels_are_kept_everywhere():
+    import arviz
+    import pymc as pm
+
+    from zerovar.adapters.models import flat_density
+    from zerovar.inputs.integrands import as_values
+
+    with pm.Model(coords={"who": ["ann", "bob"], "part": ["a", "b", "c"]}) as model:
+        size = pm.HalfNormal("size", dims="who")
+        pm.Deterministic("twice", 2 * size, dims="who")
+        pm.Normal("plain", shape=2)
+        pm.Dirichlet("share", np.ones(3), dims="part")
+    inner = {"plain[0]", "plain[1]", "size_log__[ann]", "size_log__[bob]"}
+    inner |= {"share_simplex__[0]", "share_simplex__[1]"}
+    outer = {"plain[0]", "plain[1]", "size[ann]", "size[bob]", "twice[ann]", "twice[bob]"}
+    outer |= {f"share[{part}]" for part in "abc"}
+    flat = flat_density(model, None, None, None)
+    assert set(flat.names) == inner
+    assert set(flat.labels) == outer
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 6))
+    values = as_values(flat.default, zv.Sample(x, -x), flat.labels)
+    found = dict(zip(values.names, values.values.T, strict=True))
+    ann, bob = (np.exp(x[:, flat.names.index(f"size_log__[{who}]")]) for who in ("ann", "bob"))
+    np.testing.assert_allclose(found["size[bob]"], bob)
+    np.testing.assert_allclose(found["twice[ann]"], 2 * ann)
+    trace = {
+        "size": np.exp(rng.normal(size=(1, 5, 2))),
+        "plain": rng.normal(size=(1, 5, 2)),
+        "share": rng.dirichlet(np.ones(3), size=(1, 5)),
+    }
+    dims = {"size": ["who"], "share": ["part"]}
+    posterior = zv.from_pymc(model, arviz.from_dict(trace, coords=model.coords, dims=dims))
+    assert set(posterior.names) == inner
+    assert set(posterior.values) == {name for name in outer if "twice" not in name}
 
 
 def test_cmdstan_names_and_orders(tmp_path):

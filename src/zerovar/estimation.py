@@ -1,14 +1,14 @@
-"""estimate(): the one call."""
+"""estimate(): the one call; and check(), what it begins with."""
 
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from .adapters import recognise
-from .arguments import FLAG, takes, whole
+from .arguments import FLAG, SHARE, takes, whole
 from .choice import CHOICE, SCORE_ERROR, Automatic, Forms, Known, Request, choose
 from .chunked import estimate_chunked, is_chunked
-from .diagnostics import Check, check
+from .diagnostics import Check, check_sample
 from .families import Family
 from .fitting import OBJECTIVE, SOLVER
 from .inference import rules
@@ -111,7 +111,7 @@ class Session:
     def of(posterior: Posterior) -> "Session":
         """Check the draws and scores of a posterior."""
         sample = posterior.sample
-        return Session(sample, check(sample), posterior.coordinates, posterior.divergences)
+        return Session(sample, check_sample(sample), posterior.coordinates, posterior.divergences)
 
     def estimate(
         self, values: Any, names: Sequence[str] | None = None, request: Request | None = None
@@ -145,6 +145,24 @@ class Session:
             settings=describe_settings(sample, array, **request.describe()),
             selection=selection,
         )
+
+
+@takes(level=SHARE)
+def check(sample: Any, level: float = 0.001) -> Check:
+    """Test whether these are the scores of these draws, and the draws laid out as chains; `level`
+    is the nominal probability that right ones fail.
+
+    sample: a `zv.Sample(draws, scores)`, what an adapter returns, NumPyro's MCMC after its run, an
+        InferenceData or DataTree that has gradients, or one chain of BlackJAX's states.
+    """
+    found = sample if isinstance(sample, Sample) else recognise(sample)
+    if found is None:
+        raise ValueError(
+            "sample must be a zv.Sample(draws, scores), an adapter's Posterior, NumPyro's MCMC "
+            "after its run, or an InferenceData or DataTree with gradients; got "
+            f"{type(sample).__name__}"
+        )
+    return check_sample(found, level)
 
 
 def _posterior(draws: Any, scores: Any, values: Any, log_weights: Any) -> Posterior:

@@ -7,12 +7,21 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
+import numpy as np
 
 from ..arguments import MORE_VALUES, takes, where
 from ..errors import missing_package
+from ..inputs.integrands import entry_name
 from ..inputs.sample import Posterior
 from .arviz import TREE, count_divergences, dataset, stack_variables, variable_values
-from .base import MAPS, build_posterior, discrete_error, map_chains
+from .base import (
+    MAPS,
+    Labels,
+    build_posterior,
+    discrete_error,
+    map_chains,
+    named_entries,
+)
 
 
 @takes(
@@ -77,7 +86,34 @@ def from_pymc(
     )
     wanted = variable_values(posterior, values)
     found = build_posterior(named_draws, named_scores, wanted, coordinates)
-    return dataclasses.replace(found, divergences=count_divergences(idata))
+    return dataclasses.replace(
+        found,
+        names=tuple(named_entries(named_draws, dimension_labels(model))),
+        divergences=count_divergences(idata),
+    )
+
+
+def dimension_labels(model: Any) -> Labels:
+    """Return what PyMC calls an entry, by the coordinates of its dimensions: mu[ann]. A variable on
+    the unconstrained scale has those of its own, if it has as many entries."""
+    axes = {
+        name: [model.coords[dim] for dim in dims]
+        for name, dims in model.named_vars_to_dims.items()
+        if all(model.coords.get(dim) is not None for dim in dims)
+    }
+    first = model.initial_point()
+    for variable, value in model.rvs_to_values.items():
+        own = axes.get(variable.name)
+        if own and np.shape(first.get(value.name)) == tuple(map(len, own)):
+            axes[value.name] = own
+
+    def label(name: str, index: tuple[int, ...]) -> str:
+        if name not in axes:
+            return entry_name(name, index)
+        labels = (str(axis[k]) for axis, k in zip(axes[name], index, strict=True))
+        return f"{name}[{', '.join(labels)}]"
+
+    return label
 
 
 @contextmanager

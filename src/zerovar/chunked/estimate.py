@@ -25,7 +25,7 @@ from jaxtyping import Float64
 
 from ..choice import Automatic, Request
 from ..choice.defaults import streamed_polynomial
-from ..diagnostics import check
+from ..diagnostics import check_sample
 from ..families import Family
 from ..inference import rules
 from ..inference.answer import Answer, mean_answer
@@ -102,7 +102,7 @@ def estimate_chunked(
     told |= {"pilot_seconds": prepared - started, "seconds": time.perf_counter() - started}
     cautions = Cautions()
     cautions.add_divergences(posterior.divergences, len(chunks))
-    verdict = check(sample)
+    verdict = check_sample(sample)
     cautions.add_check(verdict)
     of_pilot = influences_on_mean(sample.by_chain(pilot.values), sample.probabilities)[1]
     weighted = sample.weights is not None
