@@ -372,8 +372,11 @@ def caught(*arguments, **options):
 def test_unconverged_chains_are_warned_of():
     x = np.random.default_rng(0).normal(size=(4, 100, 2))
     assert "R-hat" not in caught(x, -x, x[..., 0])
-    x[0] += 1.5
-    assert "have not converged: R-hat" in caught(x, -x, x[..., 0])
+    integrands = {"a": x[..., 0], "b": x[..., 0] + np.array([0, 0, 0, 2])[:, None]}
+    assert "R-hat is above 1.07 for b." in caught(x, -x, integrands)
+    x[0, :, 1] += 1.5
+    assert "have not converged: R-hat is 1.2" in caught(x, -x, integrands)
+    assert "for coordinate 1 (above 1.07)" in caught(x, -x, integrands)
 
 
 def test_folds_that_disagree_are_warned_of():

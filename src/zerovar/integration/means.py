@@ -317,6 +317,7 @@ def _integrands(
     """Values, sample and names as `as_values` takes them."""
     if values is None:
         columns = dict(zip(flat.names, sample.draws.T, strict=True))
+        names = flat.labels if names is None else names
         return columns if flat.default is None else flat.default, sample, names
     table = dict(values) if isinstance(values, Mapping) else {"": values}
     wrong = [type(each).__name__ for each in table.values() if not callable(each)]
