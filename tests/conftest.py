@@ -121,6 +121,7 @@ WHOLE_CALLS = {
     "regression",
     "rules",
     "summary",
+    "tails",
 }
 
 

@@ -53,6 +53,7 @@ LONG = (
     "docs/api.md",
     "docs/guide.md",
     "docs/integrate.md",
+    "docs/large.md",
     "docs/limits.md",
     "docs/gallery/eight_schools.md",
     "docs/gallery/gaussian_process.md",
