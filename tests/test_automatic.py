@@ -208,7 +208,7 @@ def test_candidates_far_from_the_plain_mean_are_not_believed():
 def test_kinks_get_a_rough_kernel():
     """Tuned for the kink alone: the smooth integrand, which the others serve, would have it
     smooth."""
-    x = np.random.default_rng(3).normal(size=(400, 1))
+    x = np.random.default_rng(3).normal(size=(250, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
         answer = zv.estimate(
@@ -418,13 +418,13 @@ def test_a_sum_of_functions_of_single_coordinates_is_recognised():
 
 
 def test_only_what_is_ahead_goes_on_with_more_draws(monkeypatch):
-    x, resume, calls = NORMAL[:200], Rival.resume, []
+    x, resume, calls = NORMAL[:120], Rival.resume, []
     monkeypatch.setattr(
         Rival, "resume", lambda rival, *rest: calls.append(rival.label) or resume(rival, *rest)
     )
     for ahead in (1e9, 0.1):
         assert not calls
-        policy = Policy(tuning_draws=100, ahead=ahead)
+        policy = Policy(tuning_draws=60, ahead=ahead)
         zv.estimate(x, -x, np.sin(2 * x[:, 0] * x[:, 1]), family=zv.Automatic(policy=policy))
     assert calls
 
