@@ -418,13 +418,13 @@ def test_a_sum_of_functions_of_single_coordinates_is_recognised():
 
 
 def test_only_what_is_ahead_goes_on_with_more_draws(monkeypatch):
-    x, resume, calls = NORMAL[:120], Rival.resume, []
+    x, resume, calls = NORMAL[:200], Rival.resume, []
     monkeypatch.setattr(
         Rival, "resume", lambda rival, *rest: calls.append(rival.label) or resume(rival, *rest)
     )
     for ahead in (1e9, 0.1):
         assert not calls
-        policy = Policy(tuning_draws=60, ahead=ahead)
+        policy = Policy(tuning_draws=100, ahead=ahead)
         zv.estimate(x, -x, np.sin(2 * x[:, 0] * x[:, 1]), family=zv.Automatic(policy=policy))
     assert calls
 
