@@ -209,7 +209,7 @@ def test_candidates_far_from_the_plain_mean_are_not_believed():
 def test_kinks_get_a_rough_kernel():
     """Tuned for the kink alone: the smooth integrand, which the others serve, would have it
     smooth."""
-    x = np.random.default_rng(3).normal(size=(400, 1))
+    x = np.random.default_rng(3).normal(size=(250, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
         answer = zv.estimate(

@@ -137,7 +137,14 @@ POSTERIORS = {
 }
 
 
-@pytest.mark.parametrize("page", POSTERIORS)
+# NumPyro's and Stan's here; `make whole` and `make extras` run the others too
+LONG = ("pymc", "blackjax")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.whole] * (page in LONG)) for page in POSTERIORS],
+)
 def test_scores_and_means_of_eight_schools(page, folder):
     names = after(page, folder)
     for name in POSTERIORS[page]:

@@ -161,9 +161,10 @@ def test_squares_begin_where_the_tuning_for_means_ended(monkeypatch):
 
     run = Descent.run
     monkeypatch.setattr(Descent, "run", counted)
-    values = DRAWS[:, :100].reshape(400, 3)
+    draws, scores = (array[:, :100] for array in (DRAWS, SCORES))
+    values = draws.reshape(400, 3)
     squares = (values - digamma(SHAPE)) ** 2
-    session = Session.of(zv.Posterior(DRAWS[:, :100], SCORES[:, :100], None))
+    session = Session.of(zv.Posterior(draws, scores, None))
     answers = []
     for one, integrands in (
         (session, values),
