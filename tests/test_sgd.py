@@ -456,7 +456,7 @@ def test_how_the_work_is_cut_does_not_matter(monkeypatch):
     x, s, f = problem(200)
     fits = []
     for piece in (1e-9, 1e9):  # an epoch at a time, and as many as possible
-        monkeypatch.setattr(driver, "_PIECE", piece)
+        monkeypatch.setattr(driver, "PATIENCE", piece)
         fits.append(
             zv.fit(zv.Network(zv.MLP(**SMALL)), zv.Sample(x, s), f, None, zv.SGD(epochs=20)).at(
                 x, s
