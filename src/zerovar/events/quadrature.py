@@ -171,8 +171,9 @@ class _Fit(NamedTuple):
         error = (np.bincount(line, off, n) + rest.sum(axis=0)) / mass
         full = np.bincount(line, minlength=n) >= _PANELS
         unresolved = (off > TOLERANCE * mass[line]) & ~full[line]
-        wrong = ~np.isfinite(error)
-        return _Fit(series, mass, unresolved, rest, full, np.where(wrong, 1.0, error))
+        # panels that agree with their nodes say no more than that nothing was seen
+        error = np.where(np.isfinite(error), np.maximum(error, TOLERANCE), 1.0)
+        return _Fit(series, mass, unresolved, rest, full, error)
 
 
 def _rest(
