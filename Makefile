@@ -34,7 +34,8 @@ WORKER := JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(VENV)/compiled JAX_PERSISTENT_CA
 test: setup
 	$(WORKER) $(BIN)/python -m pytest -m 'not whole' --numprocesses auto --maxprocesses 8 --dist worksteal
 
-# The demonstration, the notebook, quick benchmarks and studies, other numbers of threads: each runs for up to a minute
+# The demonstration, the notebook, long pages, quick benchmarks and studies, other numbers of threads, and combinations of which
+# `make test` has some: each runs for up to a minute
 whole: setup
 	$(WORKER) $(BIN)/python -m pytest -m whole --numprocesses auto --maxprocesses 8
 

@@ -109,8 +109,8 @@ def _global_precision_untouched():
     )
 
 
-# Whole calls, again and again: they take up to half as long again with every signature checked, and
-# the tests of single pieces check the same signatures
+# Whole calls, and properties of many examples, again and again: they take up to twice as long with
+# every signature checked, and the tests of single pieces check the same signatures
 WHOLE_CALLS = {
     "automatic",
     "docs",
@@ -119,7 +119,9 @@ WHOLE_CALLS = {
     "paper",
     "posteriors",
     "regression",
+    "rules",
     "summary",
+    "tails",
 }
 
 

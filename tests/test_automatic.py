@@ -209,7 +209,7 @@ def test_candidates_far_from_the_plain_mean_are_not_believed():
 def test_kinks_get_a_rough_kernel():
     """Tuned for the kink alone: the smooth integrand, which the others serve, would have it
     smooth."""
-    x = np.random.default_rng(3).normal(size=(400, 1))
+    x = np.random.default_rng(3).normal(size=(250, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zv.ZerovarWarning)
         answer = zv.estimate(
@@ -372,8 +372,11 @@ def caught(*arguments, **options):
 def test_unconverged_chains_are_warned_of():
     x = np.random.default_rng(0).normal(size=(4, 100, 2))
     assert "R-hat" not in caught(x, -x, x[..., 0])
-    x[0] += 1.5
-    assert "have not converged: R-hat" in caught(x, -x, x[..., 0])
+    integrands = {"a": x[..., 0], "b": x[..., 0] + np.array([0, 0, 0, 2])[:, None]}
+    assert "R-hat is above 1.07 for b." in caught(x, -x, integrands)
+    x[0, :, 1] += 1.5
+    assert "have not converged: R-hat is 1.2" in caught(x, -x, integrands)
+    assert "for coordinate 1 (above 1.07)" in caught(x, -x, integrands)
 
 
 def test_folds_that_disagree_are_warned_of():

@@ -295,6 +295,10 @@ BAD_TABLES = {
         ["draws.csv", "--scores", "shuffled.csv"],
         "the same draws of the same chains, row by row",
     ),
+    "no chains": (
+        ["chains.csv", "--scores", "chains.csv", "--values", "draws.csv"],
+        r"draws.csv has no column chain, and chains.csv has: .* Its columns are x, y",
+    ),
     "empty": (["empty.csv", "--scores", "scores.csv"], "must have a line of names"),
     "not a NetCDF": (["broken.nc"], "cannot be read by h5netcdf"),
     "two archives": (["broken.nc", "draws.csv"], "several files"),
@@ -316,6 +320,7 @@ def test_bad_tables_are_said(kind, tmp_path, monkeypatch, capsys):
     csv("other.csv", ["x", "z"], s)
     csv("index.csv", ["", "x", "y"], np.column_stack([np.arange(50), x]))
     csv("shuffled.csv", ["draw", "x", "y"], np.column_stack([np.arange(50)[::-1], s]))
+    csv("chains.csv", ["chain", "x", "y"], np.column_stack([np.arange(50) // 25, x]))
     csv("holes.csv", ["x", "y"], np.where(np.arange(100).reshape(50, 2) == 7, np.nan, x))
     draws = (tmp_path / "draws.csv").read_bytes()
     # as spreadsheets write it: the mark is no name

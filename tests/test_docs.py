@@ -48,7 +48,17 @@ PAGES = [
 RUN = [page for page in PAGES if page != "docs/extending.md" and "```python" in text_of(page)]
 
 
-LONG = ("docs/api.md", "docs/integrate.md", "docs/limits.md")
+# each for ten seconds and more where nothing is compiled yet: `make whole` runs them
+LONG = (
+    "docs/api.md",
+    "docs/guide.md",
+    "docs/integrate.md",
+    "docs/large.md",
+    "docs/limits.md",
+    "docs/gallery/eight_schools.md",
+    "docs/gallery/gaussian_process.md",
+    "docs/gallery/lotka_volterra.md",
+)
 SAMPLED = ("README.md", "docs/gallery/eight_schools.md", "docs/gallery/gaussian_process.md")
 
 
@@ -157,8 +167,8 @@ def _without_example(names, code):
 
 
 def test_every_public_name_has_an_example_that_runs():
-    """All of these pages run: here, in test_samplers.py, in test_extending.py, and the notebook
-    with `make whole`."""
+    """All of these pages run: here, in test_samplers.py, in test_extending.py, and the long ones
+    and the notebook with `make whole`."""
     cells = [
         cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.cell_type == "code"
     ]

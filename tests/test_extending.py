@@ -93,6 +93,7 @@ def test_the_page_has_the_modules_that_it_speaks_of():
     assert set(MODULES) == expected
 
 
+@pytest.mark.whole
 def test_the_page_runs_with_its_modules_in_files(scratch, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}

@@ -34,8 +34,20 @@ def posterior(data, name):
         return arrays["x"], arrays["score"], arrays["f"]
 
 
-@pytest.mark.parametrize("split", [zv.in_sample(), zv.cross_fit()], ids=["in_sample", "cross_fit"])
-@pytest.mark.parametrize("family", FAMILIES)
+# Folds of a sum and of a semi-exact one, which is the harder, take the same way: that of the sum is
+# for `make whole`
+SPLITS = {"in_sample": zv.in_sample(), "cross_fit": zv.cross_fit()}
+LONG = ("Polynomial(2) + Kernel(Gaussian)", "cross_fit")
+
+
+@pytest.mark.parametrize(
+    ("family", "split"),
+    [
+        pytest.param(family, split, marks=[pytest.mark.whole] * ((family, split) == LONG))
+        for family in FAMILIES
+        for split in SPLITS
+    ],
+)
 def test_estimates_are_within_five_errors_of_the_truth(data, family, split):
     truth = json.loads((data / "data" / "posteriors" / "truth.json").read_text())
     assert set(truth) == set(QUADRATIC)
@@ -45,7 +57,7 @@ def test_estimates_are_within_five_errors_of_the_truth(data, family, split):
         with warnings.catch_warnings():
             # interpolating kernels warn of their tails
             warnings.simplefilter("ignore", zv.ZerovarWarning)
-            answer = zv.estimate(x[0], s[0], f[0], family=FAMILIES[family], split=split)
+            answer = zv.estimate(x[0], s[0], f[0], family=FAMILIES[family], split=SPLITS[split])
         z.append((answer.value - known["truth"]) / np.hypot(answer.std_error, known["se"]))
     z = np.abs(np.concatenate(z))
     assert len(z) == 76

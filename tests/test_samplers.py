@@ -137,7 +137,14 @@ POSTERIORS = {
 }
 
 
-@pytest.mark.parametrize("page", POSTERIORS)
+# NumPyro's and Stan's here; `make whole` and `make extras` run the others too
+LONG = ("pymc", "blackjax")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.whole] * (page in LONG)) for page in POSTERIORS],
+)
 def test_scores_and_means_of_eight_schools(page, folder):
     names = after(page, folder)
     for name in POSTERIORS[page]:
@@ -345,7 +352,71 @@ def test_numpyro_sites_that_are_summed_out():
     )
     np.testing.assert_allclose(posterior.scores[..., 0], expected, rtol=1e-4, atol=1e-4)
     assert list(zv.summary(mcmc, family=zv.Polynomial(2)).index) == ["centre"]
+    assert zv.check(mcmc) == zv.check(posterior)
     assert zv.estimate(mcmc, family=zv.Polynomial(2)).gain[0] > 2
+
+
+def test_entries_that_numpyro_leaves_out_of_its_samples():
+    """As of the first step of an enumerated scan: gradients along those that are there, or words.
+    The real thing is in `tests/test_examples.py`."""
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.infer import NUTS
+
+    def model():
+        numpyro.sample("step", dist.Normal(0, 1).expand([4]).to_event(1))
+
+    x = np.random.default_rng(0).normal(size=(2, 6, 4)).astype(np.float32)
+    ran = SimpleNamespace(
+        sampler=NUTS(model),
+        last_state=SimpleNamespace(z={"step": x[:, -1]}),
+        get_samples=lambda group_by_chain: {"step": x[:, :, 1:]},
+        get_extra_fields=lambda group_by_chain: {"z_grad": {"step": x}},
+    )
+    posterior = zv.from_numpyro(ran)
+    np.testing.assert_array_equal(posterior.scores, -posterior.draws)
+    assert not posterior.coordinates
+    ran.last_state.z["step"] = x[:, -2]  # thinned: which entries are there cannot be told
+    with pytest.raises(ValueError, match="kept 3 numbers a draw of the site step"):
+        zv.from_numpyro(ran)
+    ran.get_extra_fields = lambda group_by_chain: {}
+    with pytest.raises(ValueError, match=r"sampler moves 4.*z_grad"):
+        zv.from_numpyro(ran)
+
+
+def test_divergences_are_counted_wherever_samplers_have_them(tmp_path):
+    import arviz
+    import numpyro
+    import numpyro.distributions as dist
+    import pymc as pm
+    from numpyro.infer import NUTS
+
+    rng = np.random.default_rng(0)
+    x, diverging = rng.normal(size=(2, 6)), np.zeros((2, 6), bool)
+    diverging[1, 2:5] = True
+    ran = SimpleNamespace(
+        sampler=NUTS(lambda: numpyro.sample("x", dist.Normal(0, 1))),
+        last_state=SimpleNamespace(z={"x": None}),
+        get_samples=lambda group_by_chain: {"x": x.astype(np.float32)},
+        get_extra_fields=lambda group_by_chain: {"diverging": diverging},
+    )
+    assert zv.from_numpyro(ran).divergences == 3
+    stats = {"diverging": diverging, "unconstrained_draw": x[..., None], "gradient": -x[..., None]}
+    idata = arviz.from_dict({"x": x}, sample_stats=stats)
+    assert zv.from_arviz(idata).divergences == 3
+    assert zv.from_arviz(idata, score=lambda at: {"x": -at["x"]}).divergences == 3
+    with pm.Model() as model:
+        pm.Normal("x")
+    assert zv.from_pymc(model, idata).divergences == 3
+    info = SimpleNamespace(is_divergent=diverging[1])
+    states = States({"x": x[0]}, -(x[0] ** 2) / 2, {"x": -x[0]})
+    assert zv.from_blackjax((states, info)).divergences == 3
+    assert zv.from_blackjax(SimpleNamespace(state=states, info=info)).divergences == 3
+    assert zv.from_blackjax(states).divergences == 0
+    rows = [f"0,{bad:d},{at},0,{at}" for bad, at in zip(diverging[1], x[1], strict=True)]
+    file = tmp_path / "diagnostic.csv"
+    file.write_text("\n".join(["# stan_version", "lp__,divergent__,x,p_x,g_x", *rows]))
+    assert zv.from_cmdstan(file).divergences == 3
 
 
 def potential_of(potential, x: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -380,15 +451,67 @@ def test_arrays_that_jax_has_seen_in_single_precision():
     import jax.numpy as jnp
 
     data = np.random.default_rng(0).normal(size=20)
-    x = np.random.default_rng(1).normal(size=(50, 2))
+    x, which = np.random.default_rng(1).normal(size=(50, 2)), np.zeros(20, int)
 
     def log_density(x):
-        return -0.5 * jnp.sum((data - x[0]) ** 2) - 0.5 * x @ x
+        return -0.5 * jnp.sum((data - x[which]) ** 2) - 0.5 * x @ x
 
-    jax.jit(log_density)(x[0])
+    before = jax.jit(log_density)(x[0])
     posterior = zv.from_log_density(log_density, x)
     expected = -x + np.stack([np.sum(data - x[:, :1], axis=1), 0 * x[:, 0]], axis=1)
     np.testing.assert_allclose(posterior.scores[0], expected, rtol=1e-12)
+    assert jax.jit(lambda x: log_density(x))(x[0]) == before  # and in the user's hands as it was
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["arguments", "globals"])
+def test_numpyro_models_that_index_by_numpy_arrays(given):
+    """A user's own program, the search for coordinates, a log density for `integrate`, the user's
+    again: JAX remembers the arrays in the precision of whoever used them last."""
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.infer import NUTS
+    from numpyro.infer.util import potential_energy
+
+    from zerovar.adapters.models import flat_density
+    from zerovar.integration.target import Target
+
+    group, data = np.array([0, 1, 2, 0, 1, 2]), np.array([0.3, 1.2, 2.0, 0.1, 0.9, 2.4])
+
+    def model(group, data):
+        top = numpyro.sample("top", dist.Normal(1, 2))
+        size = numpyro.sample("size", dist.LogNormal(0, 0.3))
+        effect = numpyro.sample("effect", dist.Normal(top, size).expand([3]).to_event(1))
+        numpyro.sample("obs", dist.Normal(effect[group], 0.5), obs=data)
+
+    used, args = (model, (group, data)) if given else (lambda: model(group, data), ())
+    rng = np.random.default_rng(0)
+    sites = {
+        "effect": rng.normal(size=(2, 6, 3)),
+        "size": rng.uniform(0.5, 2, (2, 6)),
+        "top": rng.normal(size=(2, 6)),
+    }
+    sites = {name: site.astype(np.float32) for name, site in sites.items()}
+
+    def own():
+        potential = jax.jit(lambda z: potential_energy(used, args, {}, z))
+        return potential, potential({name: site[0, 0] for name, site in sites.items()})
+
+    kept = own()  # as a sampler keeps it
+    ran = SimpleNamespace(
+        sampler=NUTS(used),
+        last_state=SimpleNamespace(z=dict.fromkeys(sites)),
+        get_samples=lambda group_by_chain: sites,
+        get_extra_fields=lambda group_by_chain: {},
+    )
+    posterior = zv.from_numpyro(ran, args=args)
+    other = posterior.coordinates["non-centred"](posterior)
+    expected = (sites["effect"][..., 1] - sites["top"]) / sites["size"]
+    np.testing.assert_allclose(other.draws[..., 1], expected, rtol=1e-4, atol=1e-5)
+    assert own()[1] == kept[1]
+    flat = flat_density(used, None, args, None)
+    at = Target(flat.log_density, flat.starts[0], 1).at(posterior.draws[0, :1])
+    np.testing.assert_allclose(at.scores[0], posterior.scores[0, 0], rtol=1e-4, atol=1e-4)
+    assert own()[1] == kept[1]
 
 
 def test_single_precision_where_double_cannot_be_had():
@@ -516,6 +639,44 @@ def test_pymc_transformations():
     ]
     np.testing.assert_allclose(posterior.scores[0], expected, atol=1e-6)
     np.testing.assert_allclose(x[:, 0], np.log(top[0]))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_pymc_labels_are_kept_everywhere():
+    import arviz
+    import pymc as pm
+
+    from zerovar.adapters.models import flat_density
+    from zerovar.inputs.integrands import as_values
+
+    with pm.Model(coords={"who": ["ann", "bob"], "part": ["a", "b", "c"]}) as model:
+        size = pm.HalfNormal("size", dims="who")
+        pm.Deterministic("twice", 2 * size, dims="who")
+        pm.Normal("plain", shape=2)
+        pm.Dirichlet("share", np.ones(3), dims="part")
+    inner = {"plain[0]", "plain[1]", "size_log__[ann]", "size_log__[bob]"}
+    inner |= {"share_simplex__[0]", "share_simplex__[1]"}
+    outer = {"plain[0]", "plain[1]", "size[ann]", "size[bob]", "twice[ann]", "twice[bob]"}
+    outer |= {f"share[{part}]" for part in "abc"}
+    flat = flat_density(model, None, None, None)
+    assert set(flat.names) == inner
+    assert set(flat.labels) == outer
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 6))
+    values = as_values(flat.default, zv.Sample(x, -x), flat.labels)
+    found = dict(zip(values.names, values.values.T, strict=True))
+    ann, bob = (np.exp(x[:, flat.names.index(f"size_log__[{who}]")]) for who in ("ann", "bob"))
+    np.testing.assert_allclose(found["size[bob]"], bob)
+    np.testing.assert_allclose(found["twice[ann]"], 2 * ann)
+    trace = {
+        "size": np.exp(rng.normal(size=(1, 5, 2))),
+        "plain": rng.normal(size=(1, 5, 2)),
+        "share": rng.dirichlet(np.ones(3), size=(1, 5)),
+    }
+    dims = {"size": ["who"], "share": ["part"]}
+    posterior = zv.from_pymc(model, arviz.from_dict(trace, coords=model.coords, dims=dims))
+    assert set(posterior.names) == inner
+    assert set(posterior.values) == {name for name in outer if "twice" not in name}
 
 
 def test_cmdstan_names_and_orders(tmp_path):

@@ -59,7 +59,7 @@ def test_conjugate_gradients_take_every_family(name):
     )
     errors = np.linalg.norm(exact.intercept_weights()[:, None] * exact.leave_out(), axis=0)
     assert np.all(np.abs(found.intercept - exact.intercept) < 0.2 * errors)
-    x, s, values = fresh(2000)
+    x, s, values = fresh()
     assert (
         disagreement(found, exact, values + 0.3 * np.sign(x), x, s).max()
         < SOLVERS["conjugate gradients"].bound

@@ -39,6 +39,24 @@ def quiet(*arguments, **options):
         return zv.summary(*arguments, family=CUBIC, **options)
 
 
+def test_divergences_and_chains_that_differ_are_told_once_each():
+    moved = DRAWS + np.array([1.0, 0, 0, 0])[:, None, None]
+    names = ("first", "second", "third")
+    posterior = zv.Posterior(moved, SHAPE - np.exp(moved), {"x": moved[..., 1]}, names)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        zv.summary(dataclasses.replace(posterior, divergences=90), family=CUBIC)
+    said = [str(warning.message) for warning in found]
+    assert sum("90 of 1000 transitions of the sampler diverged" in text for text in said) == 1
+    assert [text.split(" (")[0] for text in said if "R-hat" in text] == [
+        next(text for text in said if "for third" in text).split(" (")[0]
+    ]
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        zv.summary(POSTERIOR, family=CUBIC)
+    assert not any("diverged" in str(warning.message) for warning in found)
+
+
 def test_plain_columns_are_those_of_arviz():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -143,9 +161,10 @@ def test_squares_begin_where_the_tuning_for_means_ended(monkeypatch):
 
     run = Descent.run
     monkeypatch.setattr(Descent, "run", counted)
-    values = DRAWS[:, :100].reshape(400, 3)
+    draws, scores = (array[:, :100] for array in (DRAWS, SCORES))
+    values = draws.reshape(400, 3)
     squares = (values - digamma(SHAPE)) ** 2
-    session = Session.of(zv.Posterior(DRAWS[:, :100], SCORES[:, :100], None))
+    session = Session.of(zv.Posterior(draws, scores, None))
     answers = []
     for one, integrands in (
         (session, values),

@@ -12,7 +12,7 @@ from .adapters import (
     from_pymc,
 )
 from .choice import Automatic
-from .diagnostics import Check, check
+from .diagnostics import Check
 from .distributions import density, interval, quantile
 from .environment import __version__ as __version__
 from .errors import (
@@ -22,7 +22,7 @@ from .errors import (
     ScoreWarning,
     ZerovarWarning,
 )
-from .estimation import estimate
+from .estimation import check, estimate
 from .families import (
     MLP,
     Anisotropic,

@@ -23,10 +23,9 @@ from rich.console import Console
 
 from .adapters.files import read
 from .choice import Automatic
-from .diagnostics import check
 from .environment import __version__, describe_environment
 from .errors import NumericalError, ZerovarWarning
-from .estimation import estimate
+from .estimation import check, estimate
 from .families import Family, Kernel, Network, Polynomial
 from .inference.splits import Split, cross_fit, holdout, in_sample
 from .integration import integrate

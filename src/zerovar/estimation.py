@@ -1,17 +1,18 @@
-"""estimate(): the one call."""
+"""estimate(): the one call; and check(), what it begins with."""
 
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from .adapters import recognise
-from .arguments import FLAG, takes, whole
+from .arguments import FLAG, SHARE, takes, whole
 from .choice import CHOICE, SCORE_ERROR, Automatic, Request
 from .chunked import estimate_chunked, is_chunked
+from .diagnostics import Check, check_sample
 from .families import Family
 from .fitting import OBJECTIVE, SOLVER
 from .inference.splits import SPLIT, Split
-from .inputs.sample import Posterior
+from .inputs.sample import Posterior, Sample
 from .objectives import Objective
 from .output import Estimate
 from .probabilities import estimate_with_events
@@ -86,6 +87,24 @@ def estimate(
     if any(map(is_chunked, (posterior.draws, posterior.scores, values, posterior.log_weights))):
         return estimate_chunked(dataclasses.replace(posterior, values=values), names, request)
     return estimate_with_events(Session.of(posterior), values, names, request)[0]
+
+
+@takes(level=SHARE)
+def check(sample: Any, level: float = 0.001) -> Check:
+    """Test whether these are the scores of these draws, and the draws laid out as chains; `level`
+    is the nominal probability that right ones fail.
+
+    sample: a `zv.Sample(draws, scores)`, what an adapter returns, NumPyro's MCMC after its run, an
+        InferenceData or DataTree that has gradients, or one chain of BlackJAX's states.
+    """
+    found = sample if isinstance(sample, Sample) else recognise(sample)
+    if found is None:
+        raise ValueError(
+            "sample must be a zv.Sample(draws, scores), an adapter's Posterior, NumPyro's MCMC "
+            "after its run, or an InferenceData or DataTree with gradients; got "
+            f"{type(sample).__name__}"
+        )
+    return check_sample(found, level)
 
 
 def _posterior(draws: Any, scores: Any, values: Any, log_weights: Any) -> Posterior:

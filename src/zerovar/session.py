@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .choice import Forms, Known, Request, choose
-from .diagnostics import Check, check
+from .diagnostics import Check, check_sample
 from .events.quantities import Marginal, Quantity
 from .inference import rules
 from .inference.cautions import Cautions
@@ -30,7 +30,8 @@ class Session:
 
     `forms` are other coordinates, by name, in which the draws may do better; `values` the named
     quantities at the draws, `density` what the draws were taken from, if that is known.
-    `marginals`, by quantity, are what makes its levels smooth.
+    `divergences` says how many of the sampler's transitions diverged. `marginals`, by quantity, are
+    what makes its levels smooth.
     """
 
     sample: Sample
@@ -38,6 +39,7 @@ class Session:
     forms: Forms
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     density: Density | None = None
+    divergences: int = 0
     learned: dict[str, Known] = dataclasses.field(default_factory=dict)
     marginals: dict[str, Marginal | None] = dataclasses.field(default_factory=dict)
 
@@ -47,7 +49,12 @@ class Session:
         sample = posterior.sample
         values = posterior.values if isinstance(posterior.values, Mapping) else {}
         return Session(
-            sample, check(sample), posterior.coordinates, values, density=posterior.density
+            sample,
+            check_sample(sample),
+            posterior.coordinates,
+            values,
+            posterior.density,
+            posterior.divergences,
         )
 
     def thin(self, most: int) -> Session:
@@ -89,6 +96,7 @@ class Session:
         split = request.split
         task = Task.of(sample, array, request.standardise, request.seed)
         cautions = Cautions()
+        cautions.add_divergences(self.divergences, len(sample))
         cautions.add_check(self.verdict)
         selection = None
         if request.automatic is not None:

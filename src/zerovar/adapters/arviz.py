@@ -1,6 +1,7 @@
 """ArviZ: InferenceData (0.x) and DataTree (1.x), with gradients wherever the ecosystem puts
 them."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -77,7 +78,7 @@ def from_arviz(
     natural = dataset(data, group)
     stats = dataset(data, "sample_stats") if "sample_stats" in _groups(data) else {}
     chunked = is_chunked(natural) or is_chunked(stats)
-    wanted = variable_values(natural, values, chunked)
+    wanted, diverged = variable_values(natural, values, chunked), count_divergences(data)
     if log_density is not None and score is not None:
         raise ValueError("give log_density or score, not both")
     if log_density is None and score is None:
@@ -90,7 +91,7 @@ def from_arviz(
             )
         draws, scores = stack_variables(stats, names, chunked).values()
         labels = _parameter_names(stats[names[0]])
-        return Posterior(draws, scores, wanted, labels, from_model=True)
+        return Posterior(draws, scores, wanted, labels, from_model=True, divergences=diverged)
     what = "score" if log_density is None else "log_density"
     function = score if log_density is None else jax.grad(log_density)
     assert function is not None
@@ -98,7 +99,9 @@ def from_arviz(
     if chunked:
         draws, scores = chunks.concatenate(tree), chunks.score_blocks(what, function, tree)
         labels = tuple(named_entries(dict(sorted(tree.items()))))
-        return Posterior(draws, scores, wanted, labels, from_model=score is None)
+        return Posterior(
+            draws, scores, wanted, labels, from_model=score is None, divergences=diverged
+        )
     tree = {name: array.astype(np.float64) for name, array in tree.items()}
     slopes = gradients(what, function, tree)
     check_score(slopes, tree)
@@ -106,7 +109,8 @@ def from_arviz(
     if log_density is not None:
         # the draws themselves are quantities where they are not transformed
         known = density_of(tree, log_density, labels=axis_labels(natural))
-    return build_posterior(tree, slopes, wanted, from_model=score is None, density=known)
+    posterior = build_posterior(tree, slopes, wanted, from_model=score is None, density=known)
+    return dataclasses.replace(posterior, divergences=diverged)
 
 
 def dataset(data: Any, group: str) -> Any:
@@ -126,6 +130,12 @@ def dataset(data: Any, group: str) -> Any:
             f"{', '.join(map(str, found.dims))}"
         )
     return found
+
+
+def count_divergences(data: Any) -> int:
+    """Return how many of the sampler's transitions diverged, as far as the data tell."""
+    stats = data["sample_stats"] if "sample_stats" in _groups(data) else {}
+    return int(np.asarray(stats["diverging"].sum())) if "diverging" in stats else 0
 
 
 def variable_values(

@@ -1,5 +1,6 @@
 """BlackJAX: stacked states have positions and, for most samplers, the gradients there."""
 
+import dataclasses
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -27,13 +28,16 @@ def from_blackjax(
 
     states: as `jax.lax.scan` stacks them, one chain; for several say which axis is the chain's:
         `chain_axis=1` for a scan over vmapped steps, (draw, chain), 0 for vmapped scans, (chain,
-        draw).
+        draw). A pair (states, info) tells of divergences too.
     log_density: needed for samplers without gradients (rmh, slice); with it probabilities and
         quantiles gain most.
     transform: from one position to the quantities on their natural scale; BlackJAX knows only the
         unconstrained one.
     values: more of them, name → function of one (transformed) position, or array (chain, draw).
     """
+    pair = type(states) is tuple and len(states) == 2
+    states, info = states if pair else (states, getattr(states, "info", None))
+    diverged = int(np.sum(getattr(info, "is_divergent", 0)))
     states = getattr(states, "state", states)  # a stack of (state, info) pairs that has names
     position = getattr(states, "position", None)
     if position is None:
@@ -57,12 +61,16 @@ def from_blackjax(
                 f"{type(states).__name__} has no logdensity_grad: this sampler computes no "
                 "gradients. Give its log density: zv.from_blackjax(states, log_density)"
             )
-        return from_log_density(
+        posterior = from_log_density(
             log_density, position, chain_axis=chain_axis, transform=transform, values=values
         )
+        return dataclasses.replace(posterior, divergences=diverged)
     draws, scores = (
         jax.tree.map(partial(put_chains_first, name, chain_axis=chain_axis), tree)
         for name, tree in (("draws", position), ("scores", gradient))
     )
     known = None if log_density is None else density_of(draws, log_density, transform, values)
-    return build_posterior(draws, scores, natural_values(draws, transform, values), density=known)
+    posterior = build_posterior(
+        draws, scores, natural_values(draws, transform, values), density=known
+    )
+    return dataclasses.replace(posterior, divergences=diverged)

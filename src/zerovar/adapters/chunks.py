@@ -100,7 +100,7 @@ def _result(name: str, function: DrawFunction, tree: Variables) -> Any:
     one = {key: jax.ShapeDtypeStruct(leaf.shape[2:], np.float64) for key, leaf in tree.items()}
     try:
         with jax.enable_x64(True):
-            return jax.eval_shape(function, one)
+            return jax.eval_shape(lambda x: function(x), one)  # not kept with the user's function
     except Exception as error:
         raise ValueError(
             f"{name} could not be evaluated as a JAX function of one draw: {error}"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import missing_package
+from ..errors import list_names, missing_package
 from ..inputs.sample import Posterior
 from ..io.archive import name_files, read_arrays
 from . import from_arviz
@@ -120,6 +120,7 @@ class _Table(NamedTuple):
     names: list[str]
     places: np.ndarray  # chain and draw of each row, (2, n)
     columns: np.ndarray  # (n, column)
+    lacks: tuple[str, ...]  # which of the columns chain and draw it has not
 
 
 def _read_tables(draws: Path, scores: Path | None, values: Path | None) -> Posterior:
@@ -136,6 +137,12 @@ def _read_tables(draws: Path, scores: Path | None, values: Path | None) -> Poste
         )
     f = x if values is None else _read_table(values)
     for path, table in ((scores, s), (values, f)):
+        if absent := [name for name in table.lacks if name not in x.lacks]:
+            raise ValueError(
+                f"{path} has no column {' and '.join(absent)}, and {draws} has: every table needs "
+                "the chain and the draw of each row, as the table of draws has them. Its columns "
+                f"are {list_names(table.names)}"
+            )
         if not np.array_equal(x.places, table.places):
             raise ValueError(
                 f"{draws} and {path} must have the same draws of the same chains, row by row"
@@ -171,4 +178,5 @@ def _read_table(path: Path) -> _Table:
     own = ("chain", "draw")
     places = [table[:, names.index(name)] if name in names else 0 * table[:, 0] for name in own]
     kept = [k for k, name in enumerate(names) if name not in own]
-    return _Table([names[k] for k in kept], np.stack(places), table[:, kept])
+    lacks = tuple(name for name in own if name not in names)
+    return _Table([names[k] for k in kept], np.stack(places), table[:, kept], lacks)

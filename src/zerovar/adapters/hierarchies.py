@@ -19,13 +19,24 @@ import numpy as np
 
 from ..errors import NumericalWarning, warn
 from ..inputs.coordinates import CLOSE, MOST_JACOBIAN, Coordinates, Coupling
-from ..inputs.integrands import DrawFunction, entry_name, run_in_double
+from ..inputs.integrands import DrawFunction, Returned, entry_name, run_in_double
 from .base import ravel, unraveller
 
 Sites = dict[str, Any]
 Places = dict[str, np.ndarray]  # where each latent site is in a flat draw
 # By latent site, what it becomes, and (location, scale) given a flat draw in which it is zero
 SiteForms = dict[str, tuple[str, DrawFunction]]
+
+
+def _run_as_it_is(name: str, run: Callable[[], Returned]) -> Returned:
+    return run()
+
+
+class CouplingInSingle(Coupling):
+    """A coupling by functions of a model that was sampled in single precision: the model's code
+    then sees the types that it was written for, and JAX those that it remembers."""
+
+    _run = staticmethod(_run_as_it_is)
 
 
 class HierarchicalCoordinates(Mapping[str, Coordinates]):
@@ -79,9 +90,12 @@ def _find_forms(
     # two draws of every chain tell what depends on what
     some = ravel(draws)[:, [0, -1]].reshape(-1, ends[-1])
     others = sorted(set(sites) - set(draws))
+    # in the precision of the run: another one would change the types that the model's code sees
+    in_double = np.result_type(*draws.values()) == np.float64
+    run, kind = (run_in_double, Coupling) if in_double else (_run_as_it_is, CouplingInSingle)
     try:
-        centred = run_in_double("model", lambda: _find_centred(natural, places, some, others))
-        spread = run_in_double("model", lambda: _find_non_centred(affine_priors, places, some))
+        centred = run("model", lambda: _find_centred(natural, places, some, others))
+        spread = run("model", lambda: _find_non_centred(affine_priors, places, some))
     # such a model is still estimated, in the coordinates that it was sampled in
     except Exception as error:
         warn(
@@ -91,7 +105,7 @@ def _find_forms(
         return {}
     found = {"centred": (centred, False), "non-centred": (spread, True)}
     return {
-        name: _coupling(forms, places, backwards)
+        name: _coupling(kind, forms, places, backwards)
         for name, (forms, backwards) in found.items()
         if forms
     }
@@ -126,8 +140,8 @@ def _affine(target: DrawFunction, block: np.ndarray, some: np.ndarray) -> DrawFu
         return target(x.at[block].set(values))
 
     def by_entry(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        location = at(x, 0.0)
-        return location, at(x, 1.0) - location
+        zeros = jnp.zeros(len(block), x.dtype)
+        return jax.jvp(lambda values: at(x, values), (zeros,), (jnp.ones_like(zeros),))
 
     def by_matrix(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return at(x, 0.0), jax.jacfwd(lambda values: at(x, values))(jnp.zeros(len(block), x.dtype))
@@ -196,7 +210,7 @@ def _location_and_scale(site: Any) -> tuple[jax.Array, jax.Array] | None:
     return None
 
 
-def _coupling(forms: SiteForms, places: Places, backwards: bool) -> Coupling:
+def _coupling(kind: type[Coupling], forms: SiteForms, places: Places, backwards: bool) -> Coupling:
     """Return one map of all these sites; names are those of the sites that they become."""
     called = {name: forms[name][0] if name in forms else name for name in places}
     names = [
@@ -205,4 +219,4 @@ def _coupling(forms: SiteForms, places: Places, backwards: bool) -> Coupling:
         for k in range(len(block))
     ]
     blocks = [(places[name].tolist(), function) for name, (_, function) in forms.items()]
-    return Coupling(blocks, backwards, names)
+    return kind(blocks, backwards, names)

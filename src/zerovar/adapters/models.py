@@ -11,9 +11,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float64
 
 from ..errors import missing_package
-from ..inputs.integrands import DrawFunction, Tree, entry_name, leaves_by_path
+from ..inputs.integrands import DrawFunction, Tree, entry_name, leaves_by_path, run_in_double
 from ..inputs.sample import as_float
-from .pymc import pymc_in_jax
+from .pymc import dimension_labels, pymc_in_jax
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class FlatDensity:
 
     `natural` takes one draw (d,) to what functions of the user see: the draw in its own structure,
     or a dict of all sites. `default`, a function too, gives the integrands where the user names
-    none; None for the coordinates.
+    none; None for the coordinates. `labels` are the names of its numbers, if they have some.
     """
 
     log_density: DrawFunction
@@ -30,6 +30,7 @@ class FlatDensity:
     names: tuple[str, ...]
     natural: DrawFunction
     default: DrawFunction | None = None
+    labels: tuple[str, ...] | None = None
 
 
 def flat_density(
@@ -107,9 +108,16 @@ def _flatten_numpyro(
     except ImportError as error:
         raise missing_package("numpyro", "numpyro") from error
 
+    # JAX remembers the arrays that the user's own runs gave it, in their precision; not these
+    args, kwargs = jax.tree.map(
+        lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, (args, kwargs)
+    )
+
+    def initialise() -> Any:
+        return initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
+
     try:
-        with jax.enable_x64(True):
-            found = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
+        found = run_in_double("the model", initialise)
     except Exception as error:
         raise ValueError(
             f"log_density could not be run as a NumPyro model with args and kwargs: {error}. Leave "
@@ -139,6 +147,18 @@ def _flatten_pymc(model: Any) -> FlatDensity:
     def natural(point: dict[str, Any]) -> dict[str, Any]:
         return dict(zip(names, forward(*(point[name] for name in order)), strict=True))
 
-    return _flatten(
-        log_density, {name: np.asarray(first[name], np.float64) for name in order}, natural
-    )
+    start = {name: np.asarray(first[name], np.float64) for name in order}
+    flat = _flatten(log_density, start, natural)
+    label = dimension_labels(model)
+
+    def entries(shapes: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
+        return tuple(
+            label(name, index) if index else name
+            for name in sorted(shapes)  # as JAX has the entries of a dict
+            for index in np.ndindex(shapes[name])
+        )
+
+    shapes = {name: np.shape(leaf) for name, leaf in start.items()}
+    with jax.enable_x64(True):
+        shown_shapes = {name: leaf.shape for name, leaf in jax.eval_shape(natural, start).items()}
+    return dataclasses.replace(flat, names=entries(shapes), labels=entries(shown_shapes))

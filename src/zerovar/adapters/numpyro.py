@@ -1,6 +1,7 @@
 """NumPyro: the MCMC object after its run."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..arguments import MORE_VALUES, instance, show, takes
 from ..errors import missing_package
+from ..inputs.coordinates import CLOSE
 from ..inputs.sample import Posterior
 from .base import (
     MAPS,
@@ -104,7 +106,16 @@ def from_numpyro(
         potential = initialize_model(
             jax.random.key(0), mcmc.sampler.model, model_args=args, model_kwargs=kwargs
         ).potential_fn
-    gradients = mcmc.get_extra_fields(group_by_chain=True).get("z_grad")
+    extra = mcmc.get_extra_fields(group_by_chain=True)
+    gradients = extra.get("z_grad")
+    shortened = _shortened_sites(latent, draws)
+    if shortened and gradients is not None:
+        gradients = gradients | {
+            name: _kept_entries(name, gradients[name], draws[name], latent[name])
+            for name in shortened
+        }
+    elif shortened:
+        raise _lost_entries(shortened[0], draws, latent)
     if gradients is None:
         gradients = map_chains(jax.grad(potential), draws)
     # z_grad is that of the potential, −log π
@@ -121,12 +132,46 @@ def from_numpyro(
         scores,
         merge_values(label_entries(sites), extra_values(values, dict(sites))),
         coordinates,
-        density=density,
+        density=None if shortened else density,  # a model needs all entries of its sites
     )
-    if coordinates is None:
+    posterior = dataclasses.replace(posterior, divergences=int(np.sum(extra.get("diverging", 0))))
+    if coordinates is None and not shortened:
         found = HierarchicalCoordinates(unseeded, args, kwargs, draws, dict(sites))
         posterior = dataclasses.replace(posterior, coordinates=found)
     return posterior
+
+
+def _shortened_sites(latent: dict[str, Any], draws: dict[str, Any]) -> list[str]:
+    """Return the latent sites of which the run has kept fewer entries than the sampler moves. In an
+    enumerated scan NumPyro leaves those of the first steps out of the samples."""
+    return [
+        name
+        for name, last in latent.items()
+        if last is not None and math.prod(draws[name].shape[2:]) < np.size(last) // len(draws[name])
+    ]
+
+
+def _kept_entries(name: str, gradient: Any, draws: np.ndarray, last: Any) -> np.ndarray:
+    """Return the gradient along the entries that were kept, those of the last steps: Stein's
+    identity holds along some coordinates as along all. The sampler's last state tells them."""
+    steps = draws.shape[2] if draws.ndim > 2 else 0
+    state = np.reshape(last, (len(draws), *np.shape(gradient)[2:]))[:, -steps:]
+    if state.shape != draws[:, -1].shape or not np.allclose(state, draws[:, -1], atol=CLOSE):
+        raise _lost_entries(name, {name: draws}, {name: last})
+    return np.asarray(gradient)[:, :, -steps:]
+
+
+def _lost_entries(name: str, draws: dict[str, Any], latent: dict[str, Any]) -> ValueError:
+    kept, moved = (
+        math.prod(draws[name].shape[2:]),
+        np.size(latent[name]) // len(draws[name]),
+    )
+    return ValueError(
+        f"the run kept {kept} numbers a draw of the site {name}, and the sampler moves {moved}: "
+        "NumPyro leaves the first steps of an enumerated scan out. Run with "
+        'extra_fields=("z_grad",) and without thinning, or draw the site in a plate before the '
+        "scan and give it to the scan as xs"
+    )
 
 
 def _discrete_sites(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:

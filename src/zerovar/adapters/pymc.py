@@ -1,5 +1,6 @@
 """PyMC: the model and its trace, through JAX."""
 
+import dataclasses
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -7,12 +8,22 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
+import numpy as np
 
 from ..arguments import MORE_VALUES, takes, where
 from ..errors import missing_package
+from ..inputs.integrands import entry_name
 from ..inputs.sample import Posterior
-from .arviz import TREE, axis_labels, dataset, stack_variables, variable_values
-from .base import MAPS, build_posterior, density_of, discrete_error, map_chains
+from .arviz import TREE, axis_labels, count_divergences, dataset, stack_variables, variable_values
+from .base import (
+    MAPS,
+    Labels,
+    build_posterior,
+    density_of,
+    discrete_error,
+    map_chains,
+    named_entries,
+)
 
 
 @takes(
@@ -83,7 +94,35 @@ def from_pymc(
         values,
         axis_labels(posterior),
     )
-    return build_posterior(named_draws, named_scores, wanted, coordinates, density=known)
+    found = build_posterior(named_draws, named_scores, wanted, coordinates, density=known)
+    return dataclasses.replace(
+        found,
+        names=tuple(named_entries(named_draws, dimension_labels(model))),
+        divergences=count_divergences(idata),
+    )
+
+
+def dimension_labels(model: Any) -> Labels:
+    """Return what PyMC calls an entry, by the coordinates of its dimensions: mu[ann]. A variable on
+    the unconstrained scale has those of its own, if it has as many entries."""
+    axes = {
+        name: [model.coords[dim] for dim in dims]
+        for name, dims in model.named_vars_to_dims.items()
+        if all(model.coords.get(dim) is not None for dim in dims)
+    }
+    first = model.initial_point()
+    for variable, value in model.rvs_to_values.items():
+        own = axes.get(variable.name)
+        if own and np.shape(first.get(value.name)) == tuple(map(len, own)):
+            axes[value.name] = own
+
+    def label(name: str, index: tuple[int, ...]) -> str:
+        if name not in axes:
+            return entry_name(name, index)
+        labels = (str(axis[k]) for axis, k in zip(axes[name], index, strict=True))
+        return f"{name}[{', '.join(labels)}]"
+
+    return label
 
 
 def _natural_scale(model: Any, names: list[str]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:

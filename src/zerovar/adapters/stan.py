@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -155,7 +155,15 @@ def from_tables(
         merge_values(named, extra_values(values, natural)),
         tuple(map(_bracket, free)),
         from_model=True,
+        divergences=sum(int(table.table[:, k].sum()) for table, k in _divergent(tables)),
     )
+
+
+def _divergent(tables: list[StanTable]) -> Iterator[tuple[StanTable, int]]:
+    """Give the tables that say which transitions diverged, and in which column."""
+    for table in tables:
+        if (name := "divergent__") in table.names:
+            yield table, table.names.index(name)
 
 
 @takes(

@@ -20,12 +20,13 @@ from ..inference.task import Task
 from ..inputs.points import FittingDraws, find_distinct
 from ..inputs.sample import Sample, coordinate_name
 from ..output.selection import Selection
-from ..progress import spinner
+from ..progress import stages
 from ..statistics.rounding import equal_columns
 from ..statistics.tails import heavy_scores
 from .candidates import AsGiven, Attempt, mean_squares, offer
 from .policy import Policy
 from .race import Known, race
+from .rivals import offer_rivals
 from .stacking import Contender, stack
 
 _POLICY = Policy()
@@ -49,7 +50,8 @@ class Automatic:
         gives the same answer however busy the machine.
     also: families to try besides the built-in ones, such as `Network()`; they are fitted as they
         are.
-    progress: show the candidates on a terminal as they are tried.
+    progress: show the candidates on a terminal or in a notebook as they are tried, if that takes
+        more than a moment.
     policy: the numbers of the choice.
     """
 
@@ -137,11 +139,14 @@ def try_all(
             better = mean_squares(answer) < mean_squares(best)
             best = best.insert(answer.only(better), better)
 
-    with spinner("choosing", options.progress) as say:
+    views = [(name, form, offer(form, policy)) for name, form in _views(task, forms, notes)]
+    tuned = 0 if low else len(offer_rivals(task.sample.dim, policy))
+    total = sum(len(offered) for *_, offered in views) + len(options.also) + tuned
+    with stages("choosing control variates", total, options.progress) as say:
         places = list[tuple[float, str, Task]]()
-        for name, form in _views(task, forms, notes):
+        for name, form, offered in views:
             first = len(everything)
-            for candidate in offer(form, policy):
+            for candidate in offered:
                 if low and not candidate.simple:
                     notes.append(f"{candidate.label}{name}: not at low effort")
                 else:

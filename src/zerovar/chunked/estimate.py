@@ -25,13 +25,13 @@ from jaxtyping import Float64
 
 from ..choice import Automatic, Request
 from ..choice.defaults import streamed_polynomial
-from ..diagnostics import check
+from ..diagnostics import check_sample
 from ..families import Family
 from ..inference import rules
 from ..inference.answer import Answer, mean_answer
 from ..inference.cautions import Cautions
 from ..inference.conclude import conclude, describe_settings
-from ..inference.facts import Digits, Facts, ScoreFacts
+from ..inference.facts import Digits, Facts, ScoreFacts, some_names
 from ..inference.splits import Contiguous, Split, cross_fit
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Posterior
@@ -101,7 +101,8 @@ def estimate_chunked(
     told |= {"chunks": math.prod(chunks.draws.numblocks), "batches": chains * (len(edges) - 1)}
     told |= {"pilot_seconds": prepared - started, "seconds": time.perf_counter() - started}
     cautions = Cautions()
-    verdict = check(sample)
+    cautions.add_divergences(posterior.divergences, len(chunks))
+    verdict = check_sample(sample)
     cautions.add_check(verdict)
     of_pilot = influences_on_mean(sample.by_chain(pilot.values), sample.probabilities)[1]
     weighted = sample.weights is not None
@@ -118,6 +119,7 @@ def estimate_chunked(
         autocorrelation=slowest,
         kish=kish,
         r_hat=series.r_hats(fits.sums),
+        coordinates=some_names(sample),
         digits=Digits.of(sample, pilot.values, len(chunks)),
         scores=ScoreFacts.of(sample, verdict, pilot.values, request.score_error),
     )

@@ -102,7 +102,7 @@ class Check:
     sample=instance((Sample, Posterior), "a zv.Sample(draws, scores) or a Posterior"),
     level=SHARE,
 )
-def check(sample: Sample | Posterior, level: float = 0.001) -> Check:
+def check_sample(sample: Sample | Posterior, level: float = 0.001) -> Check:
     """Test layout, beginning and scores of `sample`; `level` is the nominal probability that a
     right one fails."""
     sample = sample.sample if isinstance(sample, Posterior) else sample

@@ -188,6 +188,8 @@ class _Fit(NamedTuple):
         unresolved[1, after] &= ~unresolved[0, after - 1]
         unresolved[2, after - 1] &= ~unresolved[0, after]
         unresolved = unresolved.any(axis=0) & ~full[line]
+        # panels that agree with their nodes say no more than that nothing was seen
+        error = np.maximum(error, TOLERANCE)
         return _Fit(series, mass, unresolved, missed, rest, full, error)
 
 

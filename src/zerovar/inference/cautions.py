@@ -105,6 +105,20 @@ class Cautions:
                 )
             )
 
+    def add_divergences(self, count: int, draws: int) -> None:
+        """Say that a sampler's trajectories diverged, and what that means."""
+        if count:
+            self.add(
+                Caution(
+                    f"{count} of {draws} transitions of the sampler diverged: it does not get "
+                    "into a part of the distribution that is narrow or strongly curved, as the "
+                    "neck of a funnel. Draws are missing there, and control variates know only "
+                    "of draws: values can be off by more than their errors. Sample in other "
+                    "coordinates (non-centred), or with smaller steps (a higher target "
+                    "acceptance)."
+                )
+            )
+
     def add_reported(self, reported: Reported) -> None:
         """Say all that is to be said of an answer."""
         for caution in CAUTIONS:
@@ -113,19 +127,24 @@ class Cautions:
 
 
 def convergence(reported: Reported) -> Iterator[Caution]:
-    """Chains that differ by R-hat, of the integrands or of some coordinates."""
+    """Chains that differ by R-hat, in some coordinates of the draws or else in integrands. It is
+    the same coordinate, whatever the integrands are, so that it is said once of all."""
     facts = reported.facts
     of_values, of_draws = facts.r_hat
-    worst = max(of_values.max(), of_draws.max())
     limit = _NOT_CONVERGED + 2 / facts.length  # of short chains R-hat is noisy
-    if worst > limit:
-        named = of_values.max() == worst
-        what = facts.names[int(of_values.argmax())] if named else "a coordinate of the draws"
-        yield Caution(
-            f"The chains have not converged: R-hat is {worst:.2f} for {what} (above {limit:.2f}). "
-            "Control variates do not cure that, and no standard error here can be trusted. Run the "
-            "sampler for longer."
-        )
+    names: list[str] = []
+    if of_draws.max() > limit:
+        worst = facts.coordinates[int(of_draws.argmax())]
+        what = f"R-hat is {of_draws.max():.2f} for {worst} (above {limit:.2f})"
+    elif names := reported.where(of_values > limit):
+        what = f"R-hat is above {limit:.2f} for {{names}}"
+    else:
+        return
+    yield Caution(
+        f"The chains have not converged: {what}. Control variates do not cure that, and no "
+        "standard error here can be trusted. Run the sampler for longer.",
+        names,
+    )
 
 
 def numerics(reported: Reported) -> Iterator[Caution]:

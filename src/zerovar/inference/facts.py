@@ -10,9 +10,9 @@ from jaxtyping import Float64
 
 from ..diagnostics import Check
 from ..inputs.points import Points, Standardisation
-from ..inputs.sample import Sample
+from ..inputs.sample import Sample, coordinate_name
 from ..statistics.rounding import Rounding
-from ..statistics.series import ROUNDING, r_hat, some_columns
+from ..statistics.series import ROUNDING, r_hat, some_columns, some_places
 from ..statistics.tails import end_at_one, heaviness
 from .answer import Answer, Mask, PerIntegrand, plain_answer
 from .task import Task
@@ -111,6 +111,11 @@ class ScoreFacts:
         return f"scores as given, {verified or 'not verified'}"
 
 
+def some_names(sample: Sample) -> tuple[str, ...]:
+    """What the coordinates are called that `some_columns` takes of the draws."""
+    return tuple(coordinate_name(sample.names, j) for j in some_places(sample.dim))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Facts:
     """What is known of the draws besides the answer.
@@ -118,7 +123,8 @@ class Facts:
     `plain` is the answer without a control variate; `low` and `high` are the extremes of the
     integrands at the draws, `events` which of them are events, `tail` their Pareto k, less what it
     may be too large by. `length` counts draws a chain, and `kish` all draws by their weights alone,
-    1/Σp². `r_hat` are those of the integrands and of some coordinates. `points` are the draws if
+    1/Σp². `r_hat` are those of the integrands and of some coordinates, which are called
+    `coordinates`. `points` are the draws if
     they are the target's own, without weights; `values` (n, q) the integrands there, if they are in
     memory: influences are else of batches of draws.
     """
@@ -134,6 +140,7 @@ class Facts:
     autocorrelation: float
     kish: float
     r_hat: tuple[np.ndarray, np.ndarray]
+    coordinates: tuple[str, ...]
     digits: Digits
     scores: ScoreFacts = ScoreFacts()
     points: Points | None = None
@@ -168,6 +175,7 @@ class Facts:
                 r_hat(sample.by_chain(values)),
                 r_hat(sample.by_chain(some_columns(sample.draws))),
             ),
+            coordinates=some_names(sample),
             digits=Digits.of(sample, values, len(sample)),
             scores=ScoreFacts(sample.from_model) if scores is None else scores,
             points=None if weighted else points,

@@ -17,7 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..arguments import FLAG, NAMES, OF_A_DRAW, read_whole_numbers, takes, where
-from .integrands import KEPT, ROWS, DrawFunction, map_draws, run_or_explain
+from .integrands import (
+    KEPT,
+    ROWS,
+    DrawFunction,
+    map_draws,
+    run_in_double,
+    run_or_explain,
+)
 from .sample import Posterior, Sample, check_names
 
 # Dimensions up to which a Jacobian is formed at every draw, those of a tile of draws at once
@@ -45,6 +52,8 @@ class Coordinates:
     inverse: DrawFunction | None = None
     log_det: DrawFunction | None = None
     names: Sequence[str] | None = None
+
+    _run = staticmethod(run_in_double)
 
     @overload
     def __call__(self, data: Sample) -> Sample: ...
@@ -80,6 +89,7 @@ class Coordinates:
             names,
             data.log_weights,
             from_model=data.from_model,
+            divergences=data.divergences,
         )
 
     def map(self, draws: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -98,6 +108,7 @@ class Coordinates:
             lambda: map_draws(one, (draws, scores)),
             f" of shape ({d},)",
             "mapped draws and scores to zv.Sample",
+            self._run,
         )
         if y.shape != draws.shape:
             raise ValueError(
@@ -113,7 +124,9 @@ class Coordinates:
             )
         scale = np.maximum(draws.std(axis=0), np.finfo(float).tiny)
         away = np.abs(back - draws).max(axis=0) / scale
-        if away.max() > CLOSE:
+        # and half of the digits that it was computed with, of numbers far larger than their spread
+        rounding = np.sqrt(np.finfo(back.dtype).eps) * np.abs(draws).max(axis=0) / scale
+        if (away > CLOSE + rounding).any():
             raise ValueError(
                 "coordinates: the inverse of the map does not lead back to the draws; coordinate "
                 f"{int(away.argmax())} is up to {away.max():.2g} standard deviations away"

@@ -31,7 +31,9 @@ def find_out_of_bounds(function: Callable[[Any], Any], draw: Any) -> OutOfBounds
     """Return what a function of one draw asks this draw, or an array of its own, for beyond the
     end."""
     try:
-        program = jax.make_jaxpr(function)(draw)
+        # Through a function of its own: JAX keeps what it has traced, with arrays in the precision
+        # of that time, as long as the function lives, and the user's does.
+        program = jax.make_jaxpr(lambda x: function(x))(draw)
         reads = [each for each in _equations(program) if each.primitive.name in _READS]
         leaves = jax.tree.leaves(draw)
         mistake = _Check(lambda read: _clips(read) or _fills(read)).first(program, leaves, reads)

@@ -87,7 +87,7 @@ def _events(array: Float64[np.ndarray, "n q"], names: Sequence[str]) -> Bool[np.
     """Which columns hold 0 and 1 alone. The ones on the diagonal of a correlation matrix are no
     events: other entries of that variable are other numbers."""
     binary = np.all((array == 0) | (array == 1), axis=0)
-    variables = [name.split("[")[0] for name in names]
+    variables = [name.split("[")[0] if name.endswith("]") else name for name in names]
     others = {name for name, so in zip(variables, binary, strict=True) if not so}
     return np.array([name not in others for name in variables])
 
@@ -153,11 +153,17 @@ def has_chains(name: str, shape: tuple[int, ...], chains: int, length: int) -> b
     raise ValueError(f"{name} must be {forms} to match the draws; got {shape}{hint}")
 
 
-def run_or_explain(name: str, run: Callable[[], Returned], draw: str, instead: str) -> Returned:
+def run_or_explain(
+    name: str,
+    run: Callable[[], Returned],
+    draw: str,
+    instead: str,
+    precision: Callable[[str, Callable[[], Returned]], Returned] | None = None,
+) -> Returned:
     """Return `run()`, which calls a user's function of one draw, or say why not, how draws look and
-    what would do."""
+    what would do. `precision` runs it; by default `run_in_double`."""
     try:
-        return run_in_double(name, run)
+        return (precision or run_in_double)(name, run)
     except Exception as error:
         raise ValueError(
             f"{name} could not be evaluated as a JAX function of one draw{draw}: {error}. "
@@ -207,9 +213,10 @@ def map_tiles(function: Callable[[Tree], Tree], draws: Tree) -> Tree:
 def run_in_double(name: str, run: Callable[[], Returned]) -> Returned:
     """Return `run()`, which calls a user's function, in double precision if it can be had.
 
-    JAX keeps the NumPy arrays inside a function that it has compiled in single precision as single,
-    and fails on the mixture until it forgets them. A loop that starts from a single-precision state
-    works only as the user runs it.
+    JAX keeps the NumPy arrays inside a function that it has compiled in the precision of that time,
+    and fails on the mixture until it forgets them: in double where the user ran it in single, and
+    afterwards the other way round in the user's hands. A loop that starts from a single-precision
+    state works only as the user runs it.
     """
     refuse_fork()
     try:
@@ -223,7 +230,9 @@ def run_in_double(name: str, run: Callable[[], Returned]) -> Returned:
     jax.clear_caches()  # only the precision is at fault, and such arrays are kept nowhere else
     try:
         with jax.enable_x64(True):
-            return run()
+            found = run()
+        jax.clear_caches()  # or the user's next run finds them in double
+        return found
     except Exception:
         warn(
             f"{name} could not be evaluated in double precision, and was in single: about seven "

@@ -236,6 +236,7 @@ class Posterior:
         sampler; scores of arrays and tables are as given.
     density: the log density and the quantities as functions of a draw, where the adapter has them:
         probabilities and quantiles then gain most. Files and arrays do without.
+    divergences: how many of the sampler's transitions diverged, as far as it tells.
 
     Arrays are NumPy's, or Dask's where they stay on disk.
     """
@@ -248,6 +249,7 @@ class Posterior:
     coordinates: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
     from_model: bool = False
     density: Any = None
+    divergences: int = 0
 
     def __repr__(self) -> str:
         weighted = "" if self.log_weights is None else ", weighted"

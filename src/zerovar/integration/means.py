@@ -26,7 +26,7 @@ from ..inference.task import Task
 from ..inputs.integrands import as_values
 from ..inputs.sample import Sample, as_float
 from ..output import Estimate, Integration, Selection
-from ..progress import spinner
+from ..progress import stages
 from .evidence import log_evidence
 from .importance import (
     NEGLIGIBLE,
@@ -117,7 +117,7 @@ def integrate(
         start = jax.tree.map(lambda leaf: np.asarray(leaf)[0], draws)
     flat = flat_density(log_density, start, args, kwargs)
     rng, cautions = np.random.default_rng(seed), Cautions()
-    with spinner("integrating", progress) as tell:
+    with stages("integrating", None, progress) as tell:
         modes, points, used = _points(flat, given, int(gradients), rng, sobol, tell)
     integration = _judge(modes, points, used, cautions)
     weights = relative_weights(points.log_weights)
@@ -317,6 +317,7 @@ def _integrands(
     """Values, sample and names as `as_values` takes them."""
     if values is None:
         columns = dict(zip(flat.names, sample.draws.T, strict=True))
+        names = flat.labels if names is None else names
         return columns if flat.default is None else flat.default, sample, names
     table = dict(values) if isinstance(values, Mapping) else {"": values}
     wrong = [type(each).__name__ for each in table.values() if not callable(each)]

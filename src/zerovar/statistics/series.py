@@ -142,9 +142,12 @@ def segment_distances(influences: Series, pieces: int = 5) -> Float64[np.ndarray
 
 def some_columns(array: Float64[np.ndarray, "n k"], limit: int = 40) -> np.ndarray:
     """At most `limit` columns, equally spaced: enough to tell how slow a chain is."""
-    return array[
-        :, np.unique(np.linspace(0, array.shape[1] - 1, min(array.shape[1], limit)).astype(int))
-    ]
+    return array[:, some_places(array.shape[1], limit)]
+
+
+def some_places(count: int, limit: int = 40) -> np.ndarray:
+    """Which of the columns `some_columns` takes."""
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).astype(int))
 
 
 def autocorrelation_time(series: Series) -> float:

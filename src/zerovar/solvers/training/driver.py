@@ -8,14 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ...progress import progress_bar
+from ...progress import PATIENCE, progress_bar
 from ..base import Result
 from .batch_order import BatchOrder
 from .checkpoints import checkpoint_file, restore_state, save_state
 from .loop import Job, Params, StepRule, TrainingState, advance, initial_state, is_finished
-
-# Seconds of work between two looks at the world: as long as one waits for Ctrl-C without wondering
-_PIECE = 0.5
 
 
 class TrainingEnd(NamedTuple):
@@ -65,7 +62,7 @@ def run(
                     save_state(file, state)
                 seconds = time.perf_counter() - started
                 piece = (
-                    max(1, min(4 * piece, int(piece * _PIECE / max(seconds, 1e-6))))
+                    max(1, min(4 * piece, int(piece * PATIENCE / max(seconds, 1e-6))))
                     if an_epoch == 1
                     else 1
                 )
