@@ -222,8 +222,8 @@ def heavy_tails(reported: Reported) -> Iterator[Caution]:
         )
     if names := reported.where(reported.ruled & ~reported.answer.controlled):
         yield Caution(
-            f"Means of what few draws show, as rare events: {few} Draw more, or integrate out what "
-            "can be.",
+            f"Means that few draws rule, as of rare events or long tails: {few} Draw more, or "
+            "integrate out what can be.",
             names,
         )
 
