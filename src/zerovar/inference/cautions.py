@@ -141,7 +141,7 @@ def unseen_events(reported: Reported) -> Iterator[Caution]:
     if names := reported.where(reported.facts.one_sided):
         yield Caution(
             "Events that none of the draws shows, or every one: {names}. How probable they are is "
-            "known only to within 3 / (draws, by clusters), which is given as their standard error.",
+            "known only to within 3 / (clusters of draws), which is given as their error.",
             names,
         )
 
