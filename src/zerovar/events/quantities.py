@@ -44,6 +44,10 @@ class Quantity(NamedTuple):
 
         return Quantity(f"{self.name} - {other.name}", self.values - other.values, both)
 
+    def jumps(self, sample: Sample) -> bool:
+        """Whether it takes but a few values: fewer than half of the places that the draws do."""
+        return 2 * len(np.unique(self.values)) < len(np.unique(sample.draws[:, 0]))
+
     def marginal(self, sample: Sample, density: Density | None) -> Marginal | None:
         """Return what makes its levels smooth: lines where the log density is known, scores
         elsewhere. None if it is the same at every draw."""
