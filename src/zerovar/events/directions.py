@@ -38,9 +38,13 @@ def linear_index(sample: Sample, gradient: Vector) -> Index | None:
 def regress_index(sample: Sample, values: Vector) -> Index | None:
     """Return the index that follows a quantity best, by its normal scores; None if the quantity
     does not move."""
-    scores = normal_scores(values[:, None])[:, 0]
+    return fit_index(sample, normal_scores(values[:, None])[:, 0])
+
+
+def fit_index(sample: Sample, values: Vector) -> Index | None:
+    """Return the index by least squares on these values: their own, if they are linear."""
     offset = sample.draws - sample.probabilities @ sample.draws
-    return linear_index(sample, _regress(sample, offset, scores))
+    return linear_index(sample, _regress(sample, offset, values - sample.probabilities @ values))
 
 
 def directions(sample: Sample, index: Index) -> list[Vector]:
