@@ -59,6 +59,9 @@ class ByScores:
                 own = None
         index = index if own is None else own
         y, slope = _as_normal(sample, index, sample.scores @ unit_direction(sample, index))
+        # normal draws leave nothing but rounding
+        rounding = len(y) * np.finfo(float).eps * np.abs(y).max()
+        slope = np.where(np.abs(y + slope) < rounding, -y, slope)
         rising = not len(found) or not falls[found[0]]
         return ByScores(sample, values, y, slope, rising, same_order=own is not None)
 
@@ -115,7 +118,7 @@ class ByScores:
         smooth = interpolate.PchipInterpolator(g, y)
         inner = np.clip(levels, g[0], g[-1])
         t = smooth(inner)
-        off = np.abs(t - np.interp(inner, g, y))
+        off = np.abs(t - np.interp(inner, g, y)) + len(y) * np.finfo(float).eps
         return t, smooth(inner, 1), off * np.exp(-(t**2) / 2) / np.sqrt(2 * np.pi)
 
 
