@@ -16,7 +16,8 @@ from jaxtyping import Float64
 
 from ..inputs.points import Vector
 from ..inputs.sample import Sample
-from .directions import Index, linear_index, unit_direction
+from ..statistics.ranks import normal_scores
+from .directions import Index, same_order, score_along
 from .lines import Smooth
 
 # One of so many draws is near enough to a level to say where on the index it is: with 2 or 20 gains
@@ -45,20 +46,14 @@ class ByScores:
 
     @staticmethod
     def of(sample: Sample, values: Vector, index: Index) -> ByScores:
-        """Take the coordinate that orders the draws as the quantity does; or else the combination
-        of coordinates that follows it best."""
-        order = np.argsort(values, kind="stable")
-        steps = np.diff(sample.draws[order], axis=0)
-        tied = np.diff(values[order]) == 0
-        rises = np.all(np.where(tied[:, None], steps == 0, steps > 0), axis=0)
-        falls = np.all(np.where(tied[:, None], steps == 0, steps < 0), axis=0)
-        found = np.flatnonzero(rises | falls)
-        if len(found):
-            own = linear_index(sample, np.eye(sample.dim)[found[0]])
-            index = index if own is None else own
-        y, slope = _as_normal(sample, index, sample.scores @ unit_direction(sample, index))
-        rising = not len(found) or bool(rises[found[0]])
-        return ByScores(sample, values, y, slope, rising, same_order=len(found) > 0)
+        """Take the index of a quantity, which is a coordinate if that orders the draws as it
+        does."""
+        coordinate = same_order(sample, values)
+        y, slope = _as_normal(sample, index, score_along(sample, index))
+        rising = coordinate is None or bool(
+            np.corrcoef(sample.draws[:, coordinate], normal_scores(values[:, None])[:, 0])[0, 1] > 0
+        )
+        return ByScores(sample, values, y, slope, rising, same_order=coordinate is not None)
 
     def below(self, levels: Float64[np.ndarray, " l"]) -> Smooth:
         """Return indicators less their images, and what has the density as its mean."""
