@@ -334,7 +334,9 @@ def _plain(values: _Named, prob: float, kind: str, sample: Sample | None) -> _Na
             "median": median,
             "mad": np.median(np.abs(flat - median), axis=0),
             "ess_median": array_stats.ess(stacked, method="median", **axes),
-            "mcse_median": quantile_errors(stacked, p, np.array([0.5]))[:, 0],
+            "mcse_median": np.ravel(
+                [quantile_errors(stacked[..., k], p, shares[1:2]) for k in range(flat.shape[1])]
+            ),
             "mcse_mean": standard_error(of_mean, nothing),
             "mcse_sd": standard_error(of_variance, nothing) / (2 * deviation),
         }

@@ -11,16 +11,15 @@ from jaxtyping import Float64
 
 from ..events.lines import Lines
 from ..events.quantities import Marginal, Quantity
-from ..inputs.points import Vector
 from ..inputs.sample import Sample
 from ..output import Estimate
 from ..probabilities import describe_smoothing
-from ..progress import spinner
+from ..progress import progress_bar
 from ..session import Session
 
 # Newton's steps on plain means of what is smooth: each squares the distance, which begins at a few
 # hundredths of a deviation
-STEPS = 4
+STEPS = 3
 # Of a deviation: the longest of these steps, and half the distance of two levels whose
 # probabilities give a slope where no density does
 _STRIDE, APART = 0.5, 0.1
@@ -49,9 +48,9 @@ class Marginals(NamedTuple):
         """Look along the lines of all named values."""
         found = [one for one in map(session.find, names) if one is not None]
         smooth = []
-        with spinner("lines", True) as say:
-            for one in found:
-                say(one.name)
+        with progress_bar("lines", len(found), wanted=True) as say:
+            for done, one in enumerate(found):
+                say(done, one.name)
                 smooth.append(session.marginal(one))
         return Marginals(session.sample, found, smooth)
 
@@ -66,15 +65,18 @@ class Marginals(NamedTuple):
         deviation = self.values.std(axis=0)[:, None]
         return np.where(deviation > 0, deviation, 1.0)
 
-    def at(self, levels: Float64[np.ndarray, "k p"], shares: Vector) -> AtLevels:
+    def at(
+        self, levels: Float64[np.ndarray, "k p"], shares: Float64[np.ndarray, "... p"]
+    ) -> AtLevels:
         """Look at levels, about those with these shares below; what does not move has them
         exactly."""
+        shares = np.broadcast_to(shares, levels.shape)
         p, shape = self.sample.probabilities, (len(self.sample), *levels.shape)
         below, density = np.empty(shape), np.full(shape, np.nan)
         slope, off = np.ones(levels.shape), np.zeros(levels.shape)
         for k, (one, own, unit) in enumerate(zip(self.smooth, levels, self.unit, strict=True)):
             if one is None:
-                below[:, k] = shares
+                below[:, k] = shares[k]
                 continue
             found = one.below(own)
             below[:, k], off[k] = found.below, found.error

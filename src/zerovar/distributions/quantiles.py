@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float64
 
 from ..choice import Automatic, Request
-from ..inputs.points import Vector
 from ..output import Estimate
 from ..session import Session
 from ..statistics.quantiles import quantile_errors, weighted_quantile
@@ -18,37 +18,43 @@ _CHEAP = Automatic(effort="low", progress=False)
 def estimate_quantiles(
     session: Session,
     names: Sequence[str],
-    shares: Vector,
+    shares: Float64[np.ndarray, "... p"],
     request: Request,
     titles: Sequence[str] | None = None,
 ) -> Estimate:
-    """Estimate quantiles of named values; `titles` are what each of them is called.
+    """Estimate quantiles of k named values, at p shares or at (k, p) of them; `titles` are what the
+    p are called.
 
     Newton's method: on plain means of what is smooth, then on those with polynomials for control
-    variates, and last with all that are chosen from, by when the step is small.
+    variates, and last with all that are chosen from. What control variates add to a plain mean
+    hardly changes with the level.
     """
     sample = session.sample
     titles = [f"{100 * share:g}%" for share in shares] if titles is None else titles
+    shares = np.broadcast_to(shares, (len(names), len(titles)))
     labels = [f"{name} {title}" for name in names for title in titles]
     marginals = Marginals.of(session, names)
     p, values = sample.probabilities, marginals.values
-    plain = np.array([weighted_quantile(column, p, shares) for column in values.T])
-    plain_error = quantile_errors(sample.by_chain(values), p, shares)
-    bounded, levels = marginals.bounded(labels), plain
-    for _ in range(STEPS):
-        at = marginals.at(levels, shares)
-        levels = marginals.move(levels, _divide(shares - np.tensordot(p, at.below, 1), at.slope))
-    for asked in (dataclasses.replace(request, family=_CHEAP), request):
-        at = marginals.at(levels, shares)
-        columns = at.below.reshape(len(sample), -1).T
-        means = session.estimate(
-            dict(zip(labels, columns, strict=True)), request=asked, bounded=bounded
-        )
-        shift = _divide(shares - means.value.reshape(levels.shape), at.slope)
-        before, levels = levels, marginals.move(levels, shift)
-    error = np.hypot(means.std_error.reshape(levels.shape), at.off)
-    # the second by how the slope changes over the last step
-    error = np.hypot(_divide(error, at.slope), (levels - before) ** 2 / marginals.unit)
+    pairs = list(zip(values.T, shares, strict=True))
+    plain = np.array([weighted_quantile(column, p, own) for column, own in pairs])
+    plain_error = np.array([quantile_errors(sample.by_chain(v), p, own) for v, own in pairs])
+    bounded, levels, at = marginals.bounded(labels), plain, marginals.at(plain, shares)
+    correction = np.zeros(levels.shape)  # what control variates add to plain means
+    for asked in (None, dataclasses.replace(request, family=_CHEAP), request):
+        if asked is not None:
+            columns = dict(zip(labels, at.below.reshape(len(sample), -1).T, strict=True))
+            means = session.estimate(columns, request=asked, bounded=bounded)
+            correction = means.value.reshape(levels.shape) - np.tensordot(p, at.below, 1)
+        before, off = levels, at.off
+        for _ in range(STEPS):
+            levels = marginals.move(
+                levels, _divide(shares - correction - np.tensordot(p, at.below, 1), at.slope)
+            )
+            at = marginals.at(levels, shares)
+    # the last correction was made at other levels, and changes with them as probabilities do
+    moved = np.abs(correction * (levels - before)) * at.slope / (shares * (1 - shares))
+    error = np.hypot(np.hypot(means.std_error.reshape(levels.shape), off), moved)
+    error = _divide(error, at.slope)
     slopes = np.where(at.slope > 0, at.slope, np.inf)
     return marginals.report(means, levels, error, plain, plain_error, np.diag(1 / slopes.ravel()))
 

@@ -19,7 +19,8 @@ def find_crossings(
     at_before: Float64[np.ndarray, " r"],
     at_after: Float64[np.ndarray, " r"],
 ) -> Float64[np.ndarray, " r"]:
-    """Return places between `before` and `after` at which the excess over a level changes sign.
+    """Return places between `before` and `after` at which a quantity is below its level on one side
+    and not on the other.
 
     Chandrupatla's method: inverse quadratic interpolation where the last three places bear it out,
     halving elsewhere; a jump is found by halving.
@@ -28,7 +29,7 @@ def find_crossings(
     c, fc = a.copy(), fa.copy()
     share = np.full(len(a), 0.5)
     finest = np.spacing(np.abs(before) + np.abs(after))
-    left = np.flatnonzero((fa != 0) & (fb != 0))
+    left = np.arange(len(a))
     for _ in range(_STEPS):
         if not len(left):
             break
@@ -44,7 +45,8 @@ def find_crossings(
         share[i] = np.clip(
             _interpolate(*(one[i] for one in (a, b, c, fa, fb, fc))), least, 1 - least
         )
-        left = i[(fa[i] != 0) & (length > 4 * finest[i])]
+        # on to the end where it is zero too, as whole numbers are on one side of their step
+        left = i[length > 4 * finest[i]]
     return np.where(np.abs(fa) <= np.abs(fb), a, b)
 
 

@@ -67,13 +67,13 @@ class Conditional:
     """The density along n lines, as polynomials on panels that lie line after line, from left to
     right.
 
-    `error` is what an integral along each line may be off by, of its mass; `evaluations` are those
-    of the log density.
+    `before` is the probability of all that lies before a panel; `error` what an integral along each
+    line may be off by, of its mass; `evaluations` are those of the log density.
     """
 
     panels: Panels
     series: Float64[np.ndarray, "m k"]
-    mass_before: Float64[np.ndarray, " m"]
+    before: Float64[np.ndarray, " m"]
     mass: Float64[np.ndarray, " n"]
     error: Float64[np.ndarray, " n"]
     evaluations: int
@@ -82,7 +82,7 @@ class Conditional:
         """Return the probability of all that lies before places `u` of these lines."""
         panel, t, half = self._locate(line, u)
         inside = half * _evaluate(self.series[panel] @ _TO_INTEGRAL, t)
-        return np.clip((self.mass_before[panel] + inside) / self.mass[line], 0.0, 1.0)
+        return np.clip(self.before[panel] + inside / self.mass[line], 0.0, 1.0)
 
     def at(self, line: np.ndarray, u: np.ndarray) -> Float64[np.ndarray, " r"]:
         """Return the probability density at places `u` of these lines."""
@@ -126,27 +126,31 @@ def integrate_lines(
     for last in range(_ROUNDS, -1, -1):
         panels = panels.take(np.lexsort((panels.left, panels.line)))
         fit = _Fit.of(panels, start)
-        wanted = _grow(panels, fit).join(_split(panels.take(fit.unresolved)))
+        wanted = _grow(panels, fit).join(
+            _split(panels.take(fit.unresolved), fit.missed[:, fit.unresolved])
+        )
         if not last or not len(wanted.line):
             break
         new = evaluate(wanted)
         evaluations += new.log_density.size
         panels = panels.take(~fit.unresolved).join(new)
-    masses = panels.width * fit.series[:, 0]
-    before = np.cumsum(masses) - masses
+    # of each line's own mass, lest one that has no end drown the others
+    shares = panels.width * fit.series[:, 0] / fit.mass[panels.line]
+    before = np.cumsum(shares) - shares
     first = np.searchsorted(panels.line, np.arange(n))
-    return Conditional(
-        panels, fit.series, before - before[first][panels.line], fit.mass, fit.error, evaluations
-    )
+    before = before - before[first][panels.line]
+    return Conditional(panels, fit.series, before, fit.mass, fit.error, evaluations)
 
 
 class _Fit(NamedTuple):
     """Panels as polynomials, relative to the highest density of their line; which of them must be
-    split; the mass beyond both ends of each line; and what its integrals may be off by."""
+    split, and what they may have missed within, at their left and at their right end; the mass
+    beyond both ends of each line; and what its integrals may be off by."""
 
     series: Float64[np.ndarray, "m k"]
     mass: Float64[np.ndarray, " n"]
     unresolved: Bool[np.ndarray, " m"]
+    missed: Float64[np.ndarray, "3 m"]
     rest: Float64[np.ndarray, "2 n"]
     full: Bool[np.ndarray, " n"]
     error: Float64[np.ndarray, " n"]
@@ -156,7 +160,9 @@ class _Fit(NamedTuple):
         n, line, width = len(start), panels.line, panels.width
         top = start.copy()
         np.maximum.at(top, line, panels.log_density.max(axis=1))
-        density = np.exp(panels.log_density - top[line][:, None])
+        with np.errstate(invalid="ignore"):  # of no density where it is infinite
+            density = np.nan_to_num(np.exp(panels.log_density - top[line][:, None]))
+            at_draw = np.nan_to_num(np.exp(start - top))
         series = density @ _TO_SERIES
         mass = np.maximum(np.bincount(line, width * series[:, 0], n), np.finfo(float).tiny)
         # as far below the last two coefficients as these are below the two before
@@ -164,15 +170,27 @@ class _Fit(NamedTuple):
         off = width * final * np.minimum(final / np.maximum(earlier, np.finfo(float).tiny), 1.0)
         # the panel of the draw itself, whose density is known
         here = (panels.left <= 0) & (panels.right > 0)
-        known = np.exp(start - top)[line[here]]
         seen = _evaluate(series[here], -(panels.left + panels.right)[here] / width[here])
-        off[here] = np.maximum(off[here], width[here] * np.abs(seen - known))
+        off[here] = np.maximum(off[here], width[here] * np.abs(seen - at_draw[line[here]]))
+        # panels that meet must agree: a jump there, or a peak, is between their outermost nodes
+        after = np.flatnonzero(line[1:] == line[:-1]) + 1
+        end = np.ones(len(after))
+        step = np.abs(_evaluate(series[after], -end) - _evaluate(series[after - 1], end))
+        missed = np.zeros((3, len(line)))
+        missed[0], missed[1, after], missed[2, after - 1] = off, step, step
+        missed[1:] *= width * (1 - _X[-1]) / 2
         rest = _rest(panels, density, n)
-        error = (np.bincount(line, off, n) + rest.sum(axis=0)) / mass
+        off = np.bincount(line, missed.sum(axis=0), n) + rest.sum(axis=0)
+        error = np.divide(off, mass, out=np.ones(n), where=(off < mass) & np.isfinite(top))
         full = np.bincount(line, minlength=n) >= _PANELS
-        unresolved = (off > TOLERANCE * mass[line]) & ~full[line]
-        wrong = ~np.isfinite(error)
-        return _Fit(series, mass, unresolved, rest, full, np.where(wrong, 1.0, error))
+        unresolved = missed > TOLERANCE * mass[line]
+        # beside a panel that is not resolved within, nothing is known of the other
+        unresolved[1, after] &= ~unresolved[0, after - 1]
+        unresolved[2, after - 1] &= ~unresolved[0, after]
+        unresolved = unresolved.any(axis=0) & ~full[line]
+        # panels that agree with their nodes say no more than that nothing was seen
+        error = np.maximum(error, TOLERANCE)
+        return _Fit(series, mass, unresolved, missed, rest, full, error)
 
 
 def _rest(
@@ -208,19 +226,19 @@ def _grow(panels: Panels, fit: _Fit) -> Panels:
     return Panels(line, lower, upper, np.empty((len(line), NODES)))
 
 
-def _split(panels: Panels) -> Panels:
-    """Return two panels for each: its halves, or what lies on both sides of an end of the support,
-    as far as nodes tell where that is."""
+def _split(panels: Panels, missed: Float64[np.ndarray, "3 m"]) -> Panels:
+    """Return two panels for each: its halves; what lies on both sides of an end of the support, as
+    far as nodes tell where that is; or at an end where most was missed, what has no node."""
     inside = np.isfinite(panels.log_density)
     edge = inside[:, 1:] != inside[:, :-1]
-    nodes = panels.nodes
+    nodes, rows = panels.nodes, np.arange(len(panels.line))
     at = np.argmax(edge, axis=1)
-    rows = np.arange(len(at))
-    middle = np.where(
+    within = np.where(
         edge.any(axis=1),
         (nodes[rows, at] + nodes[rows, np.minimum(at + 1, NODES - 1)]) / 2,
         (panels.left + panels.right) / 2,
     )
+    middle = np.choose(np.argmax(missed, axis=0), [within, nodes[:, 0], nodes[:, -1]])
     return Panels(
         np.tile(panels.line, 2),
         np.concatenate([panels.left, middle]),

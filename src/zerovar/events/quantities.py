@@ -59,7 +59,7 @@ class Quantity(NamedTuple):
                         return lines
                     why = "its integrals along lines do not converge"
                 else:
-                    why = "as functions they are not what they are at the draws"
+                    why = "its function gives other values than it has at the draws"
             except Exception as error:  # a user's model, run where it never was
                 why = str(error)
             warn(

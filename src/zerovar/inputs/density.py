@@ -65,7 +65,8 @@ class Density:
     def _arrays(self, x: jax.Array) -> dict[str, Any]:
         natural = self.natural(x)
         found = {name or "x": leaf for name, leaf in leaves_by_path(natural).items()}
-        return found | {name: jnp.asarray(each(natural)) for name, each in self.more.items()}
+        found |= {name: jnp.asarray(each(natural)) for name, each in self.more.items()}
+        return dict(sorted(found.items()))  # as JAX gives dicts back
 
     @cached_property
     def _log_density(self) -> OfPoints:

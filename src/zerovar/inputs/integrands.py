@@ -87,7 +87,7 @@ def _events(array: Float64[np.ndarray, "n q"], names: Sequence[str]) -> Bool[np.
     """Which columns hold 0 and 1 alone. The ones on the diagonal of a correlation matrix are no
     events: other entries of that variable are other numbers."""
     binary = np.all((array == 0) | (array == 1), axis=0)
-    variables = [name.split("[")[0] for name in names]
+    variables = [name.split("[")[0] if name.endswith("]") else name for name in names]
     others = {name for name, so in zip(variables, binary, strict=True) if not so}
     return np.array([name not in others for name in variables])
 

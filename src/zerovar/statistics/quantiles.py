@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float64
 
-from .series import Series, effective_size
+from .series import effective_size
 
 
 def weighted_quantile(
@@ -19,20 +19,18 @@ def weighted_quantile(
 
 
 def quantile_errors(
-    series: Series, weights: Float64[np.ndarray, " n"], probs: Float64[np.ndarray, " p"]
-) -> Float64[np.ndarray, "q p"]:
-    """Standard errors of quantiles of series (chain, draw, q), from the effective size of the
-    indicator of being below: half the distance between the quantiles one error of its mean up and
-    down."""
-    n, q = series.shape[0] * series.shape[1], series.shape[2]
-    errors = np.empty((q, len(probs)))
-    share = 1 / (n * np.sum(weights**2))
-    for j in range(q):
-        column = series[:, :, j].ravel()
-        at = weighted_quantile(column, weights, probs)
-        size = share * effective_size((series[:, :, j, None] <= at).astype(np.float64))
-        spread = np.sqrt(probs * (1 - probs) / size)
-        ends = [np.clip(probs + side * spread, 0.0, 1.0) for side in (-1, 1)]
-        low, high = (weighted_quantile(column, weights, end) for end in ends)
-        errors[j] = (high - low) / 2
-    return errors
+    chains: Float64[np.ndarray, "chain draw"],
+    weights: Float64[np.ndarray, " n"],
+    probs: Float64[np.ndarray, " p"],
+) -> Float64[np.ndarray, " p"]:
+    """Standard errors of quantiles, from the effective size of the indicator of being below: half
+    the distance between the quantiles one error of its mean up and down."""
+    values = chains.ravel()
+    below = chains[:, :, None] <= weighted_quantile(values, weights, probs)
+    size = effective_size(below.astype(np.float64)) / (len(values) * np.sum(weights**2))
+    spread = np.sqrt(probs * (1 - probs) / size)
+    low, high = (
+        weighted_quantile(values, weights, np.clip(probs + side * spread, 0.0, 1.0))
+        for side in (-1, 1)
+    )
+    return (high - low) / 2
