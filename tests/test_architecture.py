@@ -19,7 +19,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 ORDER = {
     "": """environment arguments errors variables progress io hyper inputs statistics operators kernels
         families objectives solvers fitting diagnostics output inference tuning choice chunked
-        adapters events session probabilities estimation distributions integration summaries cli __main__""",
+        adapters events session probabilities estimation distributions integration summaries demonstration cli __main__""",
     "inputs": "points sample indices integrands coordinates density",
     "statistics": "ranks series quantiles tails rounding",
     "inference": "splits task answer fits facts rules ledger cautions conclude",
