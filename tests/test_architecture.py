@@ -17,9 +17,10 @@ SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and
 # `__init__` from all of them.
 ORDER = {
-    "": """environment arguments errors variables progress io hyper inputs statistics operators kernels
-        families objectives solvers fitting diagnostics output inference tuning choice chunked
-        adapters events session probabilities estimation distributions integration summaries demonstration cli __main__""",
+    "": """environment arguments errors variables progress io hyper inputs statistics operators
+        kernels families objectives solvers fitting diagnostics output inference tuning choice
+        chunked adapters events session probabilities estimation distributions integration
+        summaries demonstration cli __main__""",
     "inputs": "points sample indices integrands coordinates density",
     "statistics": "ranks series quantiles tails rounding",
     "inference": "splits task answer fits facts rules ledger cautions conclude",

@@ -186,8 +186,8 @@ def _diagnostics(estimate: EstimateRecord) -> str:
     )
     which = f" ({escape(estimate.names[int(apart.argmax())])})" if len(apart) > 1 else ""
     told.append(
-        f"The controlled and the plain estimates are at most {apart.max():.2g} joint standard errors "
-        f"apart{which}."
+        f"The controlled and the plain estimates are at most {apart.max():.2g} joint standard "
+        f"errors apart{which}."
     )
     if estimate.unhelped:
         told.append(escape(estimate.unhelped))
@@ -206,8 +206,8 @@ def _choice(estimate: EstimateRecord) -> str:
     skipped = "".join(f"<p>Not tried: {escape(text)}.</p>" for text in chosen.skipped)
     head = '<tr><th scope="col">name</th><th scope="col">taken</th><th scope="col">why</th></tr>'
     return (
-        "<p>Chosen for each estimate from candidates that run from none to tuned sums of polynomials "
-        "and kernels.</p>"
+        "<p>Chosen for each estimate from candidates that run from none to tuned sums of "
+        "polynomials and kernels.</p>"
         '<div class="wide" tabindex="0" role="region" aria-label="Choices"><table class="words">'
         f"<thead>{head}</thead><tbody>{rows}</tbody></table></div>{skipped}"
     )
