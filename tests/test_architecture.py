@@ -447,6 +447,6 @@ def test_the_drawing_is_that_of_the_code():
     spec.loader.exec_module(drawing)
     assert drawing.DRAWING.read_text(encoding="utf-8") == drawing.drawn(), "run `make drawing`"
     graph, order = drawing.imports(), [part for row in drawing.rows() for part in row]
-    assert graph["summaries"]["estimation"] == 1
+    assert graph["summaries"]["session"] == 1
     assert graph["solvers"]["families"] > 1
     assert all(order.index(other) < order.index(part) for part in graph for other in graph[part])
