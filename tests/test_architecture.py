@@ -45,7 +45,7 @@ ORDER = {
     "adapters": "base chunks log_density arviz blackjax hierarchies numpyro pymc models stan "
     "recognition files",
     "distributions": "marginals quantiles highest_density curves calls",
-    "events": "quadrature crossings lines normal quantities",
+    "events": "quadrature crossings directions lines normal quantities",
     "integration": "target modes proposals importance evidence second_opinion means",
 }
 FILES = sorted(SOURCE.rglob("*.py"))

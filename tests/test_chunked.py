@@ -222,6 +222,23 @@ def test_the_numbers_of_a_choice_hold_on_disk_and_families_beside_it_are_refused
         zv.estimate(on_disk(X), on_disk(S), family=zv.Automatic(also=[zv.Network()]))
 
 
+@pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
+def test_a_gain_of_one_is_the_plain_mean_on_disk_too():
+    """Where the family was not asked for; the one that was is reported as it is."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(4, 500, 2))
+    values = np.concatenate([rng.normal(size=(4, 500, 9)), x[..., :1]], axis=2)  # mostly noise
+    arrays = [da.from_array(each, chunks=(2, 250, -1)) for each in (x, -x, values)]
+    answer = zv.estimate(*arrays)
+    plain = answer.gain <= 1
+    assert plain.sum() > 2
+    np.testing.assert_array_equal(answer.gain[plain], 1.0)
+    np.testing.assert_array_equal(answer.value[plain], answer.plain_value[plain])
+    assert answer.gain[-1] > 10
+    asked = zv.estimate(*arrays, family=zv.Polynomial(3))
+    assert asked.gain.min() < 1
+
+
 def test_each_chunk_is_read_twice_at_most():
     """For the pilot and for the pass, however many arrays are cut from it."""
     read = []

@@ -128,7 +128,15 @@ def estimate_chunked(
     )
     shape = {"chains": chains, "draws": length, "dimensions": d}
     asked = describe_settings(sample, pilot.values, **request.describe()) | shape
-    return conclude(answer, facts, rules.ON_DISK, cautions, split=split.describe(), settings=asked)
+    return conclude(
+        answer,
+        facts,
+        rules.ON_DISK,
+        cautions,
+        split=split.describe(),
+        settings=asked,
+        chosen=request.automatic is not None,
+    )
 
 
 def _streamed_family(choice: Automatic, n: int, d: int) -> Family:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from ..events.lines import Lines
 from ..events.quantities import Marginal, Quantity
@@ -37,7 +37,8 @@ class AtLevels(NamedTuple):
 
 
 class Marginals(NamedTuple):
-    """Quantities, with what makes their levels smooth; None for those that do not move."""
+    """Quantities, with what makes their levels smooth; None for those that do not move, or that
+    jump between a few values, whose quantiles are such values."""
 
     sample: Sample
     quantities: list[Quantity]
@@ -51,7 +52,7 @@ class Marginals(NamedTuple):
         with progress_bar("lines", len(found), wanted=True) as say:
             for done, one in enumerate(found):
                 say(done, one.name)
-                smooth.append(session.marginal(one))
+                smooth.append(None if one.jumps(session.sample) else session.marginal(one))
         return Marginals(session.sample, found, smooth)
 
     @property
@@ -60,10 +61,14 @@ class Marginals(NamedTuple):
         return np.stack([each.values for each in self.quantities], axis=1)
 
     @property
+    def moves(self) -> Bool[np.ndarray, " k"]:
+        """Which of them are not the same at every draw."""
+        return np.ptp(self.values, axis=0) > 0
+
+    @property
     def unit(self) -> Float64[np.ndarray, "k 1"]:
         """The deviations of the quantities; 1 of what does not move."""
-        deviation = self.values.std(axis=0)[:, None]
-        return np.where(deviation > 0, deviation, 1.0)
+        return np.where(self.moves, self.values.std(axis=0), 1.0)[:, None]
 
     def at(
         self, levels: Float64[np.ndarray, "k p"], shares: Float64[np.ndarray, "... p"]
@@ -76,7 +81,7 @@ class Marginals(NamedTuple):
         slope, off = np.ones(levels.shape), np.zeros(levels.shape)
         for k, (one, own, unit) in enumerate(zip(self.smooth, levels, self.unit, strict=True)):
             if one is None:
-                below[:, k] = shares[k]
+                below[:, k], slope[k] = shares[k], 0.0
                 continue
             found = one.below(own)
             below[:, k], off[k] = found.below, found.error
@@ -112,7 +117,7 @@ class Marginals(NamedTuple):
         `derivative` is that of what is reported in the means.
         """
         each = value.shape[1]
-        moves = np.repeat([one is not None for one in self.smooth], each)
+        moves = np.repeat(self.moves, each)
         value, error, plain, plain_error = (x.ravel() for x in (value, error, plain, plain_error))
         error, plain_error = np.where(moves, error, 0.0), np.where(moves, plain_error, 0.0)
         worse = ~(error < plain_error) & moves

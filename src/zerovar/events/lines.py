@@ -16,38 +16,16 @@ from jaxtyping import Float64
 from ..inputs.density import Density, OfPoints
 from ..inputs.points import Matrix, Vector
 from ..inputs.sample import Sample
-from ..statistics.ranks import normal_scores
+from ..statistics.quantiles import weighted_quantile
 from .crossings import find_crossings
+from .directions import Index, directions
 from .quadrature import Conditional, integrate_lines
 
 # Of the distance between two nodes, the step of a difference quotient: its error is the square
 _STEP = 1e-5
-
-
-class Direction(NamedTuple):
-    """A direction v (d,), scaled so that one unit is a deviation along it; and where on each line
-    the mass is expected, (n,)."""
-
-    vector: Vector
-    centre: Vector
-
-
-def regress_direction(sample: Sample, values: Vector) -> Direction | None:
-    """Return the direction in which normal draws with these means and covariances move a quantity
-    and nothing that is independent of it: Σb, with b the regression of its normal scores on the
-    draws. None if the quantity does not move."""
-    weight = sample.probabilities[:, None]
-    offset = sample.draws - (weight * sample.draws).sum(axis=0)
-    scores = normal_scores(values[:, None])[:, 0]
-    root = np.sqrt(weight)
-    scale = offset.std(axis=0)
-    b = np.linalg.lstsq(root * offset / scale, root[:, 0] * scores, rcond=None)[0] / scale
-    fitted = offset @ b
-    deviation = np.sqrt((weight[:, 0] * fitted**2).sum())
-    if not deviation > 0:
-        return None
-    vector = (weight * offset * fitted[:, None]).sum(axis=0) / deviation
-    return Direction(vector, -fitted / deviation)
+# Draws through which lines are laid to choose their direction, and the shares at whose quantiles
+# probabilities are compared
+_TRIED, _SHARES = 64, np.array([0.05, 0.5, 0.95])
 
 
 class Smooth(NamedTuple):
@@ -73,9 +51,33 @@ class Lines:
     words = "conditional probabilities along lines"
 
     @staticmethod
-    def of(density: Density, sample: Sample, direction: Direction, quantity: OfPoints) -> Lines:
-        """Integrate the density along the lines, and evaluate the quantity at the nodes."""
-        draws, (vector, centre) = sample.draws, direction
+    def of(density: Density, sample: Sample, index: Index, quantity: OfPoints) -> Lines:
+        """Lay lines in the direction on which probabilities vary least, as some draws show."""
+        rows = sample.thin(_TRIED)[1]
+        few, own = (
+            sample.replace(
+                draws=sample.draws[rows],
+                scores=sample.scores[rows],
+                num_chains=1,
+                weights=None,
+            ),
+            index._replace(values=index.values[rows]),
+        )
+        levels = weighted_quantile(quantity(sample.draws), sample.probabilities, _SHARES)
+        spreads = []
+        found = directions(sample, index)
+        for vector in found:
+            below = Lines.along(density, few, own, vector, quantity).below(levels).below
+            spreads.append(np.sum(below.var(axis=0) / (_SHARES * (1 - _SHARES))))
+        return Lines.along(density, sample, index, found[int(np.argmin(spreads))], quantity)
+
+    @staticmethod
+    def along(
+        density: Density, sample: Sample, index: Index, vector: Vector, quantity: OfPoints
+    ) -> Lines:
+        """Integrate the density along lines in one direction, and evaluate the quantity at the
+        nodes."""
+        draws, centre = sample.draws, -index.values
 
         def points(line: np.ndarray, u: np.ndarray) -> Matrix:
             moved = draws[line][:, None, :] + u[:, :, None] * vector

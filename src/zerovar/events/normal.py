@@ -16,7 +16,8 @@ from jaxtyping import Float64
 
 from ..inputs.points import Vector
 from ..inputs.sample import Sample
-from .lines import Direction, Smooth
+from .directions import Index, linear_index, unit_direction
+from .lines import Smooth
 
 # One of so many draws is near enough to a level to say where on the index it is: with 2 or 20 gains
 # on a sum of exponentials, a maximum and whole numbers are the same to a tenth
@@ -43,26 +44,21 @@ class ByScores:
     words = "Stein's solution for a normal"
 
     @staticmethod
-    def of(sample: Sample, values: Vector, direction: Direction) -> ByScores:
+    def of(sample: Sample, values: Vector, index: Index) -> ByScores:
         """Take the coordinate that orders the draws as the quantity does; or else the combination
-        of coordinates that does so best."""
+        of coordinates that follows it best."""
         order = np.argsort(values, kind="stable")
         steps = np.diff(sample.draws[order], axis=0)
         tied = np.diff(values[order]) == 0
         rises = np.all(np.where(tied[:, None], steps == 0, steps > 0), axis=0)
         falls = np.all(np.where(tied[:, None], steps == 0, steps < 0), axis=0)
-        p = sample.probabilities
         found = np.flatnonzero(rises | falls)
-        index, rising = -direction.centre, True
         if len(found):
-            index, rising = sample.draws[:, found[0]], bool(rises[found[0]])
-        index = index - p @ index
-        index = index / np.sqrt(p @ index**2)
-        # one unit of the index, and what is expected of the others with it
-        vector = (p * index) @ (sample.draws - p @ sample.draws)
-        return ByScores(
-            sample, values, index, sample.scores @ vector, rising, same_order=len(found) > 0
-        )
+            own = linear_index(sample, np.eye(sample.dim)[found[0]])
+            index = index if own is None else own
+        y, slope = _as_normal(sample, index, sample.scores @ unit_direction(sample, index))
+        rising = not len(found) or bool(rises[found[0]])
+        return ByScores(sample, values, y, slope, rising, same_order=len(found) > 0)
 
     def below(self, levels: Float64[np.ndarray, " l"]) -> Smooth:
         """Return indicators less their images, and what has the density as its mean."""
@@ -112,6 +108,17 @@ class ByScores:
         t = smooth(inner)
         off = np.abs(t - np.interp(inner, g, y))
         return t, smooth(inner, 1), off * np.exp(-(t**2) / 2) / np.sqrt(2 * np.pi)
+
+
+def _as_normal(sample: Sample, index: Index, slope: Vector) -> tuple[Vector, Vector]:
+    """The index with the mean and deviation that scores give it, −(y − m) / v by the line through
+    them, and the scores along it in that unit: no noise is left in either for a normal."""
+    root = np.sqrt(sample.probabilities)
+    line = np.stack([np.ones_like(slope), index.values], axis=1)
+    level, precision = np.linalg.lstsq(root[:, None] * line, -root * slope, rcond=None)[0]
+    if not precision > 0:
+        return index.values, slope
+    return np.sqrt(precision) * (index.values + level / precision), slope / np.sqrt(precision)
 
 
 def _left_over(y: np.ndarray, s: np.ndarray, t: np.ndarray) -> np.ndarray:

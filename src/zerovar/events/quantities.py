@@ -12,7 +12,8 @@ from ..errors import NumericalWarning, list_names, warn
 from ..inputs.density import Density, OfPoints
 from ..inputs.points import Vector
 from ..inputs.sample import Sample
-from .lines import Lines, Smooth, regress_direction
+from .directions import regress_index
+from .lines import Lines, Smooth
 from .normal import ByScores
 
 # Of a deviation, how far a quantity's function may be from its values at the draws: these come in
@@ -43,18 +44,22 @@ class Quantity(NamedTuple):
 
         return Quantity(f"{self.name} - {other.name}", self.values - other.values, both)
 
+    def jumps(self, sample: Sample) -> bool:
+        """Whether it takes but a few values: fewer than half of the places that the draws do."""
+        return 2 * len(np.unique(self.values)) < len(np.unique(sample.draws[:, 0]))
+
     def marginal(self, sample: Sample, density: Density | None) -> Marginal | None:
         """Return what makes its levels smooth: lines where the log density is known, scores
         elsewhere. None if it is the same at every draw."""
-        direction = regress_direction(sample, self.values)
-        if direction is None:
+        index = regress_index(sample, self.values)
+        if index is None:
             return None
         if density is not None and self.at is not None:
             try:
                 off = np.abs(self.at(sample.draws) - self.values)
                 finite = np.isfinite(density.at(sample.draws)).all()
                 if finite and np.median(off) <= _SAME * self.values.std():
-                    lines = Lines.of(density, sample, direction, self.at)
+                    lines = Lines.of(density, sample, index, self.at)
                     if lines.conditional.error.mean() < _COARSE:
                         return lines
                     why = "its integrals along lines do not converge"
@@ -67,7 +72,7 @@ class Quantity(NamedTuple):
                 "and quantiles rest on the scores alone",
                 NumericalWarning,
             )
-        return ByScores.of(sample, self.values, direction)
+        return ByScores.of(sample, self.values, index)
 
 
 class Event(NamedTuple):

@@ -160,7 +160,7 @@ def unseen_events(reported: Reported) -> Iterator[Caution]:
     if names := reported.where(reported.facts.one_sided):
         yield Caution(
             "Events that none of the draws shows, or every one: {names}. How probable they are is "
-            "known only to within 3 / (effective draws), which is given as their standard error.",
+            "known only to within 3 / (clusters of draws), which is given as their error.",
             names,
         )
 
@@ -241,8 +241,8 @@ def heavy_tails(reported: Reported) -> Iterator[Caution]:
         )
     if names := reported.where(reported.ruled & ~reported.answer.controlled):
         yield Caution(
-            f"Means of what few draws show, as rare events: {few} Draw more, or integrate out what "
-            "can be.",
+            f"Means that few draws rule, as of rare events or long tails: {few} Draw more, or "
+            "integrate out what can be.",
             names,
         )
 

@@ -30,20 +30,23 @@ def conclude(
     split: str,
     settings: dict[str, Any],
     selection: Selection | None = None,
+    chosen: bool = False,
 ) -> Estimate:
     """Standard errors and what they rest on, words of caution, and the record of it all.
 
-    Where the control variate was chosen (there is a `selection`) and its error is no less than that
-    of the plain mean, the plain mean is reported: a gain of one is the plain mean itself.
+    Where the control variate was `chosen` by us (always if there is a `selection`) and its error is
+    no less than that of the plain mean, the plain mean is reported: a gain of one is the plain mean
+    itself.
     """
     facts = dataclasses.replace(facts, plain=facts.settle(facts.plain))
     answer = facts.settle(answer)
     ledger = assess(answer, facts, rules)
     apart, refused = joint_errors(answer, facts.plain), refused_share(answer, facts.plain)
     lost = np.zeros(len(facts.names), dtype=bool)
-    if selection is not None:
+    if chosen or selection is not None:
         # where an error is no number too
         lost = answer.controlled & ~(ledger.error < ledger.plain_error)
+    if selection is not None:
         selection = selection.without(lost, Reason.PLAIN.value)
     if lost.any():
         answer = answer.insert(facts.plain.only(lost), lost)
