@@ -7,6 +7,7 @@ script has written before you commit it.
 
     python scripts/pictures.py                     # all
     python scripts/pictures.py forest start        # the picture of the front page, the notebook
+    python scripts/pictures.py intervals           # density curves, on the page of that name
     python scripts/pictures.py lotka_volterra      # a page of the gallery
 """
 
@@ -41,6 +42,14 @@ def forest() -> None:
     save_picture(answer.plot(), FOREST, estimates({"demo": answer}))
 
 
+def intervals() -> None:
+    """Curves have no gains: the picture carries those of the quantiles by scores alone."""
+    names, printed = run_page("docs/intervals.md")
+    print(printed)
+    gains = estimates({"by_scores": names["by_scores"]})
+    save_picture(names["figure"], ROOT / "docs" / "images" / "intervals.png", gains)
+
+
 def gallery(page: str) -> None:
     """A page's picture is the last that its examples draw."""
     names, printed = run_page(f"docs/gallery/{page}.md")
@@ -63,7 +72,7 @@ def notebook() -> None:
 
 
 def main(wanted: list[str]) -> None:
-    made = {"forest": forest, "start": notebook} | {
+    made = {"forest": forest, "start": notebook, "intervals": intervals} | {
         page: lambda page=page: gallery(page) for page in GALLERY
     }
     unknown = [name for name in wanted if name not in made]

@@ -17,9 +17,10 @@ SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and
 # `__init__` from all of them.
 ORDER = {
-    "": """environment arguments errors variables progress io hyper inputs statistics operators kernels
-        families objectives solvers fitting diagnostics output inference tuning choice chunked
-        adapters events session probabilities estimation distributions integration summaries cli __main__""",
+    "": """environment arguments errors variables progress io hyper inputs statistics operators
+        kernels families objectives solvers fitting diagnostics output inference tuning choice
+        chunked adapters events session probabilities estimation distributions integration
+        summaries demonstration cli __main__""",
     "inputs": "points sample indices integrands coordinates density",
     "statistics": "ranks series quantiles tails rounding",
     "inference": "splits task answer fits facts rules ledger cautions conclude",
@@ -446,6 +447,6 @@ def test_the_drawing_is_that_of_the_code():
     spec.loader.exec_module(drawing)
     assert drawing.DRAWING.read_text(encoding="utf-8") == drawing.drawn(), "run `make drawing`"
     graph, order = drawing.imports(), [part for row in drawing.rows() for part in row]
-    assert graph["summaries"]["estimation"] == 1
+    assert graph["summaries"]["session"] == 1
     assert graph["solvers"]["families"] > 1
     assert all(order.index(other) < order.index(part) for part in graph for other in graph[part])

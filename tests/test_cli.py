@@ -67,6 +67,25 @@ def test_command_line_estimates(npz, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["split"] == "cross-fitting in 5 folds"
 
 
+@pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
+def test_command_line_gives_quantiles(npz, tmp_path, capsys):
+    """Of draws of N(0, 1), by scores alone; and says what does not go with them."""
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    np.savez(tmp_path / "a.npz", draws=x, scores=-x, values=np.exp(x), names=["a", "b"])
+    call = ["estimate", str(tmp_path / "a.npz"), "--var-names", "a", "--json", "-"]
+    assert cli.main([*call, "--quantiles", "0.2", "0.5"]) == 0
+    rows = json.loads(capsys.readouterr().out)["estimates"]
+    assert [row["name"] for row in rows] == ["a 20%", "a 50%"]
+    exact = np.exp([-0.8416212, 0.0])
+    off = [(row["value"] - q) / row["std_error"] for row, q in zip(rows, exact, strict=True)]
+    assert np.all(np.abs(off) < 4)
+    assert all(row["gain"] > 10 for row in rows)
+    assert cli.main(["estimate", str(npz), "--quantiles", "5"]) == 2
+    assert "strictly between 0 and 1; got [5.0]" in capsys.readouterr().err
+    assert cli.main(["estimate", str(npz), "--quantiles", "0.5", "--family", "linear"]) == 2
+    assert "leave --family, --solver and --split out" in capsys.readouterr().err
+
+
 def test_command_line_writes_where_it_can_and_warns_without_a_table(npz, tmp_path, capsys):
     assert cli.main(["estimate", str(npz), "--json", "-", "--csv", "-"]) == 2
     assert "only one" in capsys.readouterr().err

@@ -142,9 +142,20 @@ def test_report_of_an_automatic_choice_says_what_was_taken(tmp_path):
     chosen = zv.estimate(X, S, {"line": X[:, 0], "noise": noise}, family=zv.Automatic("low"))
     chosen.report(tmp_path / "out.html")
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
-    assert "Chosen for each mean" in text
+    assert "Chosen for each estimate" in text
     assert chosen.selection.reasons[0] in text
     assert "tuned kernels: not at low effort" in text
+
+
+@pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
+def test_report_of_intervals(tmp_path):
+    posterior = zv.Posterior(X[None], S[None], {"x": X[None, :, 0]})
+    zv.interval(posterior, family=zv.Automatic("low")).report(tmp_path / "out.html")
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert '<th scope="row" data-key="x eti89_lb">' in text
+    assert "x eti89_lb, x eti89_ub: by Stein&#x27;s solution for a normal." in text
+    assert "picture is missing" not in text
+    assert " mean" not in re.sub("<style.*?</style>|<script.*?</script>", "", text, flags=re.S)
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +214,7 @@ def column(browser, number: int) -> list[str]:
 
 def test_browser_renders_without_complaint(opened):
     assert opened.get_log("browser") == []
-    assert "4 means from 400 draws" in opened.title
+    assert "4 estimates from 400 draws" in opened.title
     assert column(opened, 0) == NAMES
     sizes = opened.execute_script(
         "return [...document.images].map(image => [image.complete, image.naturalWidth])"

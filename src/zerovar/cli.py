@@ -13,7 +13,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from importlib.resources import as_file, files
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -23,6 +22,8 @@ from rich.console import Console
 
 from .adapters.files import read
 from .choice import Automatic
+from .demonstration import eight_schools
+from .distributions import interval, quantile
 from .environment import __version__, describe_environment
 from .errors import NumericalError, ZerovarWarning
 from .estimation import check, estimate
@@ -109,6 +110,13 @@ def _parser() -> argparse.ArgumentParser:
         help="which values: names, or ~NAME for those to leave out",
     )
     run.add_argument(
+        "--quantiles",
+        nargs="+",
+        type=float,
+        metavar="P",
+        help="estimate quantiles in place of means, such as 0.05 0.5 0.95",
+    )
+    run.add_argument(
         "--solver",
         choices=SOLVERS,
         help="how to fit one family (default: exact, and sgd for networks)",
@@ -193,6 +201,7 @@ Without values, the means of the draws are estimated."""
 _EXAMPLES = """examples:
   zerovar estimate posterior.npz --json answer.json
   zerovar estimate trace.nc --var-names mu theta --report answer.html
+  zerovar estimate trace.nc --var-names tau --quantiles 0.05 0.5 0.95
   zerovar estimate draws.csv --scores scores.csv --values values.csv --family quadratic --csv -
   zerovar estimate output_*.csv diagnostic_*.csv --seed 1"""
 
@@ -224,19 +233,21 @@ def _add_file_command(
 
 def _demo(options: argparse.Namespace) -> int:
     destination(options.figure)  # what cannot be written is said before the work
-    with as_file(files("zerovar") / "data" / "eight_schools.npz") as path:
-        given = read([path])
     print(
         "Eight schools: effects of coaching, 4 chains of 1000 NUTS draws. Posterior means of mu, "
         "tau and the school effects:"
     )
     print()
-    result = estimate(given, family=Automatic())
+    posterior = eight_schools()
+    result = estimate(posterior, family=Automatic())
     _show(result)
     print(
         f"\nThe same draws, with errors as if there were {np.median(result.gain):.0f} times as "
         "many of them (median gain)."
     )
+    print("\n95 % intervals of mu, tau and the first school, with the log density at hand:\n")
+    names = ["mu", "tau", "theta[1]"]
+    _show(interval(posterior, 0.95, var_names=names, family=Automatic(effort="low")))
     try:
         result.plot(options.figure)
         print(f"Picture: {options.figure}")
@@ -253,6 +264,12 @@ def _estimate(options: argparse.Namespace) -> int:
         if named is None:
             named = {f"x{j}": given.draws[..., j] for j in range(np.shape(given.draws)[-1])}
         given = dataclasses.replace(given, values=select_variables(named, options.var_names, None))
+    origin = {"files": ", ".join(map(str, options.file))}
+    if options.quantiles:
+        if options.family or options.solver or options.split:
+            raise ValueError("--quantiles chooses: leave --family, --solver and --split out")
+        result = quantile(given, options.quantiles, seed=options.seed)
+        return _write_outputs(options, result, origin)
     result = estimate(
         given,
         family=FAMILIES.get(options.family),
@@ -260,7 +277,7 @@ def _estimate(options: argparse.Namespace) -> int:
         split=SPLITS.get(options.split),
         seed=options.seed,
     )
-    return _write_outputs(options, result, {"files": ", ".join(map(str, options.file))})
+    return _write_outputs(options, result, origin)
 
 
 def _integrate(options: argparse.Namespace) -> int:

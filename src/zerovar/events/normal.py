@@ -12,11 +12,11 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 
 from ..inputs.points import Vector
 from ..inputs.sample import Sample
-from .directions import Index, fit_index, linear_index, unit_direction
+from .directions import Index, follow, score_along
 from .lines import Smooth
 
 # One of so many draws is near enough to a level to say where on the index it is: with 2 or 20 gains
@@ -47,23 +47,13 @@ class ByScores:
 
     @staticmethod
     def of(sample: Sample, values: Vector, index: Index) -> ByScores:
-        """Take the coordinate that orders the draws as the quantity does, or the combination of
-        them if it is linear; or else the one that follows it best."""
-        falls = _orders(values, -sample.draws)
-        found = np.flatnonzero(_orders(values, sample.draws) | falls)
-        own = linear_index(sample, np.eye(sample.dim)[found[0]]) if len(found) else None
-        # more than twice as many draws as coordinates are not ordered by chance
-        if own is None and len(sample) > 2 * sample.dim:
-            own = fit_index(sample, values)
-            if own is not None and not _orders(values, own.values[:, None])[0]:
-                own = None
-        index = index if own is None else own
-        y, slope = _as_normal(sample, index, sample.scores @ unit_direction(sample, index))
+        """Take the index of a quantity, and see whether it orders the draws as that does."""
+        rises, falls = (bool(follow(values, sign * index.values[:, None])[0]) for sign in (1, -1))
+        y, slope = _as_normal(sample, index, score_along(sample, index))
         # normal draws leave nothing but rounding
         rounding = len(y) * np.finfo(float).eps * np.abs(y).max()
         slope = np.where(np.abs(y + slope) < rounding, -y, slope)
-        rising = not len(found) or not falls[found[0]]
-        return ByScores(sample, values, y, slope, rising, same_order=own is not None)
+        return ByScores(sample, values, y, slope, rising=not falls, same_order=rises or falls)
 
     def below(self, levels: Float64[np.ndarray, " l"]) -> Smooth:
         """Return indicators less their images, and what has the density as its mean."""
@@ -120,14 +110,6 @@ class ByScores:
         t = smooth(inner)
         off = np.abs(t - np.interp(inner, g, y)) + len(y) * np.finfo(float).eps
         return t, smooth(inner, 1), off * np.exp(-(t**2) / 2) / np.sqrt(2 * np.pi)
-
-
-def _orders(values: Vector, columns: Float64[np.ndarray, "n k"]) -> Bool[np.ndarray, " k"]:
-    """Which columns rise with the values, and are tied where they are."""
-    order = np.argsort(values, kind="stable")
-    steps = np.diff(columns[order], axis=0)
-    tied = np.diff(values[order])[:, None] == 0
-    return np.all(np.where(tied, steps == 0, steps > 0), axis=0)
 
 
 def _as_normal(sample: Sample, index: Index, slope: Vector) -> tuple[Vector, Vector]:

@@ -21,10 +21,10 @@ from .formatting import EXACT, format_count, plus_minus, worth
 from .record import EstimateRecord, by_integrand
 
 _HEADS = (
-    ("name", "what is averaged"),
-    ("value", "mean by control variates ± its standard error"),
+    ("name", "what is estimated"),
+    ("value", "by control variates ± its standard error"),
     ("error", "standard error by control variates"),
-    ("plain", "plain Monte Carlo mean ± its standard error"),
+    ("plain", "by plain Monte Carlo ± its standard error"),
     ("gain", "how many times more draws plain Monte Carlo would need"),
     ("worth", "plain draws that these are worth"),
 )
@@ -43,8 +43,8 @@ def write_page(estimate: EstimateRecord, path: str | PathLike[str]) -> None:
 
 def _title(estimate: EstimateRecord) -> str:
     count = len(estimate.names)
-    means = f"The mean of {estimate.names[0]}" if count == 1 else f"{count} means"
-    return escape(f"{means} from {estimate.num_draws} draws, by control variates")
+    what = f"An estimate of {estimate.names[0]}" if count == 1 else f"{count} estimates"
+    return escape(f"{what} from {estimate.num_draws} draws, by control variates")
 
 
 def _lead(estimate: EstimateRecord) -> str:
@@ -186,11 +186,12 @@ def _diagnostics(estimate: EstimateRecord) -> str:
     )
     which = f" ({escape(estimate.names[int(apart.argmax())])})" if len(apart) > 1 else ""
     told.append(
-        f"The controlled and the plain means are at most {apart.max():.2g} joint standard errors "
-        f"apart{which}."
+        f"The controlled and the plain estimates are at most {apart.max():.2g} joint standard "
+        f"errors apart{which}."
     )
     if estimate.unhelped:
         told.append(escape(estimate.unhelped))
+    told += map(escape, estimate.limits)
     return head + "<p>" + " ".join(told) + "</p>"
 
 
@@ -205,8 +206,8 @@ def _choice(estimate: EstimateRecord) -> str:
     skipped = "".join(f"<p>Not tried: {escape(text)}.</p>" for text in chosen.skipped)
     head = '<tr><th scope="col">name</th><th scope="col">taken</th><th scope="col">why</th></tr>'
     return (
-        "<p>Chosen for each mean from candidates that run from none to tuned sums of polynomials "
-        "and kernels.</p>"
+        "<p>Chosen for each estimate from candidates that run from none to tuned sums of "
+        "polynomials and kernels.</p>"
         '<div class="wide" tabindex="0" role="region" aria-label="Choices"><table class="words">'
         f"<thead>{head}</thead><tbody>{rows}</tbody></table></div>{skipped}"
     )
