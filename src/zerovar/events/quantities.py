@@ -124,7 +124,7 @@ def read_event(text: str, find: Callable[[str], Quantity | None], names: list[st
 
     def refuse(why: str) -> ValueError:
         return ValueError(
-            f'an event must read like "tau > 5", "a > b" or "0 < mu < 3"; got {text!r}, {why}. '
+            f'events must read like "tau > 5", "a > b" or "0 < mu < 3"; got {text!r}, {why}. '
             "Give a function of one draw, or a boolean array, for others"
         )
 
