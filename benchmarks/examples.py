@@ -195,7 +195,7 @@ def birds(rng: Rng) -> tuple[Any, tuple[Any, ...]]:
             with numpyro.handlers.reparam(config={"year": LocScaleReparam(0)}):
                 year = numpyro.sample("year", dist.Normal(logit(mean), spread))
             with numpyro.plate("birds", 20):
-                lives = dist.Bernoulli(dist.util.clamp_probs(expit(year) * alive))
+                lives = dist.Bernoulli(dist.util.clamp_probs(expit(year) * alive * jnp.ones(20)))
                 alive = numpyro.sample("alive", lives, infer={"enumerate": "parallel"})
                 found = dist.Bernoulli(dist.util.clamp_probs(catch * alive))
                 numpyro.sample("y", found, obs=y)
@@ -228,12 +228,13 @@ def hares(rng: Rng) -> tuple[Any, tuple[Any, ...]]:
 
         return jax.lax.scan(step, jnp.array([3.0, 1.0]), None, length=60)[1][::5]
 
-    counts = np.exp(np.log(np.asarray(path(np.array([0.6, 0.3, 0.2, 0.7])))))
+    counts = np.asarray(path(np.array([0.6, 0.3, 0.2, 0.7])))
     counts = counts * np.exp(0.2 * rng.normal(size=counts.shape))
 
     def model(counts: Any) -> None:
-        middle = jnp.log(jnp.array([0.5, 0.3, 0.3, 0.5]))
-        rates = numpyro.sample("rates", dist.LogNormal(middle, 0.4).to_event(1))
+        unit = numpyro.sample("unit", dist.Normal(0, 1).expand([4]).to_event(1))
+        middle = jnp.array([0.5, 0.3, 0.3, 0.5])
+        rates = numpyro.deterministic("rates", middle * jnp.exp(0.4 * unit))
         noise = numpyro.sample("noise", dist.LogNormal(-1.5, 0.4))
         numpyro.sample("counts", dist.LogNormal(jnp.log(path(rates)), noise), obs=counts)
 
