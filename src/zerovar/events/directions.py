@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64, Int
 
 from ..inputs.points import Matrix, Vector, sum_to_one
 from ..inputs.sample import Sample
@@ -46,21 +46,21 @@ def find_index(
     sample: Sample, values: Vector, gradient: Callable[[Matrix], Matrix] | None = None
 ) -> Index | None:
     """Return the index that a quantity follows: the coordinate that orders the draws as it does, or
-    the combination of them that does; else that with its mean gradient, where `gradient` is known;
-    else its regression on the draws. None if the quantity does not move.
+    the linear function that does; else that with its mean gradient, where `gradient` is known; else
+    its regression on the draws. None if the quantity does not move.
 
     Not the quantity itself but its normal scores are followed, whose tails are those of a normal.
     For normal draws the regression and the mean gradient are the same, and in many dimensions the
     second has far less noise.
     """
-    found = np.flatnonzero(follow(values, sample.draws) | follow(values, -sample.draws))
-    if len(found):
-        return linear_index(sample, np.eye(sample.dim)[found[0]])
+    ordered = order_by(sample.draws, values) != 0
+    if ordered.any():
+        return linear_index(sample, np.eye(sample.dim)[ordered.argmax()])
     # more than twice as many draws as coordinates are not ordered by chance
-    if len(values) > 2 * sample.dim:
-        own = linear_index(sample, _regress(sample, sample.draws, values))
-        if own is not None and follow(values, own.values[:, None])[0]:
-            return own
+    linear = linear_index(sample, _regress(sample, sample.draws, values))
+    if linear is not None and len(sample) > 2 * sample.dim:
+        if order_by(linear.values[:, None], values)[0]:
+            return linear
     scores = normal_scores(values[:, None])[:, 0]
     if gradient is not None:
         try:
@@ -73,12 +73,15 @@ def find_index(
     return linear_index(sample, _regress(sample, sample.draws, scores))
 
 
-def follow(values: Vector, columns: Float64[np.ndarray, "n k"]) -> Bool[np.ndarray, " k"]:
-    """Return which columns rise with the values, and are tied where these are."""
+def order_by(columns: Float64[np.ndarray, "n k"], values: Vector) -> Int[np.ndarray, " k"]:
+    """Return 1 where values rise as a column does, -1 where they fall, and 0 where neither is so;
+    ties must be ties of both."""
     order = np.argsort(values, kind="stable")
-    steps = np.diff(columns[order], axis=0)
-    tied = (np.diff(values[order]) == 0)[:, None]
-    return np.all(np.where(tied, steps == 0, steps > 0), axis=0)
+    steps, tied = np.diff(columns[order], axis=0), (np.diff(values[order]) == 0)[:, None]
+    rises, falls = (
+        np.all(np.where(tied, steps == 0, sign * steps > 0), axis=0) for sign in (1, -1)
+    )
+    return rises * 1 - falls * 1
 
 
 def _steepness(values: Vector, scores: Vector) -> Vector:
@@ -95,15 +98,13 @@ def _steepness(values: Vector, scores: Vector) -> Vector:
 def directions(sample: Sample, index: Index) -> list[Float64[np.ndarray, "n d"]]:
     """Return both estimates of the direction at each draw, scaled so that a unit along it is about
     a deviation of the draw given its line: the mean of the squared score along it is 1."""
-    p = sample.probabilities
-    by_covariance = np.broadcast_to((p * index.values) @ sample.draws, sample.draws.shape)
-    by_scores = _leave_out(sample, lambda part, own: _regress(part, part.scores, -own), index)
-    lengths = [
-        np.sqrt(p @ np.sum(sample.scores * each, axis=1) ** 2)
-        for each in (by_covariance, by_scores)
-    ]
-    pairs = zip((by_covariance, by_scores), lengths, strict=True)
-    return [each / length for each, length in pairs if length > 0]
+    p, found = sample.probabilities, []
+    for solve in (_covary, lambda part, own: _regress(part, part.scores, -own)):
+        vectors = _leave_out(sample, solve, index)
+        length = np.sqrt(p @ np.sum(sample.scores * vectors, axis=1) ** 2)
+        if length > 0:
+            found.append(vectors / length)
+    return found
 
 
 def score_along(sample: Sample, index: Index) -> Vector:

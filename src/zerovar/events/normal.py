@@ -16,7 +16,7 @@ from jaxtyping import Float64
 
 from ..inputs.points import Vector
 from ..inputs.sample import Sample
-from .directions import Index, follow, score_along
+from .directions import Index, order_by, score_along
 from .lines import Smooth
 
 # One of so many draws is near enough to a level to say where on the index it is: with 2 or 20 gains
@@ -47,13 +47,13 @@ class ByScores:
 
     @staticmethod
     def of(sample: Sample, values: Vector, index: Index) -> ByScores:
-        """Take the index of a quantity, and see whether it orders the draws as that does."""
-        rises, falls = (bool(follow(values, sign * index.values[:, None])[0]) for sign in (1, -1))
+        """Take the index of a quantity, by which it may be ordered."""
+        sign = int(order_by(index.values[:, None], values)[0])
         y, slope = _as_normal(sample, index, score_along(sample, index))
         # normal draws leave nothing but rounding
         rounding = len(y) * np.finfo(float).eps * np.abs(y).max()
         slope = np.where(np.abs(y + slope) < rounding, -y, slope)
-        return ByScores(sample, values, y, slope, rising=not falls, same_order=rises or falls)
+        return ByScores(sample, values, y, slope, rising=sign >= 0, same_order=sign != 0)
 
     def below(self, levels: Float64[np.ndarray, " l"]) -> Smooth:
         """Return indicators less their images, and what has the density as its mean."""
