@@ -262,6 +262,7 @@ def test_raw_errors_are_seen():
 
 def test_the_fuzzer_sees_all_that_is_public():
     assert {"summary", "tune", "check", "load", "plots.forest", "Estimate.report"} <= set(PUBLIC)
+    assert {"probability", "quantile", "interval", "density"} <= set(PUBLIC)
     assert {"Fitted.refit", "schedules.Cosine", "SGD", "kernels.Matern", "Coupling"} <= set(PUBLIC)
 
 

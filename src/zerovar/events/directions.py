@@ -58,9 +58,9 @@ def find_index(
         return linear_index(sample, np.eye(sample.dim)[ordered.argmax()])
     # more than twice as many draws as coordinates are not ordered by chance
     linear = linear_index(sample, _regress(sample, sample.draws, values))
-    if linear is not None and len(sample) > 2 * sample.dim:
-        if order_by(linear.values[:, None], values)[0]:
-            return linear
+    enough = len(sample) > 2 * sample.dim
+    if linear is not None and enough and order_by(linear.values[:, None], values)[0]:
+        return linear
     scores = normal_scores(values[:, None])[:, 0]
     if gradient is not None:
         try:
@@ -144,7 +144,7 @@ def _leave_out(
     return found
 
 
-def _covary(sample: Sample, values: Vector) -> Vector:
+def _covary(sample: Sample, values: Vector) -> Float64[np.ndarray, " d"]:
     """The covariances of the draws with numbers of mean zero."""
     return (sample.probabilities * values) @ (sample.draws - sample.probabilities @ sample.draws)
 
