@@ -130,14 +130,14 @@ def _natural_scale(model: Any, names: list[str]) -> Callable[[Mapping[str, Any]]
     compiled when it is first called."""
 
     @functools.cache
-    def compiled() -> tuple[list[str], Callable[..., Any]]:
+    def compile_forward() -> tuple[list[str], Callable[..., Any]]:
         shown = [*model.free_RVs, *model.deterministics]
         with pymc_in_jax(model) as as_function:
             forward = as_function(model.value_vars, model.replace_rvs_by_values(shown))
         return [variable.name for variable in shown], forward
 
     def natural(point: Mapping[str, Any]) -> dict[str, Any]:
-        variables, forward = compiled()
+        variables, forward = compile_forward()
         return dict(zip(variables, forward(*(point[name] for name in names)), strict=True))
 
     return natural
