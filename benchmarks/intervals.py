@@ -242,6 +242,7 @@ EXACT: dict[str, Callable[[int, int], Case]] = {
     "mixture, d = 2": mixture,
     "funnel, d = 3": funnel,
     "8 groups": functools.partial(groups, 8),
+    "30 groups": functools.partial(groups, 30),
     "300 groups": functools.partial(groups, 300),
 }
 

@@ -25,7 +25,10 @@ SURFACE = {
         "objectives",
         "inputs.sample",
         "inference.splits",
+        "distributions.calls",
+        "probabilities",
         "summaries",
+        "variables",
     ),
     *(
         "adapters",

@@ -77,6 +77,11 @@ def answer():
 
 
 @functools.cache
+def posterior():
+    return zv.Posterior(X[None], S[None], None)
+
+
+@functools.cache
 def fitted():
     return zv.fit(zv.Polynomial(1), zv.Sample(X, S), F)
 
@@ -110,6 +115,7 @@ GOOD = {
     "diagnostics": lambda: [],
     "draws": lambda: X,
     "estimate": answer,
+    "events": lambda: "x[0] > 1",
     "family": lambda: zv.Kernel(zv.kernels.Gaussian(1.0)),
     "fitted": fitted,
     "forward": lambda: lambda x: x,
@@ -136,11 +142,16 @@ ALSO = {
     "tune": lambda: {"evaluations": 2},
     "fit": lambda: {"family": zv.Polynomial(1)},
     "from_arviz": lambda: {"data": tree()},
+    **{
+        name: lambda: {"data": posterior(), "family": zv.Automatic(effort="low", progress=False)}
+        for name in ("probability", "quantile", "interval", "density")
+    },
     # what is wrong is said before the density is looked at
     "integrate": lambda: {"log_density": None, "start": 2},
 }
 # Records that zerovar makes and users read; bases to subclass; warnings, which take any text
 OTHERS = {"Estimate", "Fitted", "Check", "Selection", "Tuned", "Posterior", "LinearFamily"}
+OTHERS |= {"Densities"}
 OTHERS |= {"Solver", "Prepared", "BasisFamily", "AbstractKernel", "LengthScaleKernel", "Schedule"}
 OTHERS |= {"NumericalError", "NumericalWarning", "SampleWarning", "ScoreWarning", "ZerovarWarning"}
 OTHERS |= {"CentreRule", "keep_compiled"}  # the last changes JAX for the whole process

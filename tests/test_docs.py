@@ -239,6 +239,10 @@ def test_benchmarks_that_sample_run():
         "-m", "benchmarks.effects", "--draws", "100", "--only", "batting", "--processes", "1"
     )
     assert re.search(r"batting.*\d", printed)
+    printed = _python(
+        "-m", "benchmarks.examples", "--only", "shares", "--runs", "1", "--long", "200"
+    )
+    assert re.search(r"shares.*%", printed)
     script = (
         "from benchmarks.dimensions import realised\nif __name__ == '__main__': "
         "print(*realised(3, 200, 2, 1))"

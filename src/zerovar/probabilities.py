@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .adapters.recognition import posterior_in_memory
-from .arguments import takes, whole
+from .arguments import show, takes, whole
 from .choice import CHOICE, Automatic, Request
 from .errors import list_names, repeat_warnings
 from .events.lines import Lines
@@ -51,7 +51,7 @@ def probability(
     mean. Where only scores are known, an image of Stein's operator takes the jump away. What has
     less error is reported, counting included; `plain_value` is the share of the draws.
     """
-    session = Session.of(posterior_in_memory(data)).thin(MOST_LINES)
+    session = Session.of(posterior_in_memory(data))
     if isinstance(events, str):
         events = [events]
     if not isinstance(events, Mapping):
@@ -63,14 +63,25 @@ def probability(
         events = {event: event for event in events}
     if not events:
         raise ValueError("events is empty: give at least one event")
-    means, happen = estimate_with_events(session, events, None, Request(family, seed=seed))
+    given = {name: one for name, one in events.items() if not isinstance(one, str)}
+    given = {name: one for name, one in given.items() if not callable(one)}
+    for name, one in given.items():
+        if np.size(one) != len(session.sample):
+            raise ValueError(
+                f"events[{name!r}] must be a comparison, a function of one draw, or a boolean for "
+                f"each of the {len(session.sample)} draws; got {show(one)}"
+            )
+    given = dict(dataclasses.replace(session, values=given).thin(MOST_LINES).values)
+    session = session.thin(MOST_LINES)
+    request = Request(family, seed=seed)
+    means, happen = estimate_with_events(session, {**events, **given}, None, request)
     if not happen.all():
         names = [name for name, so in zip(means.names, happen, strict=True) if not so]
         raise ValueError(
             f"events: {list_names(names)} has other values than 0 and 1, or True and False. "
             "zv.estimate gives means"
         )
-    return means
+    return session.say_left_out(means)
 
 
 class Asked(NamedTuple):

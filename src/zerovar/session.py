@@ -30,8 +30,8 @@ class Session:
 
     `forms` are other coordinates, by name, in which the draws may do better; `values` the named
     quantities at the draws, `density` what the draws were taken from, if that is known.
-    `divergences` says how many of the sampler's transitions diverged. `marginals`, by quantity, are
-    what makes its levels smooth.
+    `divergences` says how many of the sampler's transitions diverged, `left_out` through how many
+    draws no lines are laid. `marginals`, by quantity, are what makes its levels smooth.
     """
 
     sample: Sample
@@ -40,6 +40,7 @@ class Session:
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     density: Density | None = None
     divergences: int = 0
+    left_out: int = 0
     learned: dict[str, Known] = dataclasses.field(default_factory=dict)
     marginals: dict[str, Marginal | None] = dataclasses.field(default_factory=dict)
 
@@ -58,12 +59,27 @@ class Session:
         )
 
     def thin(self, most: int) -> Session:
-        """Return a session with about `most` of the draws, equally spaced within every chain."""
+        """Return a session with about `most` of the draws to lay lines through, equally spaced in
+        every chain; with all of them where there is no log density to be evaluated."""
         sample, rows = self.sample.thin(most)
-        if sample is self.sample:
+        if sample is self.sample or self.density is None:
             return self
-        values = {name: np.reshape(one, -1)[rows] for name, one in self.values.items()}
-        return dataclasses.replace(self, sample=sample, values=values, learned={}, marginals={})
+        return dataclasses.replace(
+            self,
+            sample=sample,
+            values={name: np.reshape(one, -1)[rows] for name, one in self.values.items()},
+            left_out=len(self.sample) - len(sample),
+            learned={},
+            marginals={},
+        )
+
+    def say_left_out(self, answer: Estimate) -> Estimate:
+        """Return an answer that says which draws it rests on, if not on all."""
+        if not self.left_out:
+            return answer
+        rest = len(self.sample)
+        text = f"Lines are laid through {rest} of the {rest + self.left_out} draws."
+        return dataclasses.replace(answer, limits=(*answer.limits, text))
 
     def find(self, name: str) -> Quantity | None:
         """Return one of the named quantities."""

@@ -1,7 +1,6 @@
 """summary(): the table that users of ArviZ read, with control-variate means and deviations beside
 the plain ones."""
 
-import dataclasses
 import importlib
 import re
 import sys
@@ -14,6 +13,7 @@ import numpy as np
 from .adapters import recognise
 from .adapters.base import label_entries
 from .adapters.chunks import fetch_posterior
+from .adapters.recognition import name_values
 from .arguments import FLAG, SHARE, Requirement, instance, one_of, takes, whole
 from .choice import CHOICE, SCORE_ERROR, Automatic, Request
 from .chunked import is_chunked
@@ -175,13 +175,7 @@ def _posterior(data: Any, scores: Any) -> Posterior:
         raise ValueError(f"scores go with an array of draws; a {type(data).__name__} has its own")
     if posterior is not None:
         # quantiles need all draws at once
-        posterior = fetch_posterior(posterior) if is_chunked(posterior.draws) else posterior
-        whole = posterior.values is not None
-        return (
-            posterior
-            if whole
-            else dataclasses.replace(posterior, values=label_entries({"x": posterior.draws}))
-        )
+        return name_values(fetch_posterior(posterior) if is_chunked(posterior.draws) else posterior)
     draws = as_float("data", data)
     if draws.ndim not in (2, 3):
         kinds = (

@@ -2,13 +2,16 @@
 must be told more."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from ..chunked import is_chunked
 from ..inputs.sample import Posterior
 from .arviz import from_arviz
-from .base import label_entries
+from .base import check_chains, label_entries
 from .blackjax import from_blackjax
 from .chunks import fetch_posterior
 from .numpyro import from_numpyro
@@ -56,10 +59,20 @@ def posterior_in_memory(data: Any) -> Posterior:
             f"InferenceData or DataTree with gradients; got {type(data).__name__}. For arrays: "
             "zv.Posterior(draws, scores, values)"
         )
-    posterior = fetch_posterior(posterior) if is_chunked(posterior.draws) else posterior
-    if isinstance(posterior.values, Mapping):
-        return posterior
-    values = label_entries(
-        {"x": posterior.draws} if posterior.values is None else {"x": posterior.values}
-    )
-    return dataclasses.replace(posterior, values=values)
+    return name_values(fetch_posterior(posterior) if is_chunked(posterior.draws) else posterior)
+
+
+def name_values(posterior: Posterior) -> Posterior:
+    """Return a posterior with a named number of each draw for every entry of its values, which are
+    the draws if there are none."""
+    values = posterior.draws if posterior.values is None else posterior.values
+    named = values if isinstance(values, Mapping) else {"x": values}
+    if not named:
+        raise ValueError("the posterior has no values: leave them None for the draws themselves")
+    shape = (1, *np.shape(posterior.draws)[:-1])[-2:]
+    arrays = {}
+    for name, entry in named.items():
+        array = np.asarray(entry)
+        arrays[name] = array.reshape(shape) if array.size == math.prod(shape) else array
+        check_chains(name, arrays[name].shape, shape)
+    return dataclasses.replace(posterior, values=label_entries(arrays))

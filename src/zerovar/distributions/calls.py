@@ -47,7 +47,9 @@ def quantile(
     """
     session = Session.of(posterior_in_memory(data)).thin(MOST_LINES)
     names = list(select_variables(session.values, var_names, filter_vars))
-    return estimate_quantiles(session, names, np.atleast_1d(probs), Request(family, seed=seed))
+    return session.say_left_out(
+        estimate_quantiles(session, names, np.atleast_1d(probs), Request(family, seed=seed))
+    )
 
 
 @takes(
@@ -81,14 +83,13 @@ def interval(
     request = Request(family, seed=seed)
     ends = [f"{kind}{100 * prob:g}_{end}" for end in ("lb", "ub")]
     if kind == "hdi":
-        return estimate_hdi(session, names, prob, ends, request)
-    return estimate_quantiles(
-        session, names, np.array([(1 - prob) / 2, (1 + prob) / 2]), request, ends
-    )
+        return session.say_left_out(estimate_hdi(session, names, prob, ends, request))
+    shares = np.array([(1 - prob) / 2, (1 + prob) / 2])
+    return session.say_left_out(estimate_quantiles(session, names, shares, request, ends))
 
 
 @takes(
-    points=whole(8),
+    points=whole(8, MOST_LINES),
     var_names=VAR_NAMES,
     filter_vars=FILTER,
     family=CHOICE,

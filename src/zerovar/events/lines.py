@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from ..inputs.density import Density, OfPoints
-from ..inputs.points import Matrix, Vector
+from ..inputs.points import Matrix
 from ..inputs.sample import Sample
 from ..statistics.quantiles import weighted_quantile
 from .crossings import find_crossings
@@ -43,7 +43,7 @@ class Lines:
     """A quantity along the lines through all draws, with the density there."""
 
     sample: Sample
-    vector: Vector
+    vectors: Matrix
     quantity: OfPoints
     conditional: Conditional
     values: Float64[np.ndarray, "m k"]
@@ -66,21 +66,21 @@ class Lines:
         levels = weighted_quantile(quantity(sample.draws), sample.probabilities, _SHARES)
         spreads = []
         found = directions(sample, index)
-        for vector in found:
-            below = Lines.along(density, few, own, vector, quantity).below(levels).below
+        for vectors in found:
+            below = Lines.along(density, few, own, vectors[rows], quantity).below(levels).below
             spreads.append(np.sum(below.var(axis=0) / (_SHARES * (1 - _SHARES))))
         return Lines.along(density, sample, index, found[int(np.argmin(spreads))], quantity)
 
     @staticmethod
     def along(
-        density: Density, sample: Sample, index: Index, vector: Vector, quantity: OfPoints
+        density: Density, sample: Sample, index: Index, vectors: Matrix, quantity: OfPoints
     ) -> Lines:
-        """Integrate the density along lines in one direction, and evaluate the quantity at the
-        nodes."""
+        """Integrate the density along lines in these directions (n, d), which are alike, and
+        evaluate the quantity at the nodes."""
         draws, centre = sample.draws, -index.values
 
         def points(line: np.ndarray, u: np.ndarray) -> Matrix:
-            moved = draws[line][:, None, :] + u[:, :, None] * vector
+            moved = draws[line][:, None, :] + u[:, :, None] * vectors[line][:, None, :]
             return moved.reshape(-1, draws.shape[1])
 
         def log_density(line: np.ndarray, u: np.ndarray) -> np.ndarray:
@@ -89,7 +89,7 @@ class Lines:
         found = integrate_lines(log_density, centre, density.at(draws))
         nodes = found.panels.nodes
         values = quantity(points(found.panels.line, nodes)).reshape(nodes.shape)
-        return Lines(sample, vector, quantity, found, values)
+        return Lines(sample, vectors, quantity, found, values)
 
     def below(self, levels: Float64[np.ndarray, " l"]) -> Smooth:
         """Return the conditional probabilities and densities at these levels."""
@@ -123,4 +123,4 @@ class Lines:
 
     def _along(self, line: np.ndarray, u: np.ndarray) -> np.ndarray:
         """The quantity at one place of each of these lines."""
-        return self.quantity(self.sample.draws[line] + u[:, None] * self.vector)
+        return self.quantity(self.sample.draws[line] + u[:, None] * self.vectors[line])

@@ -16,12 +16,14 @@ from jaxtyping import Float64
 
 from ..inputs.points import Vector
 from ..inputs.sample import Sample
-from .directions import Index, linear_index, unit_direction
+from .directions import Index, order_by, score_along
 from .lines import Smooth
 
 # One of so many draws is near enough to a level to say where on the index it is: with 2 or 20 gains
 # on a sum of exponentials, a maximum and whole numbers are the same to a tenth
 _NEAR = 5
+# Deviations of a weight from zero by chance, which are no reason to use it: of a thousand, three
+_BY_CHANCE = 3.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,20 +47,13 @@ class ByScores:
 
     @staticmethod
     def of(sample: Sample, values: Vector, index: Index) -> ByScores:
-        """Take the coordinate that orders the draws as the quantity does; or else the combination
-        of coordinates that follows it best."""
-        order = np.argsort(values, kind="stable")
-        steps = np.diff(sample.draws[order], axis=0)
-        tied = np.diff(values[order]) == 0
-        rises = np.all(np.where(tied[:, None], steps == 0, steps > 0), axis=0)
-        falls = np.all(np.where(tied[:, None], steps == 0, steps < 0), axis=0)
-        found = np.flatnonzero(rises | falls)
-        if len(found):
-            own = linear_index(sample, np.eye(sample.dim)[found[0]])
-            index = index if own is None else own
-        y, slope = _as_normal(sample, index, sample.scores @ unit_direction(sample, index))
-        rising = not len(found) or bool(rises[found[0]])
-        return ByScores(sample, values, y, slope, rising, same_order=len(found) > 0)
+        """Take the index of a quantity, by which it may be ordered."""
+        sign = int(order_by(index.values[:, None], values)[0])
+        y, slope = _as_normal(sample, index, score_along(sample, index))
+        # normal draws leave nothing but rounding
+        rounding = len(y) * np.finfo(float).eps * np.abs(y).max()
+        slope = np.where(np.abs(y + slope) < rounding, -y, slope)
+        return ByScores(sample, values, y, slope, rising=sign >= 0, same_order=sign != 0)
 
     def below(self, levels: Float64[np.ndarray, " l"]) -> Smooth:
         """Return indicators less their images, and what has the density as its mean."""
@@ -70,7 +65,14 @@ class ByScores:
             centred = image - self.sample.probabilities @ image
             weight = self.sample.probabilities @ (centred * seen)
             weight /= np.maximum(self.sample.probabilities @ centred**2, np.finfo(float).tiny)
-            return Smooth(seen - weight * image, None, np.zeros(len(levels)))
+            # by chance alone a weight explains one draw's worth of the variance
+            explained = weight**2 * (self.sample.probabilities @ centred**2)
+            share = self.sample.probabilities @ seen
+            chance = _BY_CHANCE**2 * share * (1 - share) * (self.sample.probabilities**2).sum()
+            weight = np.where(explained > chance, weight, 0.0)
+            # where index and quantity do not agree: one more draw might have shown it
+            unseen = np.where(weight == 0, 0.0, self.sample.probabilities.max())
+            return Smooth(seen - weight * image, None, unseen)
         t, per_unit, error = self._place(levels)
         left = _left_over(y, s, t)
         below = left if self.rising else 1 - left
@@ -106,7 +108,7 @@ class ByScores:
         smooth = interpolate.PchipInterpolator(g, y)
         inner = np.clip(levels, g[0], g[-1])
         t = smooth(inner)
-        off = np.abs(t - np.interp(inner, g, y))
+        off = np.abs(t - np.interp(inner, g, y)) + len(y) * np.finfo(float).eps
         return t, smooth(inner, 1), off * np.exp(-(t**2) / 2) / np.sqrt(2 * np.pi)
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import NumericalWarning, list_names, warn
 from ..inputs.density import Density, OfPoints
-from ..inputs.points import Vector
+from ..inputs.points import Matrix, Vector
 from ..inputs.sample import Sample
-from .directions import regress_index
+from .directions import find_index
 from .lines import Lines, Smooth
 from .normal import ByScores
 
@@ -35,13 +35,8 @@ class Quantity(NamedTuple):
 
     def minus(self, other: Quantity) -> Quantity:
         """Return the difference of two."""
-        here, there = self.at, other.at
-        both = None
-        if here is not None and there is not None:
-
-            def both(points: np.ndarray) -> Vector:
-                return here(points) - there(points)
-
+        known = self.at is not None and other.at is not None
+        both = _Difference(self.at, other.at) if known else None
         return Quantity(f"{self.name} - {other.name}", self.values - other.values, both)
 
     def jumps(self, sample: Sample) -> bool:
@@ -51,7 +46,7 @@ class Quantity(NamedTuple):
     def marginal(self, sample: Sample, density: Density | None) -> Marginal | None:
         """Return what makes its levels smooth: lines where the log density is known, scores
         elsewhere. None if it is the same at every draw."""
-        index = regress_index(sample, self.values)
+        index = find_index(sample, self.values, getattr(self.at, "gradient", None))
         if index is None:
             return None
         if density is not None and self.at is not None:
@@ -73,6 +68,20 @@ class Quantity(NamedTuple):
                 NumericalWarning,
             )
         return ByScores.of(sample, self.values, index)
+
+
+class _Difference:
+    """The difference of two functions of points."""
+
+    def __init__(self, first: Any, second: Any):
+        self.first, self.second = first, second
+
+    def __call__(self, points: Matrix, /) -> Vector:
+        return self.first(points) - self.second(points)
+
+    def gradient(self, points: Matrix) -> Matrix:
+        """Return the gradients at points (m, d)."""
+        return self.first.gradient(points) - self.second.gradient(points)
 
 
 class Event(NamedTuple):
@@ -115,7 +124,7 @@ def read_event(text: str, find: Callable[[str], Quantity | None], names: list[st
 
     def refuse(why: str) -> ValueError:
         return ValueError(
-            f'an event must read like "tau > 5", "a > b" or "0 < mu < 3"; got {text!r}, {why}. '
+            f'events must read like "tau > 5", "a > b" or "0 < mu < 3"; got {text!r}, {why}. '
             "Give a function of one draw, or a boolean array, for others"
         )
 

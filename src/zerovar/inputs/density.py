@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,13 @@ import numpy as np
 from .integrands import ROWS, DrawFunction, Tree, entry_name, leaves_by_path, run_in_double
 from .points import Matrix, Vector
 
-OfPoints = Callable[[Matrix], Vector]  # from points (m, d) to one number each, (m,)
+
+@runtime_checkable
+class OfPoints(Protocol):
+    """A number that depends on a point: from points (m, d) to (m,). Some have a gradient, from
+    points to (m, d)."""
+
+    def __call__(self, points: Matrix, /) -> Vector: ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,7 +48,7 @@ class Density:
         """Return the function that gives a number on the natural scale by its name, such as
         theta[0]; None if there is no such. `draw` (d,) is any draw."""
         number = self._places(draw).get(name)
-        return None if number is None else partial(self._entry, number=number)
+        return None if number is None else self._entry.with_options(number=number)
 
     def quantity(self, function: DrawFunction) -> OfPoints:
         """Return a function of one draw on the natural scale, to a number, as one of points."""
@@ -82,20 +88,38 @@ class Density:
 
 
 class _Tiled:
-    """A function of one draw at any number of points: one program, for so many rows at once."""
+    """A function of one draw at any number of points, and its gradient there: one program each, for
+    so many rows at once."""
 
-    def __init__(self, function: Callable[..., Tree]):
-        self._run = jax.jit(
-            lambda points, **options: jax.vmap(partial(function, **options))(points)
-        )
+    def __init__(self, function: Callable[..., Tree], **options: Any):
+        self.function, self.options = function, options
+        self._programs: dict[str, Any] = {}
 
-    def __call__(self, points: Matrix, **options: Any) -> Vector:
-        def run() -> Vector:
+    def with_options(self, **options: Any) -> _Tiled:
+        """Return the same with some of its arguments given; programs are shared."""
+        other = _Tiled(self.function, **options)
+        other._programs = self._programs
+        return other
+
+    def __call__(self, points: Matrix) -> Vector:
+        return self._at("value", self.function, points)
+
+    def gradient(self, points: Matrix) -> Matrix:
+        """Return the gradients at points (m, d)."""
+        return self._at("gradient", jax.grad(self.function), points)
+
+    def _at(self, name: str, function: Callable[..., Tree], points: Matrix) -> np.ndarray:
+        if name not in self._programs:
+            self._programs[name] = jax.jit(
+                lambda points, **options: jax.vmap(partial(function, **options))(points)
+            )
+
+        def run() -> np.ndarray:
             found = []
             for first in range(0, len(points), ROWS):
                 tile = points[first : first + ROWS]
                 padding = np.broadcast_to(points[:1], (ROWS - len(tile), points.shape[1]))
-                found.append(self._run(np.concatenate([tile, padding]), **options))
+                found.append(self._programs[name](np.concatenate([tile, padding]), **self.options))
             # all are under way before the first is waited for
             return np.concatenate([np.asarray(one, np.float64) for one in found])[: len(points)]
 

@@ -1,0 +1,53 @@
+"""Models as users bring them, from NumPyro's and PyMC's samplers to the table, and without a
+sampler (`benchmarks/examples.py`). A few run shortly here; all of them with `make whole`."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import zerovar as zv
+from benchmarks.examples import EXAMPLES, sample
+
+QUICK = ("grades",)  # improper and ordered; indices and scans have tests in tests/test_samplers.py
+
+
+def listened(run):
+    """What a call gives, and what it warns of: nothing of numerics, which would mean that a model
+    was not taken as it is."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = run()
+    said = [warning.message for warning in caught]
+    assert not [each for each in said if isinstance(each, zv.NumericalWarning)]
+    assert not [each for each in said if isinstance(each, zv.ScoreWarning)]
+    return found
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_short_run(name):
+    ran = sample(EXAMPLES[name], 0, warmup=100, draws=100)
+    table = listened(lambda: zv.summary(ran, family=zv.Polynomial(1), round_to=None))
+    assert np.isfinite(table["cv_mean"]).all()
+    assert table["gain"].median() > 2
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example(name):
+    """The table of a short run, and means without a run: finite, from right scores, and no further
+    apart than chance."""
+    example = EXAMPLES[name]
+    ran = sample(example, 0)
+    table = listened(lambda: zv.summary(ran, round_to=None))
+    assert np.isfinite(table[["cv_mean", "cv_mcse_mean"]]).all(axis=None)
+    assert zv.check(ran).ok or example.several
+    if not example.integrates:
+        return
+    model, args = example.build()
+    data = {} if type(model).__module__.startswith("pymc") else {"args": args}
+    answer = zv.integrate(model, **data, gradients=3000, family=zv.Polynomial(2), progress=False)
+    assert set(answer.names) == set(table.index)
+    table = table.loc[list(answer.names)]
+    errors = np.hypot(answer.std_error, table["cv_mcse_mean"])
+    assert np.all(np.abs(answer.value - table["cv_mean"]) < 5 * errors)
