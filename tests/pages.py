@@ -124,7 +124,10 @@ def run_notebook(path: Path) -> Any:
 
 
 def is_empty(output: Any) -> bool:
-    return output.output_type == "display_data" and not output.data.get("text/plain")
+    """Whether it shows nothing, as a bar that has taken itself away."""
+    if output.output_type != "display_data":
+        return False
+    return not output.data.get("text/plain") or output.data.get("text/html") == ""
 
 
 def shown(notebook: Any) -> list[list[str]]:

@@ -11,8 +11,9 @@ import pytest
 from pages import ROOT, text_of
 
 import zerovar as zv
-from zerovar import cli, summaries
+from zerovar import cli
 from zerovar.errors import missing_package
+from zerovar.summaries import calls as summaries
 
 
 @pytest.mark.parametrize(("fmt", "package"), [("wide", "pandas"), ("xarray", "xarray")])

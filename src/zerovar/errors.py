@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import FrameType
 
 
@@ -60,7 +60,7 @@ def merge_warnings(given: Iterable[ZerovarWarning]) -> list[ZerovarWarning]:
 
 
 def repeat_warnings(
-    caught: Iterable[warnings.WarningMessage], names: Collection[str] | None = None
+    caught: Iterable[warnings.WarningMessage], names: Sequence[str] | None = None
 ) -> None:
     """Give warnings that were caught, as one where they differ in names alone; with `names` only
     those that are about one of these integrands."""

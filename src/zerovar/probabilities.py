@@ -170,7 +170,7 @@ def _with_counts(
     plain[rows], plain_error[rows] = counted.plain_value, counted.plain_std_error
     worse = ~(error[rows] < counted.std_error)
     lost = rows[worse]
-    repeat_warnings(caught, {means.names[k] for k in lost})  # of what is not reported, none
+    repeat_warnings(caught, [means.names[k] for k in lost])  # of what is not reported, none
     value[lost], error[lost] = counted.value[worse], counted.std_error[worse]
     value[rows] = np.clip(value[rows], 0.0, 1.0)
     reasons = list(means.error_reasons)

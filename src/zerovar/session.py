@@ -73,13 +73,13 @@ class Session:
             marginals={},
         )
 
-    def say_left_out(self, answer: Estimate) -> Estimate:
-        """Return an answer that says which draws it rests on, if not on all."""
+    def say_left_out(self, means: Estimate) -> Estimate:
+        """Return means that say which draws they rest on, if not on all."""
         if not self.left_out:
-            return answer
+            return means
         rest = len(self.sample)
         text = f"Lines are laid through {rest} of the {rest + self.left_out} draws."
-        return dataclasses.replace(answer, limits=(*answer.limits, text))
+        return dataclasses.replace(means, limits=(*means.limits, text))
 
     def find(self, name: str) -> Quantity | None:
         """Return one of the named quantities."""

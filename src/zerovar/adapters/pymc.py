@@ -130,7 +130,7 @@ def _natural_scale(model: Any, names: list[str]) -> Callable[[Mapping[str, Any]]
     compiled when it is first called."""
 
     @functools.cache
-    def compiled() -> tuple[list[str], Callable[..., Any]]:
+    def compile_forward() -> tuple[list[str], Callable[..., Any]]:
         # not by pymc_in_jax, which would restore the precision of whoever traces this
         from pymc.sampling.jax import get_jaxified_graph
 
@@ -139,7 +139,7 @@ def _natural_scale(model: Any, names: list[str]) -> Callable[[Mapping[str, Any]]
         return [variable.name for variable in shown], forward
 
     def natural(point: Mapping[str, Any]) -> dict[str, Any]:
-        variables, forward = compiled()
+        variables, forward = compile_forward()
         return dict(zip(variables, forward(*(point[name] for name in names)), strict=True))
 
     return natural

@@ -97,7 +97,7 @@ class Marginals(NamedTuple):
         stride = _STRIDE * self.unit
         return levels + np.clip(np.nan_to_num(step), -stride, stride)
 
-    def bounded(self, labels: Sequence[str]) -> list[str]:
+    def find_conditional(self, labels: Sequence[str]) -> list[str]:
         """Those of the rows, equally many a quantity, that are conditional probabilities."""
         each = len(labels) // len(self.smooth)
         by_lines = np.repeat([isinstance(one, Lines) for one in self.smooth], each)

@@ -38,7 +38,7 @@ def estimate_quantiles(
     pairs = list(zip(values.T, shares, strict=True))
     plain = np.array([weighted_quantile(column, p, own) for column, own in pairs])
     plain_error = np.array([quantile_errors(sample.by_chain(v), p, own) for v, own in pairs])
-    bounded, levels, at = marginals.bounded(labels), plain, marginals.at(plain, shares)
+    bounded, levels, at = marginals.find_conditional(labels), plain, marginals.at(plain, shares)
     correction = np.zeros(levels.shape)  # what control variates add to plain means
     for asked in (None, dataclasses.replace(request, family=_CHEAP), request):
         if asked is not None:

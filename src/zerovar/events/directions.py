@@ -26,15 +26,18 @@ from ..statistics.ranks import normal_scores
 _PARTS, _MANY = 5, 50
 
 
+PerCoordinate = Float64[np.ndarray, " d"]
+
+
 class Index(NamedTuple):
     """A linear function of the draws with mean 0 and variance 1: at the draws (n,), and its
     gradient (d,)."""
 
     values: Vector
-    gradient: Vector
+    gradient: PerCoordinate
 
 
-def linear_index(sample: Sample, gradient: Vector) -> Index | None:
+def linear_index(sample: Sample, gradient: PerCoordinate) -> Index | None:
     """Return the index with this gradient, up to a positive factor; None if it does not move."""
     p = sample.probabilities
     values = (sample.draws - p @ sample.draws) @ gradient
@@ -58,8 +61,9 @@ def find_index(
         return linear_index(sample, np.eye(sample.dim)[ordered.argmax()])
     # more than twice as many draws as coordinates are not ordered by chance
     linear = linear_index(sample, _regress(sample, sample.draws, values))
-    enough = len(sample) > 2 * sample.dim
-    if linear is not None and enough and order_by(linear.values[:, None], values)[0]:
+    if linear is None:
+        return None
+    if len(sample) > 2 * sample.dim and order_by(linear.values[:, None], values)[0]:
         return linear
     scores = normal_scores(values[:, None])[:, 0]
     if gradient is not None:
@@ -111,7 +115,7 @@ def score_along(sample: Sample, index: Index) -> Vector:
     """Return the scores along the direction in which the index rises by 1 a unit, and along which
     they are nearest to minus the index: by least squares under that condition."""
 
-    def solve(part: Sample, own: Vector) -> Float64[np.ndarray, " d"]:
+    def solve(part: Sample, own: Vector) -> PerCoordinate:
         p = part.probabilities
         scores = part.scores - p @ part.scores
         size = np.sqrt(p @ scores**2)
@@ -125,7 +129,7 @@ def score_along(sample: Sample, index: Index) -> Vector:
 
 
 def _leave_out(
-    sample: Sample, solve: Callable[[Sample, Vector], Vector], index: Index
+    sample: Sample, solve: Callable[[Sample, Vector], PerCoordinate], index: Index
 ) -> Float64[np.ndarray, "n d"]:
     """The solution at every draw: one for all, or where there are few draws for so many numbers
     each part of the draws has that of the others. A solution that fits the draws themselves moves
@@ -144,14 +148,12 @@ def _leave_out(
     return found
 
 
-def _covary(sample: Sample, values: Vector) -> Float64[np.ndarray, " d"]:
+def _covary(sample: Sample, values: Vector) -> PerCoordinate:
     """The covariances of the draws with numbers of mean zero."""
     return (sample.probabilities * values) @ (sample.draws - sample.probabilities @ sample.draws)
 
 
-def _regress(
-    sample: Sample, columns: Float64[np.ndarray, "n d"], values: Vector
-) -> Float64[np.ndarray, " d"]:
+def _regress(sample: Sample, columns: Float64[np.ndarray, "n d"], values: Vector) -> PerCoordinate:
     """Weighted least squares with an intercept, columns in units of their own spread."""
     p = sample.probabilities
     columns, values = columns - p @ columns, values - p @ values

@@ -73,11 +73,16 @@ class Lines:
 
     @staticmethod
     def along(
-        density: Density, sample: Sample, index: Index, vectors: Matrix, quantity: OfPoints
+        density: Density,
+        sample: Sample,
+        index: Index,
+        vectors: Float64[np.ndarray, "... d"],
+        quantity: OfPoints,
     ) -> Lines:
-        """Integrate the density along lines in these directions (n, d), which are alike, and
+        """Integrate the density along lines in these directions, one for all draws or (n, d), and
         evaluate the quantity at the nodes."""
         draws, centre = sample.draws, -index.values
+        vectors = np.broadcast_to(vectors, draws.shape)
 
         def points(line: np.ndarray, u: np.ndarray) -> Matrix:
             moved = draws[line][:, None, :] + u[:, :, None] * vectors[line][:, None, :]

@@ -60,7 +60,7 @@ class ByScores:
         y, s = self.index[:, None], self.slope[:, None]
         seen = self.values[:, None] < levels
         if not self.same_order:
-            t = self._expect(levels)
+            t = self._find_on_index(levels)
             image = (y < t) - _left_over(y, s, t)
             centred = image - self.sample.probabilities @ image
             weight = self.sample.probabilities @ (centred * seen)
@@ -84,7 +84,7 @@ class ByScores:
             np.where(inside, below, seen), np.abs(per_unit) * density, np.where(inside, error, 0.0)
         )
 
-    def _expect(self, levels: Vector) -> Vector:
+    def _find_on_index(self, levels: Vector) -> Vector:
         """Where on the index the levels are expected: by the line through the draws nearest to
         each. The share of the draws below would not do: the image would then have that for its
         mean, and nothing but the error would be less."""

@@ -31,6 +31,7 @@ Along = Callable[[Int[np.ndarray, " m"], Float64[np.ndarray, "m k"]], Float64[np
 """From row numbers of lines and places on each to numbers there."""
 
 _X, _W = legendre.leggauss(NODES)
+# Legendre's polynomials are orthogonal, and the square of the k-th has the integral 1 / (k + 1/2)
 _TO_SERIES = legendre.legvander(_X, NODES - 1) * _W[:, None] * (np.arange(NODES) + 0.5)
 _TO_INTEGRAL = legendre.legint(np.eye(NODES), lbnd=-1).T  # the series of the integral from −1
 

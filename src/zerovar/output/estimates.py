@@ -26,8 +26,8 @@ _COLUMNS = ("name", "value", "plain Monte Carlo", "gain", "worth (draws)")
 @storable
 @dataclasses.dataclass(frozen=True, eq=False)
 class Estimate(EstimateRecord):
-    """Means of q integrands with and without control variates, as `zv.estimate` gives them; arrays
-    are NumPy, (q,).
+    """Means of q integrands with and without control variates, as `zv.estimate` gives them, or
+    probabilities, quantiles and ends of intervals; arrays are NumPy, (q,).
 
     `gain` is (plain_std_error / std_error)²: how many times more draws plain Monte Carlo would need
     for the same error. `covariance` (q, q) is that of the estimates, for differences, ratios and
