@@ -146,10 +146,7 @@ SHORTEST = {
 }
 
 
-_UNFINISHED = pytest.mark.xfail(reason="Newton's steps for the ends have not all converged")
-
-
-@pytest.mark.parametrize("how", [pytest.param("lines", marks=_UNFINISHED), "scores"])
+@pytest.mark.parametrize("how", HOW)
 def test_shortest_intervals_are_calibrated(posteriors, how):
     """But for exp of a normal, whose density has a slope near its lower end that differences over a
     tenth of a deviation do not show."""

@@ -63,9 +63,11 @@ def repeat_warnings(
     caught: Iterable[warnings.WarningMessage], names: Sequence[str] | None = None
 ) -> None:
     """Give warnings that were caught, as one where they differ in names alone; with `names` only
-    those that are about one of these integrands."""
+    those that are about one of these integrands, or about none."""
     own = [one.message for one in caught if isinstance(one.message, ZerovarWarning)]
-    for one in merge_warnings(one for one in own if names is None or set(one.names) & set(names)):
+    if names is not None:
+        own = [one for one in own if not one.names or set(one.names) & set(names)]
+    for one in merge_warnings(own):
         warn(one.template, type(one), one.names)
 
 

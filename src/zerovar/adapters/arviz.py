@@ -107,8 +107,18 @@ def from_arviz(
     check_score(slopes, tree)
     known = None
     if log_density is not None:
-        # the draws themselves are quantities where they are not transformed
-        known = density_of(tree, log_density, labels=axis_labels(natural))
+        # variables that are not transformed are known as functions of the draw
+        same = [
+            name
+            for name, array in tree.items()
+            if name in natural and np.array_equal(array, stack_variables(natural, [name])[name])
+        ]
+        known = density_of(
+            tree,
+            log_density,
+            lambda draw: {name: draw[name] for name in same},
+            labels=axis_labels(natural),
+        )
     posterior = build_posterior(tree, slopes, wanted, from_model=score is None, density=known)
     return dataclasses.replace(posterior, divergences=diverged)
 

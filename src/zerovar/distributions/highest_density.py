@@ -7,12 +7,16 @@ import numpy as np
 from jaxtyping import Float64
 
 from ..choice import Request
+from ..events.lines import Lines
 from ..inputs.points import Vector
 from ..output import Estimate
 from ..session import Session
 from .marginals import APART, STEPS, Marginals
 
 _PARTS = 10  # of the draws, whose shortest intervals scatter
+# Of a deviation, half the distance of two levels whose densities give a slope, where conditional
+# densities are smooth: with a tenth the lower end for a log-normal was 47 errors off
+_FINE = 0.003
 
 
 class _System(NamedTuple):
@@ -27,7 +31,8 @@ class _System(NamedTuple):
     @staticmethod
     def at(marginals: Marginals, ends: Float64[np.ndarray, "k 2"], prob: float) -> "_System":
         p, shares = marginals.sample.probabilities, np.array([(1 - prob) / 2, (1 + prob) / 2])
-        apart = APART * marginals.unit
+        by_lines = np.array([[isinstance(one, Lines)] for one in marginals.smooth])
+        apart = np.where(by_lines, _FINE, APART) * marginals.unit
         here, left, right = (marginals.at(ends + side * apart, shares) for side in (0, -1, 1))
         height = np.tensordot(p, here.density, 1)
         rise = np.tensordot(p, right.density - left.density, 1) / (2 * apart)
@@ -38,7 +43,8 @@ class _System(NamedTuple):
         derivative[~peaked] = np.eye(2)
         inverse = np.where(peaked[:, None, None], np.linalg.inv(derivative), np.nan)
         inside = here.below[:, :, 1] - here.below[:, :, 0] - prob
-        unlike = np.nan_to_num(here.density[:, :, 0] - here.density[:, :, 1])
+        # the same number at all draws where no density is known, and no event
+        unlike = np.nan_to_num(here.density[:, :, 0] - here.density[:, :, 1], nan=prob)
         return _System(np.stack([inside, unlike], axis=2), inverse)
 
     def solve(self, means: Float64[np.ndarray, "k 2"]) -> Float64[np.ndarray, "k 2"]:
@@ -55,32 +61,38 @@ def estimate_hdi(
     p, labels = sample.probabilities, [f"{name} {title}" for name in names for title in titles]
     plain = np.array([shortest(column, p, prob) for column in marginals.values.T])
     plain_error = np.array([_scatter(column, p, prob) for column in marginals.values.T])
-    ends = plain
-    for _ in range(STEPS):
-        system = _System.at(marginals, ends, prob)
-        ends = marginals.move(ends, system.solve(np.tensordot(p, system.columns, 1)))
+    ends, correction = plain, np.zeros(plain.shape)  # what control variates add to plain means
     system = _System.at(marginals, ends, prob)
-    columns = system.columns.reshape(len(sample), -1).T
-    means = session.estimate(dict(zip(labels, columns, strict=True)), request=request)
-    shift = system.solve(means.value.reshape(ends.shape))
+    for last in (False, True):
+        if last:
+            columns = dict(zip(labels, system.columns.reshape(len(sample), -1).T, strict=True))
+            means = session.estimate(columns, request=request)
+            correction = means.value.reshape(ends.shape) - np.tensordot(p, system.columns, 1)
+        before = ends
+        for _ in range(2 * STEPS):  # slopes are by differences, so that steps are not Newton's own
+            step = system.solve(np.tensordot(p, system.columns, 1) + correction)
+            ends = marginals.move(ends, step)
+            system = _System.at(marginals, ends, prob)
     derivative = np.zeros((2 * len(names), 2 * len(names)))
     for k, inverse in enumerate(system.inverse):
         derivative[2 * k : 2 * k + 2, 2 * k : 2 * k + 2] = np.nan_to_num(inverse)
     error = np.sqrt(np.diag(derivative @ means.covariance @ derivative.T)).reshape(ends.shape)
-    # the second by how slopes change over the last step
-    error = np.hypot(error, shift**2 / marginals.unit)
-    error = np.where(np.isnan(shift), np.inf, error)
-    return marginals.report(
-        means, marginals.move(ends, shift), error, plain, plain_error, derivative
-    )
+    # the correction was made at other ends, and changes with them
+    shift = np.einsum("kij,kj->ki", np.abs(system.inverse), np.abs(correction))
+    error = np.hypot(error, shift * np.abs(ends - before) / marginals.unit)
+    error = np.where(np.isnan(error), np.inf, error)
+    return marginals.report(means, ends, error, plain, plain_error, derivative)
 
 
 def shortest(values: Vector, weights: Vector, prob: float) -> Float64[np.ndarray, " 2"]:
     """The shortest interval that has this share of the draws."""
     order = np.argsort(values)
-    values, until = values[order], np.cumsum(weights[order])
-    last = np.searchsorted(until, until - weights[order] + prob * (1 - 1 / len(values)))
-    first = np.flatnonzero(last < len(values))
+    values, start = values[order], np.cumsum(weights[order]) - weights[order]
+    # from one draw to another, with no more than this share from the first to before the second:
+    # as ArviZ has it
+    share = prob + len(values) * np.finfo(float).eps
+    last = np.searchsorted(start, start + share, side="right") - 1
+    first = np.flatnonzero(start + share < 1)
     if not len(first):
         return values[[0, -1]]
     best = first[np.argmin(values[last[first]] - values[first])]

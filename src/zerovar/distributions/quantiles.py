@@ -1,12 +1,14 @@
 """Quantiles: the levels whose probabilities are right."""
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float64
 
 from ..choice import Automatic, Request
+from ..errors import repeat_warnings
 from ..output import Estimate
 from ..session import Session
 from ..statistics.quantiles import quantile_errors, weighted_quantile
@@ -43,7 +45,9 @@ def estimate_quantiles(
     for asked in (None, dataclasses.replace(request, family=_CHEAP), request):
         if asked is not None:
             columns = dict(zip(labels, at.below.reshape(len(sample), -1).T, strict=True))
-            means = session.estimate(columns, request=asked, bounded=bounded)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                means = session.estimate(columns, request=asked, bounded=bounded)
             correction = means.value.reshape(levels.shape) - np.tensordot(p, at.below, 1)
         before, off = levels, at.off
         for _ in range(STEPS):
@@ -51,6 +55,7 @@ def estimate_quantiles(
                 levels, _divide(shares - correction - np.tensordot(p, at.below, 1), at.slope)
             )
             at = marginals.at(levels, shares)
+    repeat_warnings(caught)  # of the last
     # the last correction was made at other levels, and changes with them as probabilities do
     moved = np.abs(correction * (levels - before)) * at.slope / (shares * (1 - shares))
     error = np.hypot(np.hypot(means.std_error.reshape(levels.shape), off), moved)

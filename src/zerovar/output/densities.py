@@ -23,7 +23,6 @@ class Densities:
     std_error: Float64[np.ndarray, "q m"]
     values: Float64[np.ndarray, "n q"]
     weights: Float64[np.ndarray, " n"]
-    warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Densities({len(self.names)} quantities, {self.grid.shape[1]} points each)"

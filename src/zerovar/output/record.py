@@ -132,7 +132,7 @@ class EstimateRecord:
         """The integrands for which plain Monte Carlo is the best answer, if there are any."""
         if self.selection is None:
             return ""
-        unhelped = ~self.selection.helped & (self.plain_std_error > 0)
+        unhelped = ~self.selection.helped & (self.plain_std_error > 0) & ~(self.gain > 1)
         names = [name for name, so in zip(self.names, unhelped, strict=True) if so]
         return (
             f"No control variate helps {list_names(names)}: the plain mean is given."

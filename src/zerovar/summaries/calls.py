@@ -21,7 +21,15 @@ from ..inputs.sample import Posterior, as_float
 from ..session import Session
 from ..variables import FILTER, VAR_NAMES, select_variables, variable
 from .columns import Above, Interval, control_intervals, control_means, plain_columns
-from .tables import KINDS, REASON, Numbers, import_module, make_table, read_rounding, write_texts
+from .tables import (
+    KINDS,
+    REASON,
+    NamedColumns,
+    import_module,
+    make_table,
+    read_rounding,
+    write_texts,
+)
 
 
 @takes(
@@ -75,7 +83,7 @@ def summary(
     family, score_error, seed: as in `estimate`; by default control variates are chosen for each
         quantity.
 
-    Numbers: mean, sd, eti89_lb, eti89_ub, ess_bulk, ess_tail, r_hat, mcse_mean, mcse_sd are plain,
+    Columns: mean, sd, eti89_lb, eti89_ub, ess_bulk, ess_tail, r_hat, mcse_mean, mcse_sd are plain,
     as ArviZ has them; mcse_sd is computed here, from the effective size of (f − mean)², as versions
     of ArviZ differ in it. cv_mean ± cv_mcse_mean is the mean by control variates, gain = (mcse_mean
     / cv_mcse_mean)² how many times more draws plain averaging would need, and cv_ess = (sd /
@@ -165,7 +173,7 @@ def _posterior(data: Any, scores: Any) -> Posterior:
     return Posterior(draws.reshape(shape), scores.reshape(shape), values, tuple(values))
 
 
-def _exceedances(values: Numbers, above: Mapping[str, Any]) -> dict[str, Above]:
+def _exceedances(values: NamedColumns, above: Mapping[str, Any]) -> dict[str, Above]:
     found: dict[str, Above] = {}
     for name, bound in above.items():
         labels = [label for label in values if name in (label, variable(label))]
@@ -184,7 +192,7 @@ def _exceedances(values: Numbers, above: Mapping[str, Any]) -> dict[str, Above]:
     return found
 
 
-def _discrete(values: Numbers, gains: np.ndarray | None) -> list[str]:
+def _discrete(values: NamedColumns, gains: np.ndarray | None) -> list[str]:
     """What is to be said of discrete quantities that control variates have not helped."""
     if gains is None:
         return []

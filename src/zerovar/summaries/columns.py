@@ -16,7 +16,7 @@ from ..session import Session
 from ..statistics.quantiles import quantile_errors, weighted_quantile
 from ..statistics.series import influences_on_mean, is_constant, standard_error
 from ..statistics.tails import end_at_one
-from .tables import REASON, Numbers
+from .tables import REASON, NamedColumns
 
 # Evaluations of the log density along lines, a hundred for each draw and quantity, that are made
 # without being asked for: they take about ten seconds
@@ -30,7 +30,9 @@ class Above(NamedTuple):
     level: float
 
 
-def plain_columns(values: Numbers, prob: float, kind: str, sample: Sample | None) -> Numbers:
+def plain_columns(
+    values: NamedColumns, prob: float, kind: str, sample: Sample | None
+) -> NamedColumns:
     """ArviZ's numbers; means and deviations with the weights of the sample, if it has some."""
     from arviz_stats.base import array_stats
 
@@ -69,11 +71,11 @@ def plain_columns(values: Numbers, prob: float, kind: str, sample: Sample | None
 
 def control_means(
     session: Session,
-    values: Numbers,
+    values: NamedColumns,
     chances: Mapping[str, Above],
-    plain: Numbers,
+    plain: NamedColumns,
     request: Request,
-) -> Numbers:
+) -> NamedColumns:
     """Means of f, then of (f − mean)², whose square root is the deviation.
 
     Squares are taken about the controlled mean: there the derivative of Var f = E[(f − c)²] − (E f
@@ -140,7 +142,7 @@ def control_intervals(
     wanted: Interval,
     request: Request,
     notes: list[str],
-) -> Numbers:
+) -> NamedColumns:
     """Ends of intervals, and medians, by control variates; nothing where they would take long."""
     thinned = session.thin(MOST_LINES)
     cost = _PER_LINE * len(thinned.sample) * len(names)
@@ -156,7 +158,7 @@ def control_intervals(
     lower, upper = (1 - wanted.prob) / 2, (1 + wanted.prob) / 2
     shares = {"lb": lower, "ub": upper} if wanted.kind == "eti" else {}
     shares |= {"median": 0.5} if wanted.median else {}
-    columns: Numbers = {}
+    columns: NamedColumns = {}
     if shares:
         probs = np.array(list(shares.values()))
         found = estimate_quantiles(thinned, names, probs, request, list(shares))
@@ -167,8 +169,8 @@ def control_intervals(
     return columns
 
 
-def _by_title(found: Estimate, titles: list[str], rows: int) -> Numbers:
-    """Numbers of so many rows, with nothing in those beyond the quantities'."""
+def _by_title(found: Estimate, titles: list[str], rows: int) -> NamedColumns:
+    """NamedColumns of so many rows, with nothing in those beyond the quantities'."""
     columns = {}
     for k, title in enumerate(titles):
         for name, key in (("cv_", "value"), ("cv_mcse_", "std_error"), ("gain_", "gain")):

@@ -10,7 +10,7 @@ from ..arguments import whole
 from ..errors import missing_package
 from ..output.formatting import format_count, plus_minus, worth
 
-Numbers = dict[str, np.ndarray]
+NamedColumns = dict[str, np.ndarray]
 REASON = "error_reason"
 _ARVIZ = ("mean", "sd", "lb", "ub", "ess_bulk", "ess_tail", "r_hat", "mcse_mean", "mcse_sd")
 _ENDS = ("cv_lb", "cv_ub", "cv_mcse_lb", "cv_mcse_ub")
@@ -46,7 +46,7 @@ _ERROR_OF |= {"median": "mcse_median", "mad": "mcse_median"}
 _ERROR_OF |= {f"cv_{name}": f"cv_mcse_{name}" for name in ("mean", "sd", "median", "lb", "ub")}
 
 
-def write_texts(name: str, columns: Numbers) -> list[str]:
+def write_texts(name: str, columns: NamedColumns) -> list[str]:
     """A column for reading: numbers to two digits of their error, errors to two digits, sizes
     whole, nothing for NaN."""
     column = np.asarray(columns[name], np.float64)
