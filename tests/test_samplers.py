@@ -316,6 +316,7 @@ def test_numpyro_models_of_every_kind():
             ],
             axis=1,
         )
+        density_is_that_of(posterior)
     np.testing.assert_allclose(posterior.scores.reshape(12, 5)[:3], expected, atol=1e-6, rtol=1e-6)
     assert {"share[2]", "factor[1, 0]", "top", "below", "odds"} <= set(posterior.values)
     assert posterior.names == ("below", "factor[0]", "share[0]", "share[1]", "top")
@@ -621,11 +622,16 @@ def test_pymc_transformations():
 
         with pm.Model() as model:
             pm.Uniform("below", 0.0, pm.HalfNormal("top", 2.0))
-            pm.Dirichlet("share", np.ones(3))
+            share = pm.Dirichlet("share", np.ones(3))
+            pm.Deterministic("odds", share[:2] / share[2])
+        draws["odds"] = draws["share"][..., :2] / draws["share"][..., 2:]
+        places = {"share": ("chain", "draw", "part"), "odds": ("chain", "draw", "first")}
         variables = {
-            name: (("chain", "draw", "part")[: array.ndim], array) for name, array in draws.items()
+            name: (places.get(name, ("chain", "draw")), array) for name, array in draws.items()
         }
-        posterior = zv.from_pymc(model, xr.DataTree.from_dict({"posterior": xr.Dataset(variables)}))
+        data = xr.Dataset(variables, coords={"part": ["x", "y", "z"], "first": ["x", "y"]})
+        posterior = zv.from_pymc(model, xr.DataTree.from_dict({"posterior": data}))
+        assert {"share[z]", "odds[x]"} <= set(posterior.values)
         logp = model.compile_logp(mode="FAST_COMPILE")
     x = posterior.draws[0]
 
@@ -639,6 +645,7 @@ def test_pymc_transformations():
     ]
     np.testing.assert_allclose(posterior.scores[0], expected, atol=1e-6)
     np.testing.assert_allclose(x[:, 0], np.log(top[0]))
+    density_is_that_of(posterior)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -831,3 +838,121 @@ def test_gradients_that_are_not_those_of_the_values_are_found():
     assert "rest on scores from the model" in str(answer)
     given = zv.estimate(x, -x, x, family=zv.Polynomial(2))
     assert given.scores.startswith("scores as given, verified to ")
+
+
+# --- the density that comes with a posterior -------------------------------------------------
+
+
+def density_is_that_of(posterior: zv.Posterior, tolerance: float = 1e-6) -> None:
+    """Its quantities are the values at the draws, all of those that are functions of them, and its
+    gradient by differences the scores."""
+    density = posterior.density
+    draws, scores = posterior.sample.draws[:6], posterior.sample.scores[:6]
+    for name, column in posterior.values.items():
+        function = density.find(name, draws[0])
+        assert function is not None, name
+        np.testing.assert_allclose(
+            function(draws), np.reshape(column, -1)[:6], rtol=tolerance, atol=tolerance
+        )
+    assert density.find("no such", draws[0]) is None
+    step = 1e-5 * np.eye(draws.shape[1])
+    ahead, behind = (
+        density.at((draws[:, None] + side * step).reshape(-1, draws.shape[1])) for side in (1, -1)
+    )
+    found = ((ahead - behind) / 2e-5).reshape(draws.shape)
+    np.testing.assert_allclose(found, scores, rtol=1e3 * tolerance, atol=1e2 * tolerance)
+
+
+def log_density_of_two(x):
+    return -0.5 * x["b"] ** 2 - jnp.sum(jnp.cosh(x["a"]))
+
+
+def test_densities_of_log_densities():
+    """A dict of draws, a transformation, further values; a plain array; BlackJAX's states."""
+    rng = np.random.default_rng(0)
+    draws = {"b": rng.normal(size=(2, 20)), "a": rng.normal(size=(2, 20, 2))}
+    posterior = zv.from_log_density(
+        log_density_of_two,
+        draws,
+        chain_axis=0,
+        transform=lambda x: {"tau": jnp.exp(x["b"]), "a": x["a"], "up": x["a"] > 0},
+        values={"ratio": lambda x: x["a"][0] / x["tau"], "pair": lambda x: x["a"] * 2},
+    )
+    assert {"tau", "a[1]", "up[0]", "ratio", "pair[1]"} <= set(posterior.values)
+    density_is_that_of(posterior)
+    at = posterior.density.quantity(lambda x: x["tau"] > 1)
+    np.testing.assert_array_equal(at(posterior.sample.draws), draws["b"].ravel() > 0)
+    density_is_that_of(zv.from_log_density(lambda x: -x @ x, rng.normal(size=(20, 3))))
+    x = rng.normal(size=20)
+    place = Place(x, rng.normal(size=(20, 2)))
+    states = States(place, np.zeros(20), Place(-x, -2 * place.log_tau))
+    wrong = zv.from_blackjax(states)
+    assert wrong.density is None
+    density = lambda x: -0.5 * x.mu**2 - (x.log_tau**2).sum()  # noqa: E731
+    values = {"sum": lambda x: x.mu + x.log_tau.sum()}
+    density_is_that_of(zv.from_blackjax(states, density, values=values))
+    without = states._replace(logdensity_grad=None)
+    density_is_that_of(zv.from_blackjax(without, density, transform=lambda x: {"mu": x.mu}))
+
+
+def test_arrays_among_the_values_are_known_at_the_draws_alone():
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    posterior = zv.from_log_density(lambda x: -x @ x, x, values={"f": x[:, 0] ** 2})
+    assert posterior.density.find("f", x[0]) is None
+    assert posterior.density.find("x[1]", x[0]) is not None
+
+
+class WholeBridgeModel(BridgeModel):
+    """With what densities need of bridgestan.StanModel too."""
+
+    def log_density(self, x):
+        return float(eight_schools_log_density(x))
+
+    def param_constrain(self, x):
+        return np.concatenate([x[:1], np.exp(x[1:2]), x[2:]])
+
+
+def test_densities_of_stan_models():
+    draws = bridge_draws()[:, :20]
+    values = {"first": lambda x: x[0] + x[1] * x[2]}
+    posterior = zv.from_bridgestan(WholeBridgeModel(), draws, chain_axis=0, values=values)
+    density_is_that_of(posterior)
+    at = posterior.density.quantity(lambda x: x[1] > 2.0)
+    np.testing.assert_array_equal(at(posterior.sample.draws), draws[..., 1].ravel() > 2)
+    # an older one, without
+    assert zv.from_bridgestan(BridgeModel(), draws, chain_axis=0).density is None
+    x = np.tile(np.linspace(-1, 1, 64)[:, None], (1, 10)) + bridge_draws()[0, :64]
+    free = np.concatenate([x[:, :1], np.log(np.abs(x[:, 1:2])), x[:, 2:]], axis=1)
+    some = posterior.density.at(free)
+    np.testing.assert_allclose(some, eight_schools_log_density(free))
+
+
+def test_densities_of_arviz():
+    """The draws themselves are quantities, labelled as there; what is transformed is not known."""
+    import xarray as xr
+
+    rng = np.random.default_rng(0)
+    names = {"mu": rng.normal(size=(2, 20, 2)), "sd_log__": rng.normal(size=(2, 20))}
+    names["sd"] = np.exp(names["sd_log__"])
+    data = xr.Dataset(
+        {k: (("chain", "draw", "place")[: v.ndim], v) for k, v in names.items()},
+        coords={"place": ["north", "south"]},
+    )
+    posterior = zv.from_arviz(
+        xr.DataTree.from_dict({"posterior": data}),
+        log_density=lambda x: -jnp.sum(x["mu"] ** 2) - 0.25 * x["sd_log__"] ** 2,
+    )
+    assert list(posterior.values) == ["mu[north]", "mu[south]", "sd"]
+    assert posterior.density.find("sd", posterior.draws[0, 0]) is None
+    known = {name: posterior.values[name] for name in ("mu[north]", "mu[south]")}
+    density_is_that_of(dataclasses.replace(posterior, values=known))
+
+
+def test_what_has_no_density():
+    """Arrays, as a file has them: no lines."""
+    x = np.random.default_rng(0).normal(size=(1, 400, 2))
+    posterior = zv.from_log_density(lambda x: -x @ x / 2, x, chain_axis=0)
+    for other in (zv.Posterior(*posterior), dataclasses.replace(posterior, density=None)):
+        assert other.density is None
+        answer = zv.probability(other, "x[0] > 0.3", family=zv.Automatic(effort="low"))
+        assert not any("lines" in text for text in answer.limits)

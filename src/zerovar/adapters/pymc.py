@@ -131,9 +131,11 @@ def _natural_scale(model: Any, names: list[str]) -> Callable[[Mapping[str, Any]]
 
     @functools.cache
     def compile_forward() -> tuple[list[str], Callable[..., Any]]:
+        # not by pymc_in_jax, which would restore the precision of whoever traces this
+        from pymc.sampling.jax import get_jaxified_graph
+
         shown = [*model.free_RVs, *model.deterministics]
-        with pymc_in_jax(model) as as_function:
-            forward = as_function(model.value_vars, model.replace_rvs_by_values(shown))
+        forward = get_jaxified_graph(model.value_vars, model.replace_rvs_by_values(shown))
         return [variable.name for variable in shown], forward
 
     def natural(point: Mapping[str, Any]) -> dict[str, Any]:
