@@ -531,3 +531,13 @@ def test_events_that_cannot_be_read_are_refused_with_a_reason(text):
         read_event(text, KNOWN.get, list(KNOWN))
     assert repr(text) in str(told.value)
     assert '"tau > 5"' in str(told.value)
+
+
+def test_repeated_draws_share_a_line():
+    """As chains with rejected proposals have them: the same numbers to the last bit, or what
+    follows refuses them; and no line is laid twice."""
+    x = np.repeat(np.random.default_rng(0).normal(size=(100, 2)), 3, axis=0)
+    posterior = zv.from_log_density(lambda x: -0.5 * jnp.sum(x**2) - 0.1 * x[0] ** 4, x)
+    with pytest.warns(zv.ZerovarWarning, match="repeat an earlier one"):
+        answer = zv.probability(posterior, "x[0] > 0.5", family=zv.Automatic("low"))
+    assert float(re.search(r"(\d+) evaluations", answer.limits[-1])[1]) < 100 * 200

@@ -11,10 +11,10 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int
 
 from ..inputs.density import Density, OfPoints
-from ..inputs.points import Matrix
+from ..inputs.points import Matrix, Vector
 from ..inputs.sample import Sample
 from ..statistics.quantiles import weighted_quantile
 from .crossings import find_crossings
@@ -40,10 +40,14 @@ class Smooth(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Lines:
-    """A quantity along the lines through all draws, with the density there."""
+    """A quantity along the lines through all draws, with the density there. Equal draws share a
+    line, so that they have the same numbers to the last bit: `line` says which, `share` (lines,)
+    what each of them counts."""
 
-    sample: Sample
+    draws: Matrix
     vectors: Matrix
+    line: Int[np.ndarray, " all"]
+    share: Vector
     quantity: OfPoints
     conditional: Conditional
     values: Float64[np.ndarray, "m k"]
@@ -81,8 +85,10 @@ class Lines:
     ) -> Lines:
         """Integrate the density along lines in these directions, one for all draws or (n, d), and
         evaluate the quantity at the nodes."""
-        draws, centre = sample.draws, -index.values
-        vectors = np.broadcast_to(vectors, draws.shape)
+        _, first, line = np.unique(sample.draws, axis=0, return_index=True, return_inverse=True)
+        line = line.reshape(-1)
+        draws, centre = sample.draws[first], -index.values[first]
+        vectors = np.broadcast_to(vectors, sample.draws.shape)[first]
 
         def points(line: np.ndarray, u: np.ndarray) -> Matrix:
             moved = draws[line][:, None, :] + u[:, :, None] * vectors[line][:, None, :]
@@ -94,14 +100,15 @@ class Lines:
         found = integrate_lines(log_density, centre, density.at(draws))
         nodes = found.panels.nodes
         values = quantity(points(found.panels.line, nodes)).reshape(nodes.shape)
-        return Lines(sample, vectors, quantity, found, values)
+        share = np.bincount(line, sample.probabilities)
+        return Lines(draws, vectors, line, share, quantity, found, values)
 
     def below(self, levels: Float64[np.ndarray, " l"]) -> Smooth:
         """Return the conditional probabilities and densities at these levels."""
         panels = self.conditional.panels
         line = np.repeat(panels.line, panels.nodes.shape[1])
         u, values = panels.nodes.ravel(), self.values.ravel()
-        n, count = len(self.sample), len(levels)
+        n, count = len(self.draws), len(levels)
         under = values < levels[:, None]
         level, place = np.nonzero((under[:, 1:] != under[:, :-1]) & (line[1:] == line[:-1]))
         own, beside = line[place], place + 1
@@ -123,9 +130,10 @@ class Lines:
         with np.errstate(divide="ignore", invalid="ignore"):
             height = self.conditional.at(own, crossing) * np.abs(2 * step / rise)
         density = np.bincount(cell, height, n * count).reshape(n, count)
-        error = self.sample.probabilities @ self.conditional.error
-        return Smooth(np.clip(below, 0.0, 1.0), density, np.full(count, error))
+        error = self.share @ self.conditional.error
+        below = np.clip(below, 0.0, 1.0)
+        return Smooth(below[self.line], density[self.line], np.full(count, error))
 
     def _along(self, line: np.ndarray, u: np.ndarray) -> np.ndarray:
         """The quantity at one place of each of these lines."""
-        return self.quantity(self.sample.draws[line] + u[:, None] * self.vectors[line])
+        return self.quantity(self.draws[line] + u[:, None] * self.vectors[line])
