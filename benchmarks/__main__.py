@@ -21,6 +21,7 @@ from . import (
     exact,
     growth,
     integrate,
+    intervals,
     peers,
     scale,
     sgd,
@@ -117,6 +118,13 @@ def run_integrate(quick: bool, data: Path | None, processes: int | None) -> dict
             )
         }
     return {"integrate": integrate.run(data, processes=processes)}
+
+
+def run_intervals(quick: bool, options: argparse.Namespace) -> dict[str, Any]:
+    """Probabilities, quantiles and intervals where they are known."""
+    if quick:
+        return {"intervals": intervals.run(None, 1, 100, ("normal, d = 2",), 1)}
+    return {"intervals": intervals.run(options.data, processes=options.processes)}
 
 
 def run_checks(quick: bool, data: Path | None, seed: int) -> dict[str, Any]:
@@ -454,6 +462,7 @@ def main() -> None:
             "automatic",
             "calibration",
             "integrate",
+            "intervals",
             "checks",
             "dimensions",
             "adapters",
@@ -484,7 +493,9 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the samples of `checks`")
     parser.add_argument(
-        "--processes", type=int, help="that share the calls of `integrate` (default: one a core)"
+        "--processes",
+        type=int,
+        help="that share the calls of `integrate` and `intervals` (default: one a core)",
     )
     parser.add_argument(
         "--vary",
@@ -512,6 +523,7 @@ def main() -> None:
     }
     runs |= {"calibration": lambda quick: run_calibration(quick, options)}
     runs |= {"integrate": lambda quick: run_integrate(quick, options.data, options.processes)}
+    runs |= {"intervals": lambda quick: run_intervals(quick, options)}
     runs |= {"checks": lambda quick: run_checks(quick, options.data, options.seed)}
     runs |= {"dimensions": run_dimensions}
     runs |= {

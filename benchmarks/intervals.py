@@ -41,8 +41,7 @@ class Case(NamedTuple):
 
 class Outcome(NamedTuple):
     """Of one sample: errors and standard errors of probabilities and quantiles (q, l), those of
-    plain counts and quantiles, the squared distance of a density curve and of a kernel estimate
-    from the truth, evaluations of the log density a line, and seconds."""
+    plain quantiles, evaluations of the log density a line, and seconds."""
 
     case: str
     way: str

@@ -23,7 +23,7 @@ from ..statistics.ranks import normal_scores
 # a dimension. A hierarchy of 300 groups with 1000 draws has probabilities of log τ off by 9 to 36
 # errors without, and by less than 2 with; posteriors with a hundred draws a dimension are covered
 # without, and gain up to 1e10, which parts of unlike directions would cost them
-_PARTS, _MANY = 5, 50
+_PARTS, _MANY = 5, 100
 
 
 PerCoordinate = Float64[np.ndarray, " d"]
