@@ -350,7 +350,7 @@ def test_participles_are_seen():
     )
 
 
-MOST_NUMBERS = 170
+MOST_NUMBERS = 171
 
 
 def numbers_of(name: str, text: str) -> dict[str, bool]:

@@ -564,7 +564,7 @@ def interrupted_after(epochs, monkeypatch):
         return whole(*arguments)
 
     monkeypatch.setattr(driver, "advance", interrupted)
-    monkeypatch.setattr(driver, "_PIECE", 1e-9)
+    monkeypatch.setattr(driver, "PATIENCE", 1e-9)
     return calls
 
 

@@ -128,6 +128,8 @@ def estimate_with_events(
     Events are made smooth where the control variate is chosen; where a family is given it works on
     their indicators.
     """
+    if values is None:
+        values = {f"x{j}": column for j, column in enumerate(session.sample.draws.T)}
     asked = Asked.of(session, values) if isinstance(values, Mapping) else Asked(values, {}, {})
     array, found, events = as_values(asked.columns, session.sample, names)
     smooth, off, how = array.copy(), np.zeros(len(found)), dict[int, str]()

@@ -106,8 +106,6 @@ class Session:
     ) -> Estimate:
         """Estimate means of integrands, with what was learned from others; some are `bounded`."""
         request, sample = Request() if request is None else request, self.sample
-        if values is None:
-            values = {f"x{j}": column for j, column in enumerate(sample.draws.T)}
         array, found, events = as_values(values, sample, names)
         split = request.split
         task = Task.of(sample, array, request.standardise, request.seed)
