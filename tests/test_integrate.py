@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.special import logsumexp
-from scipy.stats import multivariate_t
+from scipy.stats import multivariate_t, norm
 
 import zerovar as zv
 from zerovar import cli
@@ -540,3 +540,27 @@ def test_what_is_done_is_told_and_an_interruption_leaves_nothing_behind(monkeypa
     after = zv.integrate(normal([1.0, 3.0]), 2, gradients=300, family=QUADRATIC)
     np.testing.assert_array_equal(after.value, before.value)
     np.testing.assert_array_equal(after.std_error, before.std_error)
+
+
+def test_quantiles_of_a_log_density():
+    """Of normals and of exp of one, to within their errors; and not where a family is given."""
+    precision = np.linalg.inv(0.8 ** np.abs(np.subtract.outer(range(2), range(2))))
+    probs = np.array([0.05, 0.5, 0.9])
+    options = {"gradients": 600, "probs": probs, "progress": False}
+    choice = zv.Automatic(effort="low", progress=False)
+    answer = zv.integrate(
+        lambda x: -x @ precision @ x / 2,
+        2,
+        {"a": lambda x: x[0], "b": lambda x: jnp.exp(x[1])},
+        family=choice,
+        **options,
+    )
+    assert answer.names == tuple(
+        f"{name} {title}" for name in "ab" for title in ("5%", "50%", "90%")
+    )
+    exact = norm.ppf(probs)
+    assert np.all(np.abs(answer.value - [*exact, *np.exp(exact)]) < 4 * answer.std_error)
+    assert np.all(answer.gain > 1e6)
+    assert answer.integration.points > 300
+    with pytest.raises(zv.NumericalError, match="control variates are chosen"):
+        zv.integrate(lambda x: -x @ x / 2, 2, family=zv.Polynomial(2), **options)

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..adapters.models import FlatDensity, flat_density
-from ..arguments import FLAG, takes, whole
-from ..choice import CHOICE, Automatic, Policy, choose
+from ..arguments import FLAG, SHARE, several, takes, whole
+from ..choice import CHOICE, Automatic, Policy, Request, choose
+from ..distributions.quantiles import estimate_quantiles
 from ..errors import NumericalError, refuse_fork
 from ..families import Family
 from ..fitting import Method
@@ -23,10 +25,13 @@ from ..inference.facts import Facts
 from ..inference.fits import default_split, fit_answer
 from ..inference.splits import in_sample
 from ..inference.task import Task
+from ..inputs.density import Density
 from ..inputs.integrands import as_values
-from ..inputs.sample import Sample, as_float
+from ..inputs.sample import Posterior, Sample, as_float
 from ..output import Estimate, Integration, Selection
+from ..probabilities import MOST_LINES
 from ..progress import stages
+from ..session import Session
 from .evidence import log_evidence
 from .importance import (
     NEGLIGIBLE,
@@ -59,6 +64,7 @@ _ADVICE = "Sample it, by NUTS for instance, and call zv.estimate"
 
 @takes(
     gradients=whole(_FEWEST),
+    probs=several(SHARE, "numbers strictly between 0 and 1", empty=False),
     family=CHOICE,
     sobol=FLAG,
     progress=FLAG,
@@ -70,6 +76,7 @@ def integrate(
     values: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None = None,
     *,
     gradients: int = 5000,
+    probs: float | Sequence[float] | None = None,
     draws: Any = None,
     log_proposal: Any = None,
     args: tuple[Any, ...] | None = None,
@@ -91,6 +98,8 @@ def integrate(
     values: a function of one draw, or name → such functions; of a model they see a dict of all its
         quantities. By default those, or the draws themselves.
     gradients: how many may be computed in all, and nearly are.
+    probs: for quantiles in place of means, as `zv.quantile` gives them; lines through the points
+        take about a hundred evaluations of the log density more for each point and value.
     draws, log_proposal: points from elsewhere, (n, d) or a dict of arrays (n, …), and the log
         density, normalised, of what they were drawn from (n,): used as they are if their weights
         are good, otherwise to fit the first proposal.
@@ -126,10 +135,36 @@ def integrate(
     sample = Sample(
         points.x[kept], points.scores[kept], points.log_weights[kept], flat.names, from_model=True
     )
-    array, found, events = as_values(*_integrands(flat, values, names, sample))
+    asked = _integrands(flat, values, names, sample)
+    array, found, events = as_values(*asked)
     task = Task.of(sample, array, True, seed)
     policy = family.policy if isinstance(family, Automatic) else Policy()
-    if _jumps(points, cautions):
+    jumps = _jumps(points, cautions)
+    if probs is not None:
+        if jumps or isinstance(family, Family):
+            why = "a density without a jump" if jumps else "that control variates are chosen"
+            raise NumericalError(f"integrate: probs needs {why}; leave it out for means")
+        density = Density(flat.log_density, _name_numbers(asked[0], found))
+        named = {name: column[None] for name, column in zip(found, array.T, strict=True)}
+        posterior = Posterior(
+            sample.draws[None],
+            sample.scores[None],
+            named,
+            flat.names,
+            np.log(sample.probabilities)[None],
+            from_model=True,
+            density=density,
+        )
+        session = Session.of(posterior).thin(MOST_LINES)
+        options = Automatic(progress=progress) if family is None else family
+        request = Request(options, seed=seed)
+        result = estimate_quantiles(session, found, np.atleast_1d(probs), request)
+        return dataclasses.replace(
+            result,
+            integration=integration,
+            warnings=(*cautions.texts, *result.warnings),
+        )
+    if jumps:
         answer, selection, second = plain_answer(task), None, None
         split = "weighted points"
     else:
@@ -309,6 +344,17 @@ def _answer(
     options = Automatic(progress=progress) if family is None else family
     choice = choose(task, names, options)
     return choice.answer, choice.selection, in_sample().describe()
+
+
+def _name_numbers(values: Any, names: Sequence[str]) -> Callable[[Any], dict[str, Any]]:
+    """The integrands as a function of one draw to a dict of numbers, by their names."""
+
+    def numbers_of(x: Any) -> dict[str, Any]:
+        leaves = jax.tree.leaves(values(x)) if callable(values) else [x]
+        numbers = jnp.concatenate([jnp.ravel(leaf).astype(float) for leaf in leaves])
+        return {name: numbers[k] for k, name in enumerate(names)}
+
+    return numbers_of
 
 
 def _integrands(
