@@ -143,7 +143,7 @@ def _interleaved_walkers(ranks: np.ndarray) -> Iterator[str]:
     """The first lag at which draws follow each other is not the first lag.
 
     No coordinate of interleaved walkers knows of the draw before. Chains by Hamiltonian steps,
-    which go to and fro, have some that do.
+    which go forth and back, have some that do.
     """
     chains, draws, k = ranks.shape
     if draws < SHORTEST:
