@@ -46,7 +46,8 @@ def test_an_example(name):
         return
     model, args = example.build()
     data = {} if type(model).__module__.startswith("pymc") else {"args": args}
-    answer = zv.integrate(model, **data, gradients=3000, family=zv.Polynomial(2), progress=False)
+    options = {"gradients": 3000, "family": zv.Polynomial(2), "progress": False}
+    answer = listened(lambda: zv.integrate(model, **data, **options))
     assert set(answer.names) == set(table.index)
     table = table.loc[list(answer.names)]
     errors = np.hypot(answer.std_error, table["cv_mcse_mean"])

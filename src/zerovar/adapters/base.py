@@ -138,6 +138,12 @@ def unraveller(draws: Tree) -> Callable[[jax.Array], Tree]:
     return unravel
 
 
+def copy_arrays(tree: Tree) -> Tree:
+    """Return a tree with NumPy arrays of its own: JAX remembers those that the user's runs gave it,
+    in their precision."""
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)
+
+
 def put_chains_first(name: str, array: ArrayLike, chain_axis: int | None) -> np.ndarray:
     """Return (draw, …) as one chain, or two leading axes in the order (chain, draw)."""
     array = as_float(name, array, finite=False)

@@ -13,6 +13,7 @@ from jaxtyping import Float64
 from ..errors import missing_package
 from ..inputs.integrands import DrawFunction, Tree, entry_name, leaves_by_path, run_in_double
 from ..inputs.sample import as_float
+from .base import copy_arrays
 from .pymc import dimension_labels, pymc_in_jax
 
 
@@ -108,10 +109,7 @@ def _flatten_numpyro(
     except ImportError as error:
         raise missing_package("numpyro", "numpyro") from error
 
-    # JAX remembers the arrays that the user's own runs gave it, in their precision; not these
-    args, kwargs = jax.tree.map(
-        lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, (args, kwargs)
-    )
+    args, kwargs = copy_arrays((args, kwargs))
 
     def initialise() -> Any:
         return initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)

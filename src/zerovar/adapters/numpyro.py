@@ -1,8 +1,9 @@
 """NumPyro: the MCMC object after its run."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..inputs.sample import Posterior
 from .base import (
     MAPS,
     build_posterior,
+    copy_arrays,
     density_of,
     discrete_error,
     extra_values,
@@ -100,12 +102,20 @@ def from_numpyro(
     unseeded, model = model, handlers.seed(model, rng_seed=0)
     # In the precision of the run: the score is then that of the model as it was sampled.
     draws = _unconstrain(model, args, kwargs, {name: sites[name] for name in latent})
-    potential = partial(potential_energy, model, args, kwargs)
-    # summed out by enumeration, which the kernel sets up when it is given such a model
-    if discrete:
-        potential = initialize_model(
-            jax.random.key(0), mcmc.sampler.model, model_args=args, model_kwargs=kwargs
-        ).potential_fn
+
+    def make_potential(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Any], Any]:
+        if not discrete:
+            return partial(potential_energy, model, args, kwargs)
+
+        @functools.cache
+        def enumerate_sites() -> Any:
+            # summed out by enumeration, which the kernel sets up when it is given such a model
+            return initialize_model(
+                jax.random.key(0), mcmc.sampler.model, model_args=args, model_kwargs=kwargs
+            ).potential_fn
+
+        return lambda z: enumerate_sites()(z)
+
     extra = mcmc.get_extra_fields(group_by_chain=True)
     gradients = extra.get("z_grad")
     shortened = _shortened_sites(latent, draws)
@@ -117,14 +127,16 @@ def from_numpyro(
     elif shortened:
         raise _lost_entries(shortened[0], draws, latent)
     if gradients is None:
-        gradients = map_chains(jax.grad(potential), draws)
+        gradients = map_chains(jax.grad(make_potential(args, kwargs)), draws)
     # z_grad is that of the potential, −log π
     scores = {name: -np.asarray(gradients[name]) for name in latent}
     draws = {name: draws[name] for name in latent}
+    own = copy_arrays((args, kwargs))
+    potential = make_potential(*own)
     density = density_of(
         draws,
         lambda z: -potential(z),
-        partial(constrain_fn, model, args, kwargs, return_deterministic=True),
+        partial(constrain_fn, model, *own, return_deterministic=True),
         values,
     )
     posterior = build_posterior(

@@ -134,7 +134,7 @@ class Coordinates:
         # a Coupling knows its own
         if direct and d <= MOST_JACOBIAN and not isinstance(self, Coupling):
             self._check_log_det(draws[0])
-        return y, t
+        return y.astype(np.float64), t.astype(np.float64)
 
     def _by_inverse(self, pair: tuple[Any, Any]) -> tuple[Any, Any, Any]:
         assert self.inverse is not None
