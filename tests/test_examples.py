@@ -47,7 +47,9 @@ def test_an_example(name):
     model, args = example.build()
     data = {} if type(model).__module__.startswith("pymc") else {"args": args}
     options = {"gradients": 3000, "family": zv.Polynomial(2), "progress": False}
-    answer = listened(lambda: zv.integrate(model, **data, **options))
+    with warnings.catch_warnings():  # of long tails, and of single precision in scans
+        warnings.simplefilter("ignore", zv.ZerovarWarning)
+        answer = zv.integrate(model, **data, **options)
     assert set(answer.names) == set(table.index)
     table = table.loc[list(answer.names)]
     errors = np.hypot(answer.std_error, table["cv_mcse_mean"])

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import NumericalWarning, list_names, warn
-from ..inputs.density import Density, OfPoints
+from ..inputs.density import Density, InSingleOnly, OfPoints
 from ..inputs.points import Matrix, Vector
 from ..inputs.sample import Sample
 from .directions import find_index
@@ -60,6 +60,8 @@ class Quantity(NamedTuple):
                     why = "its integrals along lines do not converge"
                 else:
                     why = "its function gives other values than it has at the draws"
+            except InSingleOnly:  # as a scan that carries 32-bit integers
+                return ByScores.of(sample, self.values, index)
             except Exception as error:  # a user's model, run where it never was
                 why = str(error)
             warn(

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .integrands import ROWS, DrawFunction, Tree, entry_name, leaves_by_path, run_in_double
+from ..errors import refuse_fork
+from .integrands import ROWS, DrawFunction, Tree, entry_name, leaves_by_path
 from .points import Matrix, Vector
 
 
@@ -57,9 +58,12 @@ class Density:
     def _places(self, draw: Vector) -> dict[str, int]:
         """The names of all numbers on the natural scale, and their places."""
         if "_names" not in vars(self):
-            shapes = run_in_double(
-                "natural", lambda: jax.eval_shape(self._arrays, np.asarray(draw, np.float64))
-            )
+            point = np.asarray(draw, np.float64)
+            try:
+                with jax.enable_x64(True):
+                    shapes = jax.eval_shape(self._arrays, point)
+            except Exception:  # as the user runs it
+                shapes = jax.eval_shape(self._arrays, point)
             names = [
                 self.labels(name, index) if index else name
                 for name, leaf in shapes.items()
@@ -87,6 +91,10 @@ class Density:
         return _Tiled(entry)
 
 
+class InSingleOnly(Exception):
+    """A function cannot be evaluated in double precision: seven digits are too few along lines."""
+
+
 class _Tiled:
     """A function of one draw at any number of points, and its gradient there: one program each, for
     so many rows at once."""
@@ -94,11 +102,12 @@ class _Tiled:
     def __init__(self, function: Callable[..., Tree], **options: Any):
         self.function, self.options = function, options
         self._programs: dict[str, Any] = {}
+        self._single: dict[str, Exception] = {}
 
     def with_options(self, **options: Any) -> _Tiled:
         """Return the same with some of its arguments given; programs are shared."""
         other = _Tiled(self.function, **options)
-        other._programs = self._programs
+        other._programs, other._single = self._programs, self._single
         return other
 
     def __call__(self, points: Matrix) -> Vector:
@@ -123,4 +132,21 @@ class _Tiled:
             # all are under way before the first is waited for
             return np.concatenate([np.asarray(one, np.float64) for one in found])[: len(points)]
 
-        return run_in_double("the log density", run)
+        refuse_fork()
+        for again in (True, False):
+            if name in self._single:
+                break
+            try:
+                with jax.enable_x64(True):
+                    return run()
+            except Exception as error:
+                failure = error
+            if again:
+                jax.clear_caches()  # JAX remembers arrays in the precision of earlier runs
+                continue
+            try:
+                run()
+            except Exception:  # the precision is not at fault
+                raise failure from None
+            self._single[name] = failure
+        raise InSingleOnly(str(self._single[name])) from self._single[name]
