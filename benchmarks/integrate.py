@@ -206,8 +206,17 @@ TRAPS: dict[str, Callable[[], Problem]] = {
 }
 
 
-def posterior(name: str, data: Path) -> Problem:
-    """Of the folder with models."""
+class Model(NamedTuple):
+    """A log density and its parameters on the natural scale, functions of one draw; and the folder
+    with draws of it."""
+
+    log_density: Callable[[Any], Any]
+    values: Callable[[Any], Any]
+    folder: Path
+
+
+def load_model(name: str, data: Path) -> Model:
+    """Return one of the models of the folder."""
     import jax
 
     spec = importlib.util.spec_from_file_location("densities", data / "models" / "densities.py")
@@ -220,6 +229,12 @@ def posterior(name: str, data: Path) -> Problem:
     folder = next(
         data / part for part in ("posteriors", "tails") if (data / part / f"{name}.npz").exists()
     )
+    return Model(log_density, values, folder)
+
+
+def posterior(name: str, data: Path) -> Problem:
+    """Of the folder with models."""
+    log_density, values, folder = load_model(name, data)
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))[name]
     with np.load(folder / f"{name}.npz") as stored:
         d = stored["x"].shape[-1]

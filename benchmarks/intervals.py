@@ -9,7 +9,6 @@ scores alone.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import time
 import warnings
@@ -21,6 +20,7 @@ import numpy as np
 from scipy import special, stats
 
 from .harness import print_table, workers
+from .integrate import load_model
 
 LEVELS = (0.01, 0.05, 0.5, 0.95, 0.99)
 
@@ -57,18 +57,7 @@ class Outcome(NamedTuple):
 
 def model(name: str, replicate: int, data: Path) -> Case:
     """One of the models of the folder."""
-    import jax
-
-    spec = importlib.util.spec_from_file_location("densities", data / "models" / "densities.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with jax.enable_x64(True):  # the data stay in double precision
-        spec.loader.exec_module(module)
-        log_density, values = module.load(name)
-    folder = next(
-        data / part for part in ("posteriors", "tails") if (data / part / f"{name}.npz").exists()
-    )
+    log_density, values, folder = load_model(name, data)
     known = json.loads((data / "posteriors" / "events.json").read_text(encoding="utf-8"))
     rows = [known["quantiles_of_the_draws"].index(level) for level in LEVELS]
     levels, probs, errors = (np.array(known[name][key])[rows].T for key in ("levels", "p", "p_se"))

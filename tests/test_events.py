@@ -338,7 +338,7 @@ def test_the_image_is_that_of_its_field(many):
     """What is left of the indicator, against the divergence of φ(y) w by autodiff, on both sides of
     the jump; what has the density for its mean is its derivative in the level."""
     rows = np.arange(0, 40_000, 150)  # enough for one direction
-    sample = many._take(rows, 1)
+    sample = many.take(rows, 1)
     x = sample.draws
     solved = solve_by_scores(sample, x[:, 0])
     assert solved.same_order

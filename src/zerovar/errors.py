@@ -3,7 +3,8 @@
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 
 
@@ -57,6 +58,14 @@ def merge_warnings(given: Iterable[ZerovarWarning]) -> list[ZerovarWarning]:
     for warning in given:
         names.setdefault((type(warning), warning.template), {}).update(dict.fromkeys(warning.names))
     return [kind(text, tuple(some)) for (kind, text), some in names.items()]
+
+
+@contextmanager
+def hold_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Give the list that warnings go to, in place of being given, for `repeat_warnings`."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield caught
 
 
 def repeat_warnings(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,10 +10,10 @@ import numpy as np
 
 from .adapters.recognition import posterior_in_memory
 from .arguments import show, takes, whole
-from .choice import CHOICE, Automatic, Request
-from .errors import list_names, repeat_warnings
+from .choice import CHOICE, LOW_EFFORT, Automatic, Request
+from .errors import hold_warnings, list_names, repeat_warnings
 from .events.lines import Lines
-from .events.quantities import Event, Quantity, read_event, truth
+from .events.quantities import Event, Marginal, Quantity, read_event, truth
 from .inputs.integrands import as_values
 from .inputs.points import Matrix
 from .output import Estimate
@@ -63,8 +62,9 @@ def probability(
         events = {event: event for event in events}
     if not events:
         raise ValueError("events is empty: give at least one event")
-    given = {name: one for name, one in events.items() if not isinstance(one, str)}
-    given = {name: one for name, one in given.items() if not callable(one)}
+    given = {
+        name: one for name, one in events.items() if not isinstance(one, str) and not callable(one)
+    }
     for name, one in given.items():
         if np.size(one) != len(session.sample):
             raise ValueError(
@@ -132,16 +132,16 @@ def estimate_with_events(
         values = {f"x{j}": column for j, column in enumerate(session.sample.draws.T)}
     asked = Asked.of(session, values) if isinstance(values, Mapping) else Asked(values, {}, {})
     array, found, events = as_values(asked.columns, session.sample, names)
-    smooth, off, how = array.copy(), np.zeros(len(found)), dict[int, str]()
+    smooth, off, how = array.copy(), np.zeros(len(found)), dict[int, Marginal]()
     for k in np.flatnonzero(events) if request.automatic is not None else ():
         own = asked.quantities.get(found[k], Quantity(found[k], array[:, k]))
         event = asked.events.get(found[k], truth(own))
         marginal = session.marginal(event.quantity)
         if marginal is not None:
             smooth[:, k], off[k] = event.smooth(marginal)
-            how[int(k)] = marginal.words
+            how[int(k)] = marginal
     columns = dict(zip(found, smooth.T, strict=True))
-    bounded = [*bounded, *(found[k] for k, words in how.items() if words == Lines.words)]
+    bounded = [*bounded, *(found[k] for k, one in how.items() if isinstance(one, Lines))]
     means = session.estimate(columns, request=request, bounded=bounded)
     if not how:
         return means, events
@@ -155,15 +155,14 @@ def _with_counts(
     seen: Matrix,
     rows: np.ndarray,
     off: np.ndarray,
-    how: dict[int, str],
+    how: Mapping[int, Marginal],
     request: Request,
 ) -> Estimate:
     """The means with the counts of draws as plain values, and in place of what has no less error;
     `off` is what the smooth integrands' means may be off by."""
-    cheap = dataclasses.replace(request, family=Automatic(effort="low", progress=False))
+    cheap = dataclasses.replace(request, family=LOW_EFFORT)
     names = [means.names[k] for k in rows]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with hold_warnings() as caught:
         counted = session.estimate(dict(zip(names, seen.T, strict=True)), request=cheap)
     error = np.hypot(means.std_error, off)
     value, plain, plain_error = (
@@ -189,7 +188,6 @@ def _with_counts(
     assert counted.traces is not None
     influences = means.traces.residuals.copy()
     influences[..., lost] = counted.traces.residuals[..., worse]
-    lines = {marginal for marginal in session.marginals.values() if isinstance(marginal, Lines)}
     return dataclasses.replace(
         means,
         value=value,
@@ -200,20 +198,17 @@ def _with_counts(
         error_reasons=tuple(reasons),
         selection=selection,
         traces=Traces(means.traces.values, influences),
-        limits=(*means.limits, *describe_smoothing(means.names, how, lines)),
+        limits=(*means.limits, *describe_smoothing(means.names, how)),
     )
 
 
-def describe_smoothing(
-    names: Sequence[str], how: Mapping[int, str], lines: set[Lines]
-) -> tuple[str, ...]:
-    """Say how levels were made smooth, and what that cost."""
+def describe_smoothing(names: Sequence[str], how: Mapping[int, Marginal]) -> tuple[str, ...]:
+    """Say what made the levels of each of some rows smooth, and what that cost."""
     told = []
-    for words in dict.fromkeys(how.values()):
-        own = [names[k] for k, each in how.items() if each == words]
-        cost = ""
-        if words == Lines.words:
-            count = sum(one.conditional.evaluations for one in lines)
-            cost = f", {count} evaluations of the log density"
-        told.append(f"{list_names(own)}: by {words}{cost}.")
+    for words in dict.fromkeys(one.words for one in how.values()):
+        own = {k: one for k, one in how.items() if one.words == words}
+        lines = {one for one in own.values() if isinstance(one, Lines)}
+        count = sum(one.conditional.evaluations for one in lines)
+        cost = f", {count} evaluations of the log density" if lines else ""
+        told.append(f"{list_names([names[k] for k in own])}: by {words}{cost}.")
     return tuple(told)

@@ -59,12 +59,13 @@ def posterior_in_memory(data: Any) -> Posterior:
             f"InferenceData or DataTree with gradients; got {type(data).__name__}. For arrays: "
             "zv.Posterior(draws, scores, values)"
         )
-    return name_values(fetch_posterior(posterior) if is_chunked(posterior.draws) else posterior)
+    return name_values(posterior)
 
 
 def name_values(posterior: Posterior) -> Posterior:
-    """Return a posterior with a named number of each draw for every entry of its values, which are
-    the draws if there are none."""
+    """Return a posterior in memory, with a named number of each draw for every entry of its values,
+    which are the draws if there are none."""
+    posterior = fetch_posterior(posterior) if is_chunked(posterior.draws) else posterior
     values = posterior.draws if posterior.values is None else posterior.values
     named = values if isinstance(values, Mapping) else {"x": values}
     if not named:

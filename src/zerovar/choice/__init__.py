@@ -1,6 +1,7 @@
 """The control variate for each integrand: candidates, the numbers that decide, and their stack."""
 
 from .automatic import CHOICE as CHOICE
+from .automatic import LOW_EFFORT as LOW_EFFORT
 from .automatic import Automatic as Automatic
 from .automatic import Forms as Forms
 from .automatic import choose as choose

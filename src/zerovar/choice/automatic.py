@@ -61,6 +61,7 @@ class Automatic:
     policy: Policy = _POLICY
 
 
+LOW_EFFORT = Automatic(effort="low", progress=False)
 CHOICE = instance((Family, Automatic), FAMILY.words)
 
 

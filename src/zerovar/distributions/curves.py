@@ -1,12 +1,11 @@
 """Density curves: the density at a level is itself a mean."""
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
 from ..choice import Request
-from ..errors import list_names, repeat_warnings
+from ..errors import hold_warnings, list_names, repeat_warnings
 from ..events.lines import Lines
 from ..output import Densities
 from ..session import Session
@@ -48,8 +47,7 @@ def estimate_densities(
     kept = [name for name, so in zip(names, known, strict=True) if so]
     labels = [f"{name} at {level}" for name in kept for level in range(points)]
     columns = at.density[:, known].reshape(len(sample), -1).T
-    with warnings.catch_warnings(record=True) as caught:  # of single levels there is nothing to say
-        warnings.simplefilter("always")
+    with hold_warnings() as caught:  # of single levels there is nothing to say
         means = session.estimate(dict(zip(labels, columns, strict=True)), request=request)
     repeat_warnings(caught, [])
     found, error = (x.reshape(grid.shape) for x in (means.value, means.std_error))

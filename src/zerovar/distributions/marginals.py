@@ -132,8 +132,7 @@ class Marginals(NamedTuple):
         if selection is not None:
             selection = selection.without(worse, "the draws alone have less error")
         rows = [one for one in self.smooth for _ in range(each)]
-        how = {row: one.words for row, one in enumerate(rows) if one is not None}
-        lines = {one for one in self.smooth if isinstance(one, Lines)}
+        how = {row: one for row, one in enumerate(rows) if one is not None}
         return dataclasses.replace(
             means,
             value=np.where(worse | ~moves, plain, value),
@@ -143,5 +142,5 @@ class Marginals(NamedTuple):
             covariance=joint,
             selection=selection,
             traces=None,
-            limits=describe_smoothing(means.names, how, lines),
+            limits=describe_smoothing(means.names, how),
         )

@@ -1,20 +1,17 @@
 """Quantiles: the levels whose probabilities are right."""
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float64
 
-from ..choice import Automatic, Request
-from ..errors import repeat_warnings
+from ..choice import LOW_EFFORT, Request
+from ..errors import hold_warnings, repeat_warnings
 from ..output import Estimate
 from ..session import Session
 from ..statistics.quantiles import quantile_errors, weighted_quantile
 from .marginals import STEPS, Marginals
-
-_CHEAP = Automatic(effort="low", progress=False)
 
 
 def estimate_quantiles(
@@ -42,11 +39,10 @@ def estimate_quantiles(
     plain_error = np.array([quantile_errors(sample.by_chain(v), p, own) for v, own in pairs])
     bounded, levels, at = marginals.find_conditional(labels), plain, marginals.at(plain, shares)
     correction = np.zeros(levels.shape)  # what control variates add to plain means
-    for asked in (None, dataclasses.replace(request, family=_CHEAP), request):
+    for asked in (None, dataclasses.replace(request, family=LOW_EFFORT), request):
         if asked is not None:
             columns = dict(zip(labels, at.below.reshape(len(sample), -1).T, strict=True))
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
+            with hold_warnings() as caught:
                 means = session.estimate(columns, request=asked, bounded=bounded)
             correction = means.value.reshape(levels.shape) - np.tensordot(p, at.below, 1)
         before, off = levels, at.off

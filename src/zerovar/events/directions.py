@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int
 
-from ..inputs.points import Matrix, Vector, sum_to_one
+from ..inputs.points import Matrix, Vector
 from ..inputs.sample import Sample
 from ..statistics.ranks import normal_scores
 
@@ -140,11 +140,7 @@ def _leave_out(
     found = np.empty((n, d))
     for own in np.array_split(np.arange(n), _PARTS):
         others = np.delete(np.arange(n), own)
-        p = sum_to_one(sample.probabilities[others])
-        part = sample.replace(
-            draws=sample.draws[others], scores=sample.scores[others], num_chains=1, weights=p
-        )
-        found[own] = solve(part, index.values[others])
+        found[own] = solve(sample.take(others, 1), index.values[others])
     return found
 
 

@@ -1,4 +1,4 @@
-"""Probabilities along lines: x + u v, with one direction v for all draws x.
+"""Probabilities along lines: x + u v, with one direction v for all draws x, or for a part of them.
 
 Given the line through a draw, the draw is anywhere on it with a density proportional to that of the
 target. The conditional probability of an event therefore has the same mean as its indicator, and
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float64, Int
 
 from ..inputs.density import Density, OfPoints
-from ..inputs.points import Matrix, Vector
+from ..inputs.points import Matrix, Vector, find_distinct
 from ..inputs.sample import Sample
 from ..statistics.quantiles import weighted_quantile
 from .crossings import find_crossings
@@ -57,16 +57,8 @@ class Lines:
     @staticmethod
     def of(density: Density, sample: Sample, index: Index, quantity: OfPoints) -> Lines:
         """Lay lines in the direction on which probabilities vary least, as some draws show."""
-        rows = sample.thin(_TRIED)[1]
-        few, own = (
-            sample.replace(
-                draws=sample.draws[rows],
-                scores=sample.scores[rows],
-                num_chains=1,
-                weights=None,
-            ),
-            index._replace(values=index.values[rows]),
-        )
+        few, rows = sample.thin(_TRIED)
+        own = index._replace(values=index.values[rows])
         levels = weighted_quantile(quantity(sample.draws), sample.probabilities, _SHARES)
         spreads = []
         found = directions(sample, index)
@@ -85,8 +77,7 @@ class Lines:
     ) -> Lines:
         """Integrate the density along lines in these directions, one for all draws or (n, d), and
         evaluate the quantity at the nodes."""
-        _, first, line = np.unique(sample.draws, axis=0, return_index=True, return_inverse=True)
-        line = line.reshape(-1)
+        first, line = find_distinct(sample.draws)
         draws, centre = sample.draws[first], -index.values[first]
         vectors = np.broadcast_to(vectors, sample.draws.shape)[first]
 

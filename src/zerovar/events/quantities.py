@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import NumericalWarning, list_names, warn
-from ..inputs.density import Density, InSingleOnly, OfPoints
+from ..inputs.density import Density, OfPoints
+from ..inputs.integrands import InSingleOnly
 from ..inputs.points import Matrix, Vector
 from ..inputs.sample import Sample
 from .directions import find_index

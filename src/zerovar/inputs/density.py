@@ -11,8 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import refuse_fork
-from .integrands import ROWS, DrawFunction, Tree, entry_name, leaves_by_path
+from .integrands import (
+    ROWS,
+    DrawFunction,
+    InSingleOnly,
+    Tree,
+    entry_name,
+    insist_on_double,
+    leaves_by_path,
+)
 from .points import Matrix, Vector
 
 
@@ -60,10 +67,9 @@ class Density:
         if "_names" not in vars(self):
             point = np.asarray(draw, np.float64)
             try:
-                with jax.enable_x64(True):
-                    shapes = jax.eval_shape(self._arrays, point)
-            except Exception:  # as the user runs it
-                shapes = jax.eval_shape(self._arrays, point)
+                shapes = insist_on_double(lambda: jax.eval_shape(self._arrays, point))
+            except InSingleOnly as single:  # of the same shapes
+                shapes = single.found
             names = [
                 self.labels(name, index) if index else name
                 for name, leaf in shapes.items()
@@ -91,10 +97,6 @@ class Density:
         return _Tiled(entry)
 
 
-class InSingleOnly(Exception):
-    """A function cannot be evaluated in double precision: seven digits are too few along lines."""
-
-
 class _Tiled:
     """A function of one draw at any number of points, and its gradient there: one program each, for
     so many rows at once."""
@@ -102,7 +104,7 @@ class _Tiled:
     def __init__(self, function: Callable[..., Tree], **options: Any):
         self.function, self.options = function, options
         self._programs: dict[str, Any] = {}
-        self._single: dict[str, Exception] = {}
+        self._single: list[InSingleOnly] = []
 
     def with_options(self, **options: Any) -> _Tiled:
         """Return the same with some of its arguments given; programs are shared."""
@@ -132,21 +134,10 @@ class _Tiled:
             # all are under way before the first is waited for
             return np.concatenate([np.asarray(one, np.float64) for one in found])[: len(points)]
 
-        refuse_fork()
-        for again in (True, False):
-            if name in self._single:
-                break
-            try:
-                with jax.enable_x64(True):
-                    return run()
-            except Exception as error:
-                failure = error
-            if again:
-                jax.clear_caches()  # JAX remembers arrays in the precision of earlier runs
-                continue
-            try:
-                run()
-            except Exception:  # the precision is not at fault
-                raise failure from None
-            self._single[name] = failure
-        raise InSingleOnly(str(self._single[name])) from self._single[name]
+        if self._single:
+            raise self._single[0]
+        try:
+            return insist_on_double(run)
+        except InSingleOnly as failure:
+            self._single.append(failure)  # seven digits are too few along lines: not tried again
+            raise

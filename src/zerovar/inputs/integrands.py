@@ -210,8 +210,17 @@ def map_tiles(function: Callable[[Tree], Tree], draws: Tree) -> Tree:
     )
 
 
-def run_in_double(name: str, run: Callable[[], Returned]) -> Returned:
-    """Return `run()`, which calls a user's function, in double precision if it can be had.
+class InSingleOnly(Exception):
+    """A user's function runs in single precision alone: `found` is what it gave there."""
+
+    def __init__(self, found: Any):
+        super().__init__("it cannot be evaluated in double precision")
+        self.found = found
+
+
+def insist_on_double(run: Callable[[], Returned]) -> Returned:
+    """Return `run()`, which calls a user's function, in double precision; an `InSingleOnly` error
+    where only that is at fault.
 
     JAX keeps the NumPy arrays inside a function that it has compiled in the precision of that time,
     and fails on the mixture until it forgets them: in double where the user ran it in single, and
@@ -231,13 +240,22 @@ def run_in_double(name: str, run: Callable[[], Returned]) -> Returned:
     try:
         with jax.enable_x64(True):
             found = run()
-        jax.clear_caches()  # or the user's next run finds them in double
-        return found
-    except Exception:
+    except Exception as error:
+        raise InSingleOnly(single) from error
+    jax.clear_caches()  # or the user's next run finds them in double
+    return found
+
+
+def run_in_double(name: str, run: Callable[[], Returned]) -> Returned:
+    """Return `run()`, which calls a user's function, in double precision if it can be had, and with
+    a warning if not."""
+    try:
+        return insist_on_double(run)
+    except InSingleOnly as single:
         warn(
             f"{name} could not be evaluated in double precision, and was in single: about seven "
             "digits. The usual cause is an array that was made in single precision, such as a "
             "loop's first state: make it inside the function",
             NumericalWarning,
         )
-    return single
+        return single.found

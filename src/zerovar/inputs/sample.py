@@ -183,7 +183,7 @@ class Sample:
         kept = min(draws, max(round(min(most, len(self)) / self.num_chains), 4))
         every = np.linspace(0, draws - 1, kept).round().astype(int)
         rows = (draws * np.arange(self.num_chains)[:, None] + every).ravel()
-        return (self if kept == draws else self._take(rows, self.num_chains)), rows
+        return (self if kept == draws else self.take(rows, self.num_chains)), rows
 
     def along(self, kept: Bool[np.ndarray, " d"]) -> Sample:
         """Return the draws with some of their coordinates: by Stein's identity along these, and
@@ -194,9 +194,10 @@ class Sample:
     def chains(self, some: Bool[np.ndarray, " chain"]) -> Sample:
         """Return some of the chains."""
         rows = self.by_chain(np.arange(len(self)))[some].ravel()
-        return self._take(rows, int(some.sum()))
+        return self.take(rows, int(some.sum()))
 
-    def _take(self, rows: RowNumbers, num_chains: int) -> Sample:
+    def take(self, rows: RowNumbers, num_chains: int) -> Sample:
+        """Return the draws with these row numbers, as so many chains of equal length."""
         return self.replace(
             draws=self.draws[rows],
             scores=self.scores[rows],

@@ -2,7 +2,6 @@
 variates beside the plain ones."""
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,12 +9,10 @@ import numpy as np
 
 from ..adapters import recognise
 from ..adapters.base import label_entries
-from ..adapters.chunks import fetch_posterior
 from ..adapters.recognition import name_values
 from ..arguments import FLAG, SHARE, Requirement, instance, one_of, takes, whole
 from ..choice import CHOICE, SCORE_ERROR, Automatic, Request
-from ..chunked import is_chunked
-from ..errors import SampleWarning, list_names, repeat_warnings, warn
+from ..errors import SampleWarning, hold_warnings, list_names, repeat_warnings, warn
 from ..families import Family
 from ..inputs.sample import Posterior, as_float
 from ..session import Session
@@ -108,8 +105,7 @@ def summary(
     columns["lb"][len(values) :] = columns["ub"][len(values) :] = np.nan
     notes: list[str] = []
     if session is not None:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with hold_warnings() as caught:
             if not kind.endswith("_median"):
                 columns |= control_means(session, values, chances, columns, request)
             if intervals and request.automatic is not None:
@@ -143,7 +139,7 @@ def _posterior(data: Any, scores: Any) -> Posterior:
         raise ValueError(f"scores go with an array of draws; a {type(data).__name__} has its own")
     if posterior is not None:
         # quantiles need all draws at once
-        return name_values(fetch_posterior(posterior) if is_chunked(posterior.draws) else posterior)
+        return name_values(posterior)
     draws = as_float("data", data)
     if draws.ndim not in (2, 3):
         kinds = (

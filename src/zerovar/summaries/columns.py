@@ -170,7 +170,7 @@ def control_intervals(
 
 
 def _by_title(found: Estimate, titles: list[str], rows: int) -> NamedColumns:
-    """NamedColumns of so many rows, with nothing in those beyond the quantities'."""
+    """Columns of so many rows, with nothing in those beyond the quantities'."""
     columns = {}
     for k, title in enumerate(titles):
         for name, key in (("cv_", "value"), ("cv_mcse_", "std_error"), ("gain_", "gain")):
