@@ -111,12 +111,15 @@ def after(page: str, folder: Path) -> dict:
     text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
     names: dict = {"model": BridgeModel(), "draws": bridge_draws()} if page == "stan" else {}
     precision = jax.config.jax_enable_x64
+    if page == "pymc":
+        # PyTensor's JAX backend turns it on when it is first imported. An earlier test may have
+        # imported it: on here by all means, as a user's fresh session has it, and off again below
+        jax.config.update("jax_enable_x64", True)
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # those of the samplers' packages are theirs
         patch.chdir(folder)
         for example in re.findall(r"```python\n(.*?)```", text, flags=re.S):
             exec(compile(example, f"{page}.md", "exec"), names)
-    # PyTensor's JAX backend, imported by nutpie, turns it on
     jax.config.update("jax_enable_x64", precision)
     return names
 
