@@ -19,8 +19,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 ORDER = {
     "": """environment arguments errors variables progress io hyper inputs statistics operators
         kernels families objectives solvers fitting diagnostics output inference tuning choice
-        chunked adapters events session probabilities estimation distributions integration
-        summaries demonstration cli __main__""",
+        chunked adapters events session probabilities estimation distributions mixtures evidences
+        integration summaries demonstration cli __main__""",
     "inputs": "points sample indices integrands coordinates density",
     "statistics": "ranks series quantiles tails rounding",
     "inference": "splits task answer fits facts rules ledger cautions conclude",
@@ -40,14 +40,15 @@ ORDER = {
     "diagnostics": "identities layout outliers edges checks",
     "choice": """policy defaults candidates rivals race stacking automatic
         request""",
-    "output": "formatting selection record plots report estimates densities frames",
+    "output": "formatting selection record plots report estimates densities evidences frames",
     "chunked": "arrays rows sums windows fits estimate",
     "adapters": "base chunks log_density arviz blackjax hierarchies numpyro pymc models stan "
     "recognition files",
     "summaries": "tables columns calls",
     "distributions": "marginals quantiles highest_density curves calls",
     "events": "quadrature crossings directions lines normal quantities",
-    "integration": "target modes proposals importance evidence second_opinion means",
+    "integration": "target modes importance second_opinion means",
+    "evidences": "importance proposals bridge calls",
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 NAMES = [str(path.relative_to(SOURCE)) for path in FILES]

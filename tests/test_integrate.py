@@ -14,23 +14,22 @@ from scipy.stats import multivariate_t, norm
 import zerovar as zv
 from zerovar import cli
 from zerovar.choice import Policy
+from zerovar.evidences.importance import Round, log_evidence
 from zerovar.inference.answer import plain_answer
 from zerovar.inference.cautions import Cautions
 from zerovar.inference.task import Task
 from zerovar.inputs.sample import Sample
-from zerovar.integration.evidence import log_evidence
 from zerovar.integration.importance import (
     Frame,
-    Round,
     WeightedPoints,
     first_proposal,
     importance_sample,
 )
 from zerovar.integration.means import _may_miss, _refusal
 from zerovar.integration.modes import find_modes
-from zerovar.integration.proposals import TMixture
 from zerovar.integration.second_opinion import hold, second_opinion
 from zerovar.integration.target import Target
+from zerovar.mixtures import TMixture
 from zerovar.output import Selection
 
 QUADRATIC = zv.Polynomial(2)
@@ -281,16 +280,16 @@ def test_weights_that_are_wrong_are_seen_in_the_evidence():
     frame = Frame(np.zeros(2), np.eye(2))
     one = TMixture(np.ones(1), np.zeros((1, 2)), np.eye(2)[None], np.array([5.0]))
     points = importance_sample(target, frame, one, np.random.default_rng(0), True, silent)
-    value, error = log_evidence(points)
+    value, error = log_evidence(points.rounds)
     assert abs(value - np.log(2 * np.pi)) < 4 * error
     bare = points._replace(
         rounds=tuple(one._replace(ratios=one.ratios[:, :0]) for one in points.rounds)
     )
-    assert error < 0.7 * log_evidence(bare)[1]  # control variates help
+    assert error < 0.7 * log_evidence(bare.rounds)[1]  # control variates help
     shifted = points._replace(
         rounds=tuple(one._replace(log_weights=one.log_weights + 0.1) for one in points.rounds)
     )
-    assert abs(log_evidence(shifted)[0] - np.log(2 * np.pi)) > 4 * error
+    assert abs(log_evidence(shifted.rounds)[0] - np.log(2 * np.pi)) > 4 * error
 
 
 def test_modes_of_flat_and_skewed_densities_have_usable_widths():

@@ -23,6 +23,7 @@ from .errors import (
     ZerovarWarning,
 )
 from .estimation import check, estimate
+from .evidences import evidence
 from .families import (
     MLP,
     Anisotropic,
@@ -44,7 +45,7 @@ from .io.archive import load
 from .io.programs import keep_compiled
 from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance, Variance
 from .operators import Langevin, ScalarLangevin
-from .output import Densities, Estimate, Selection, plots
+from .output import Comparison, Densities, Estimate, Evidence, Selection, plots
 from .probabilities import probability
 from .solvers import CG, SGD, DualSGD, Exact, Nystrom, Prepared, Screening, Solver, Spectral
 from .solvers.exact import centres
@@ -62,12 +63,14 @@ __all__ = [
     "Automatic",
     "BasisFamily",
     "Check",
+    "Comparison",
     "Coordinates",
     "Coupling",
     "CrossValidation",
     "Densities",
     "DualSGD",
     "Estimate",
+    "Evidence",
     "Exact",
     "Fitted",
     "Kernel",
@@ -105,6 +108,7 @@ __all__ = [
     "cross_fit",
     "density",
     "estimate",
+    "evidence",
     "fit",
     "from_arviz",
     "from_blackjax",

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from ..arguments import Requirement, instance, show, whole
 from ..errors import list_names
 from ..inputs.coordinates import Coordinates
-from ..inputs.density import Density
+from ..inputs.density import Constants, Density
 from ..inputs.integrands import (
     DrawFunction,
     Tree,
@@ -90,6 +90,7 @@ def density_of(
     natural: DrawFunction | None = None,
     values: Mapping[str, Any] | None = None,
     labels: Labels = entry_name,
+    constants: Callable[[], Constants] = Constants,
 ) -> Density:
     """Return a log density and its quantities as functions of one flat draw; those given are of a
     draw in the structure of a tree of arrays (chain, draw, …). `values` may have arrays among its
@@ -101,6 +102,7 @@ def density_of(
         unravel if natural is None else lambda x: natural(unravel(x)),
         more,
         labels,
+        constants,
     )
 
 

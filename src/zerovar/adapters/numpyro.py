@@ -13,6 +13,7 @@ import numpy as np
 from ..arguments import MORE_VALUES, instance, show, takes
 from ..errors import missing_package
 from ..inputs.coordinates import CLOSE
+from ..inputs.density import Constants
 from ..inputs.sample import Posterior
 from .base import (
     MAPS,
@@ -138,6 +139,7 @@ def from_numpyro(
         lambda z: -potential(z),
         partial(constrain_fn, model, *own, return_deterministic=True),
         values,
+        constants=partial(_constants, handlers.substitute(model, data=first), args, kwargs),
     )
     posterior = build_posterior(
         draws,
@@ -201,6 +203,30 @@ def _discrete_sites(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
     jax.eval_shape(look)  # traced, as NUTS does it too: run, every sampled site would be compiled
     return found
+
+
+def _constants(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Constants:
+    """What of a model's log density is no normalised prior or likelihood."""
+    from numpyro import distributions, handlers
+
+    trace = handlers.trace(handlers.seed(model, rng_seed=0)).get_trace(*args, **kwargs)
+    relative, meaningless = [], []
+    for name, site in trace.items():
+        if site["type"] == "plate" and len(set(site["args"])) > 1:
+            size, some = site["args"]
+            meaningless.append(f"the plate {name} takes {some} of {size} data at a time, by chance")
+        if site["type"] != "sample":
+            continue
+        base = site["fn"]
+        while hasattr(base, "base_dist"):
+            base = base.base_dist
+        if isinstance(base, distributions.Unit):
+            relative.append(f"the factor {name} is no normalised density")
+        elif isinstance(base, distributions.ImproperUniform) and not site["is_observed"]:
+            relative.append(f"the prior of {name} is improper")
+        elif site["scale"] is not None and not meaningless:
+            relative.append(f"the density of {name} is scaled")
+    return Constants(tuple(relative), tuple(meaningless))
 
 
 def _unconstrain(

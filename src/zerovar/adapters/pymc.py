@@ -12,6 +12,7 @@ import numpy as np
 
 from ..arguments import MORE_VALUES, takes, where
 from ..errors import missing_package
+from ..inputs.density import Constants
 from ..inputs.integrands import entry_name
 from ..inputs.sample import Posterior
 from .arviz import TREE, axis_labels, count_divergences, dataset, stack_variables, variable_values
@@ -93,6 +94,7 @@ def from_pymc(
         _natural_scale(model, names),
         values,
         axis_labels(posterior),
+        functools.partial(_constants, model),
     )
     found = build_posterior(named_draws, named_scores, wanted, coordinates, density=known)
     return dataclasses.replace(
@@ -123,6 +125,21 @@ def dimension_labels(model: Any) -> Labels:
         return f"{name}[{', '.join(labels)}]"
 
     return label
+
+
+def _constants(model: Any) -> Constants:
+    """What of a model's log density is no normalised prior or likelihood."""
+    relative = [f"the potential {one.name} is no normalised density" for one in model.potentials]
+    kinds = {one.name: type(one.owner.op).__name__ for one in model.free_RVs}
+    relative += [
+        f"the prior of {name} is improper" for name, kind in kinds.items() if "Flat" in kind
+    ]
+    meaningless = [
+        f"{one.name} takes some of its data at a time"
+        for one in model.observed_RVs
+        if "Minibatch" in type(one.owner.op).__name__
+    ]
+    return Constants(tuple(relative), tuple(meaningless))
 
 
 def _natural_scale(model: Any, names: list[str]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:

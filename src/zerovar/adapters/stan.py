@@ -1,8 +1,10 @@
 """Stan: CmdStan's files, and BridgeStan models."""
 
 import csv
+import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from ..arguments import MORE_VALUES, PATH, several, takes, where
 from ..inputs.coordinates import CLOSE
-from ..inputs.density import Density, OfPoints
+from ..inputs.density import Constants, Density, OfPoints
 from ..inputs.integrands import DrawFunction, map_draws, run_in_double
 from ..inputs.points import Matrix, Vector
 from ..inputs.sample import Posterior
@@ -226,7 +228,12 @@ class StanDensity(Density):
     after point, by Stan's own program."""
 
     def __init__(self, model: Any, names: tuple[str, ...], more: Mapping[str, DrawFunction]):
-        super().__init__(model.log_density, model.param_constrain, more)
+        # its own default leaves constants out
+        kept = "propto" in inspect.signature(model.log_density).parameters
+        log_density = partial(model.log_density, propto=False) if kept else model.log_density
+        dropped = Constants(("the model drops constants, and has no option propto",))
+        constants = Constants if kept else lambda: dropped
+        super().__init__(log_density, model.param_constrain, more, constants=constants)
         vars(self)["_names"] = {name: k for k, name in enumerate([*names, *more])}
 
     def at(self, points: Matrix) -> Vector:

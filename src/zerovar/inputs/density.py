@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -31,22 +31,33 @@ class OfPoints(Protocol):
     def __call__(self, points: Matrix, /) -> Vector: ...
 
 
+class Constants(NamedTuple):
+    """Why the integral of a density is no evidence of a model: reasons for which it is one up to a
+    constant alone, and reasons for which it means nothing."""
+
+    relative: tuple[str, ...] = ()
+    meaningless: tuple[str, ...] = ()
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Density:
     """A log density and its quantities, functions of one draw (d,) on the unconstrained scale, in
     JAX. Nothing is traced before it is asked for, and everything is compiled once.
 
-    log_density: a number, the Jacobian of the transformation in it; constants do not matter.
+    log_density: a number, the Jacobian of the transformation in it; constants matter for evidence
+        alone.
     natural: the draw on its natural scale, as functions of the user see it: a dict of named arrays,
         another tree, or an array, whose entries are x[0], x[1], …
     more: name → further functions of the draw on its natural scale.
     labels: what an entry of a named array is called.
+    constants: says what is known of the constants of the log density, for evidence.
     """
 
     log_density: DrawFunction
     natural: DrawFunction
     more: Mapping[str, DrawFunction] = dataclasses.field(default_factory=dict)
     labels: Callable[[str, tuple[int, ...]], str] = entry_name
+    constants: Callable[[], Constants] = Constants
 
     def at(self, points: Matrix) -> Vector:
         """Return the log density at points (m, d)."""

@@ -10,9 +10,21 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
+from ..evidences.importance import Round
+from ..mixtures import (
+    GUARD,
+    GUESSED,
+    Frame,
+    TMixture,
+    cholesky,
+    effective_number,
+    fit_mixture,
+    log_sum,
+    normalise,
+    relative_weights,
+)
 from ..statistics.tails import weights_shape
 from .modes import Mode
-from .proposals import GUARD, GUESSED, TMixture, cholesky, fit_mixture, log_sum, normalise
 from .target import Target
 
 # Points of each, relative: proposals improve by rounds, and answers by points. The small ones look
@@ -22,37 +34,6 @@ _JUDGED = 3  # last rounds by which the proposals are judged
 NEGLIGIBLE = 1e-12  # share of an average weight with which points change no sum
 # a fit is to points that count at least like a third of them, or like five a coordinate
 _TEMPERED = 3
-
-
-class Frame(NamedTuple):
-    """Coordinates z of x = centre + root z, in which the density is about standard."""
-
-    centre: Float64[np.ndarray, " d"]
-    root: Float64[np.ndarray, "d d"]
-
-    def x(self, z: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "n d"]:
-        return self.centre + z @ self.root.T
-
-    def z(self, x: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "n d"]:
-        return np.linalg.solve(self.root, (x - self.centre).T).T
-
-    @property
-    def log_volume(self) -> float:
-        return float(np.linalg.slogdet(self.root)[1])
-
-
-class Round(NamedTuple):
-    """n points, of one proposal that does not depend on them: log weights by it alone, and the
-    ratios of its components to it, each of mean one; no ratios where it is known at the points
-    alone."""
-
-    log_weights: Float64[np.ndarray, " n"]
-    ratios: Float64[np.ndarray, "n c"]
-
-    @property
-    def share(self) -> float:
-        """Of the points, by their effective number."""
-        return effective_number(self.log_weights) / len(self.log_weights)
 
 
 class WeightedPoints(NamedTuple):
@@ -91,17 +72,6 @@ class WeightedPoints(NamedTuple):
         """Of all weight, in the ten largest."""
         weights = np.sort(relative_weights(self.log_weights))
         return float(weights[-10:].sum() / weights.sum())
-
-
-def effective_number(log_weights: Float64[np.ndarray, " n"]) -> float:
-    weights = relative_weights(log_weights)
-    return float(weights.sum() ** 2 / np.sum(weights**2)) if weights.any() else 0.0
-
-
-def relative_weights(log_weights: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
-    """In units of the largest; all zero where none is positive."""
-    top = log_weights.max()
-    return np.exp(log_weights - top) if np.isfinite(top) else np.zeros_like(log_weights)
 
 
 def first_proposal(modes: Sequence[Mode]) -> tuple[Frame, TMixture]:

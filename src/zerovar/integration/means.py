@@ -15,6 +15,7 @@ from ..arguments import FLAG, SHARE, several, takes, whole
 from ..choice import CHOICE, Automatic, Policy, Request, choose
 from ..distributions.quantiles import estimate_quantiles
 from ..errors import NumericalError, refuse_fork
+from ..evidences.importance import Round, log_evidence
 from ..families import Family
 from ..fitting import Method
 from ..inference import rules
@@ -28,19 +29,17 @@ from ..inference.task import Task
 from ..inputs.density import Density
 from ..inputs.integrands import as_values
 from ..inputs.sample import Posterior, Sample, as_float
+from ..mixtures import relative_weights
 from ..output import Estimate, Integration, Selection
 from ..probabilities import MOST_LINES
 from ..progress import stages
 from ..session import Session
-from .evidence import log_evidence
 from .importance import (
     NEGLIGIBLE,
-    Round,
     WeightedPoints,
     first_proposal,
     fit_proposal,
     importance_sample,
-    relative_weights,
 )
 from .modes import Mode, find_modes
 from .second_opinion import hold, second_opinion
@@ -293,7 +292,7 @@ def _judge(modes: list[Mode], points: WeightedPoints, used: int, cautions: Cauti
         points.pareto_k,
         np.stack([mode.at for mode in modes]) if modes else np.empty((0, points.x.shape[1])),
         starts,
-        *log_evidence(points),
+        *log_evidence(points.rounds),
         outside=int(np.sum((points.log_density == -np.inf) & ~points.undefined)),
         undefined=int(points.undefined.sum()),
     )

@@ -277,6 +277,58 @@ def training(
         return figure
 
 
+@takes(path=PATH, dark=FLAG)
+def bridge(evidence: Any, path: File | None = None, *, dark: bool = False) -> Any:
+    """Draw the log density less that of the proposal and less log Z, at draws of both: where the
+    histograms overlap, the bridge stands."""
+    both = evidence.traces
+    inside = np.concatenate([one[np.isfinite(one)] for one in both])
+    low, high = np.quantile(inside, (0.001, 0.999))
+    bins = np.linspace(low, high, 60) if high > low else 60
+    with _picture(path, dark, figsize=(8, 4.2)) as (figure, axes, colours):
+        for values, colour, label in (
+            (both.at_points, colours.plain, "points of the proposal"),
+            (both.at_draws, colours.controlled, "draws of the posterior"),
+        ):
+            shown = np.clip(values[np.isfinite(values)], low, high)
+            axes.hist(shown, bins=bins, density=True, color=colour, alpha=0.55, label=label)
+        axes.axvline(0, color=colours.ink, linewidth=0.8)
+        axes.set(
+            xlabel="log of posterior over proposal density",
+            title=f"log Z = {plus_minus(evidence.log_z, evidence.std_error)},   "
+            f"overlap {evidence.overlap:.0%}",
+        )
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        axes.legend()
+        return figure
+
+
+@takes(path=PATH, dark=FLAG)
+def ladder(evidence: Any, path: File | None = None, *, dark: bool = False) -> Any:
+    """Draw the mean log-likelihood along the ladder, whose area is log Z, and each rung's share in
+    the variance."""
+    traces = evidence.traces
+    size = {"figsize": (8, 5.6), "nrows": 2, "height_ratios": (3, 1), "sharex": True}
+    with _picture(path, dark, **size) as (figure, (top, low), colours):
+        top.fill_between(traces.temperatures, traces.means, color=colours.controlled, alpha=0.15)
+        top.errorbar(
+            traces.temperatures,
+            traces.means,
+            yerr=1.96 * traces.errors,
+            color=colours.controlled,
+            marker="o",
+            markersize=4,
+        )
+        top.set(
+            ylabel="mean log-likelihood",
+            title=f"log Z = {plus_minus(evidence.log_z, evidence.std_error)}",
+        )
+        low.vlines(traces.rungs, 0, 100 * traces.shares, color=colours.plain, linewidth=3)
+        low.set(xlabel="inverse temperature", ylabel="% of variance", ylim=(0, None))
+        return figure
+
+
 @contextmanager
 def _picture(
     path: File | None, dark: bool, **frame: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -30,9 +31,27 @@ _FEWEST = 20  # points in a tail that has a component
 _FURTHER = 3.2  # deviations to the mean of such a tail from which it is long; a normal's is at 2.4
 
 
+class Frame(NamedTuple):
+    """Coordinates z of x = centre + root z, in which the density is about standard."""
+
+    centre: Float64[np.ndarray, " d"]
+    root: Float64[np.ndarray, "d d"]
+
+    def x(self, z: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "n d"]:
+        return self.centre + z @ self.root.T
+
+    def z(self, x: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "n d"]:
+        return np.linalg.solve(self.root, (x - self.centre).T).T
+
+    @property
+    def log_volume(self) -> float:
+        return float(np.linalg.slogdet(self.root)[1])
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class TMixture:
-    """Σ shares_k t(means_k, roots_k roots_kᵀ, freedom_k), k components in d dimensions."""
+    """Σ shares_k t(means_k, roots_k roots_kᵀ, freedom_k), k components in d dimensions; a freedom
+    that is infinite makes a component normal."""
 
     shares: Float64[np.ndarray, " k"]
     means: Float64[np.ndarray, "k d"]
@@ -48,6 +67,15 @@ class TMixture:
 
     def log_density(self, x: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, " n"]:
         return log_sum(self._by_component(x)[0])
+
+    def scores(self, x: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "n d"]:
+        """Gradients of the log density."""
+        each, distance = self._by_component(x)
+        pull = np.exp(each - log_sum(each)) * self._pull(distance)
+        found = np.zeros_like(x)
+        for weight, mean, root in zip(pull, self.means, self.roots, strict=True):
+            found -= scipy.linalg.cho_solve((root, True), (weight[:, None] * (x - mean)).T).T
+        return found
 
     def densities(self, x: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "k n"]:
         """Log densities of the components that have a share."""
@@ -174,7 +202,9 @@ class TMixture:
 
     def _pull(self, distance: Float64[np.ndarray, "k n"]) -> Float64[np.ndarray, "k n"]:
         """What a point counts for the mean and scale of a t distribution: less, far out."""
-        return (self.freedom[:, None] + self.dim) / (self.freedom[:, None] + distance)
+        normal = np.isinf(self.freedom)[:, None]
+        freedom = np.where(normal, 1.0, self.freedom[:, None])
+        return np.where(normal, 1.0, (freedom + self.dim) / (freedom + distance))
 
     def _by_component(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Log of share times density, and squared distances in widths, (k, n) each."""
@@ -188,11 +218,22 @@ class TMixture:
                 for m, r in pairs
             ]
         )
-        constant = gammaln((nu + d) / 2) - gammaln(nu / 2) - d / 2 * np.log(nu * np.pi)
+        heavy = np.isfinite(nu)
+        finite = np.where(heavy, nu, 1.0)
+        constant = np.where(
+            heavy,
+            gammaln((finite + d) / 2) - gammaln(finite / 2) - d / 2 * np.log(finite * np.pi),
+            -d / 2 * np.log(2 * np.pi),
+        )
+        fall = np.where(
+            heavy[:, None],
+            (finite + d)[:, None] / 2 * np.log1p(distance / finite[:, None]),
+            distance / 2,
+        )
         volume = np.log(np.abs(np.diagonal(self.roots, axis1=1, axis2=2))).sum(axis=1)
         with np.errstate(divide="ignore"):  # a share of zero
             level = np.log(self.shares) + constant - volume
-        return level[:, None] - (nu + d)[:, None] / 2 * np.log1p(distance / nu[:, None]), distance
+        return level[:, None] - fall, distance
 
 
 def cholesky(covariance: Float64[np.ndarray, "*k d d"]) -> Float64[np.ndarray, "*k d d"]:
@@ -216,9 +257,22 @@ def normalise(log_weights: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n
     return log_weights - log_sum(log_weights[:, None])[0]
 
 
+def effective_number(log_weights: Float64[np.ndarray, " n"]) -> float:
+    weights = relative_weights(log_weights)
+    return float(weights.sum() ** 2 / np.sum(weights**2)) if weights.any() else 0.0
+
+
+def relative_weights(log_weights: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+    """In units of the largest; all zero where none is positive."""
+    top = log_weights.max()
+    return np.exp(log_weights - top) if np.isfinite(top) else np.zeros_like(log_weights)
+
+
 def _standard_t(
     n: int, d: int, freedom: float, rng: np.random.Generator, sobol: bool
 ) -> Float64[np.ndarray, "n d"]:
+    if not sobol and np.isinf(freedom):
+        return rng.standard_normal((n, d))
     if not sobol:
         return rng.standard_normal((n, d)) / np.sqrt(rng.chisquare(freedom, (n, 1)) / freedom)
     from scipy.special import gammaincinv, ndtri

@@ -1,21 +1,37 @@
 """log Z from the points of importance sampling, by control variates on their weights."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float64
 
-from .importance import Round, WeightedPoints
-from .proposals import POINTS_PER_NUMBER
+from ..mixtures import POINTS_PER_NUMBER, effective_number
 
 
-def log_evidence(points: WeightedPoints) -> tuple[float, float]:
+class Round(NamedTuple):
+    """n points, of one proposal that does not depend on them: log weights by it alone, and the
+    ratios of its components to it, each of mean one; no ratios where it is known at the points
+    alone."""
+
+    log_weights: Float64[np.ndarray, " n"]
+    ratios: Float64[np.ndarray, "n c"]
+
+    @property
+    def share(self) -> float:
+        """Of the points, by their effective number."""
+        return effective_number(self.log_weights) / len(self.log_weights)
+
+
+def log_evidence(rounds: Sequence[Round]) -> tuple[float, float]:
     """log ∫ exp(log density), and its standard error.
 
     Z is the mean weight of a round by its own proposal, which knows nothing of the round's points;
     of the large rounds, whose proposals are better. By the mixture of all proposals it would come
     out too small: later ones are near earlier points of large weight, and make these smaller.
     """
-    largest = max(len(one.log_weights) for one in points.rounds)
-    rounds = [one for one in points.rounds if len(one.log_weights) > largest / 2]
+    largest = max(len(one.log_weights) for one in rounds)
+    rounds = [one for one in rounds if len(one.log_weights) > largest / 2]
     top = max(one.log_weights.max() for one in rounds)
     sizes = np.array([len(one.log_weights) for one in rounds])
     means, errors = np.transpose(

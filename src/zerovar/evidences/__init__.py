@@ -1,0 +1,3 @@
+"""log Z with its error: from a chain, from a ladder of temperatures, from weighted points."""
+
+from .calls import evidence as evidence
