@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float64
 
 from ..choice import LOW_EFFORT, Request
 from ..diagnostics import Check
@@ -24,6 +25,8 @@ from .proposals import Proposal, fit_proposals
 _SHARE = 0.5
 # Of log densities, relative: they are sums of many terms
 _ROUNDING = 64 * np.finfo(float).eps
+# Twenty kinds of curved densities in 2 to 40 dimensions, 16 samples each: with errors of 0.1 at this
+# overlap, and 94 to 100 % of the answers within two of them down to a tenth of it
 LEAST_OVERLAP = 0.05
 # Error of the points beside that of the draws that is small enough, points of a pilot, and how much
 # more a choice must gain on them than polynomials do on all
@@ -89,7 +92,9 @@ class Crossing(NamedTuple):
     ratios: Vector
     point_ratios: Vector
 
-    def integrands(self, log_z: float) -> tuple[Vector, Vector]:
+    def integrands(
+        self, log_z: float
+    ) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " m"]]:
         """The mean of the second over the proposal, by that of the first over the posterior, is
         Z e^(−log_z), whatever log_z is. Both are between zero and two."""
         with np.errstate(over="ignore"):
@@ -140,7 +145,9 @@ def cross(
     for k in (0, 1):
         tell(f"bridge of half {k + 1} of 2")
         own = dataclasses.replace(session, sample=parts[k], values={}, learned={}, marginals={})
-        proposal = _most_alike(parts[1 - k], log_density[halves[1 - k]], parts[k])
+        proposal = _most_alike(
+            parts[1 - k], log_density[halves[1 - k]], parts[k], log_density[halves[k]]
+        )
         found.append(
             _bridge(
                 own, log_density[halves[k]], proposal, density, (num_points + k) // 2, request, rng
@@ -149,17 +156,27 @@ def cross(
     return found
 
 
-def _most_alike(other: Sample, log_density: Vector, sample: Sample) -> Proposal:
-    """Of the proposals that are fitted to other draws, the one with the largest likelihood of
-    these."""
-    found = list(fit_proposals(other, log_density))
+def _most_alike(
+    other: Sample,
+    other_log_density: Float64[np.ndarray, " m"],
+    sample: Sample,
+    log_density: Float64[np.ndarray, " n"],
+) -> Proposal:
+    """Of the proposals that are fitted to other draws, the one over which the bridge's integrand
+    varies least at these: not at all, if it is the posterior."""
+    found = list(fit_proposals(other, other_log_density))
     if not found:
         raise NumericalError(
             f"{len(other)} draws, half of those given, do not fix a normal distribution in "
             f"{other.dim} dimensions, which log Z is measured against: give more draws, or a "
             "zv.Ladder"
         )
-    return max(found, key=lambda one: float(sample.probabilities @ one.log_density(sample.draws)))
+
+    def variation(proposal: Proposal) -> float:
+        ratios = log_density - proposal.log_density(sample.draws)
+        return float(np.std(np.tanh((ratios - np.median(ratios)) / 2)))
+
+    return min(found, key=variation)
 
 
 def _bridge(

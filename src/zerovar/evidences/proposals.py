@@ -40,40 +40,35 @@ class Proposal(NamedTuple):
 def fit_proposals(sample: Sample, log_density: Vector) -> Iterator[Proposal]:
     """Give proposals like a sample, with its log density (n,) up to a constant: normals by its
     covariance and by its scores, and a mixture."""
-    x, probabilities = sample.draws, sample.probabilities
-    d = sample.dim
+    x, probabilities, d = sample.draws, sample.probabilities, sample.dim
+    if len(x) <= d:
+        return
     mean = probabilities @ x
     away = x - mean
     covariance = away.T @ (probabilities[:, None] * away)
     standard = TMixture(np.ones(1), np.zeros((1, d)), np.eye(d)[None], np.array([np.inf]))
-    if len(x) > d:
-        frame = Frame(mean, cholesky(covariance))
-        yield Proposal("normal by covariance", frame, standard)
-        fitted = fit_mixture(frame.z(x), log_density, probabilities, standard)
-        yield Proposal("mixture", frame, fitted)
-    if (exact := _frame_by_scores(sample, mean, away, covariance)) is not None:
+    frame = Frame(mean, cholesky(covariance))
+    yield Proposal("normal by covariance", frame, standard)
+    fitted = fit_mixture(frame.z(x), log_density, probabilities, standard)
+    yield Proposal("mixture", frame, fitted)
+    if (exact := _frame_by_scores(sample)) is not None:
         yield Proposal("normal by scores", exact, standard)
 
 
-def _frame_by_scores(
-    sample: Sample, mean: Vector, away: Matrix, covariance: Matrix
-) -> Frame | None:
+def _frame_by_scores(sample: Sample) -> Frame | None:
     """By the regression of scores on draws, whose coefficients are minus the precision: exact for a
     normal, whatever the draws are, where a covariance has the draws' own error. None where that is
     no precision."""
     probabilities = sample.probabilities
-    scores = sample.scores - probabilities @ sample.scores
-    scale = np.sqrt(np.diag(covariance))
-    if len(away) <= sample.dim:
-        return None
+    mean, mean_score = probabilities @ sample.draws, probabilities @ sample.scores
+    away, scores = sample.draws - mean, sample.scores - mean_score
+    scale = np.sqrt(probabilities @ away**2)  # of each coordinate: they may be far apart
     unit = away / scale
     weighted = probabilities[:, None] * unit
     try:
-        precision = -np.linalg.solve(unit.T @ weighted, weighted.T @ (scores * scale))
-        precision = (precision + precision.T) / 2
-        upper = scipy.linalg.cholesky(precision)  # precision = upperᵀ upper
+        slopes = np.linalg.solve(unit.T @ weighted, weighted.T @ (scores * scale))
+        upper = scipy.linalg.cholesky(-(slopes + slopes.T) / 2)
     except np.linalg.LinAlgError:
         return None
-    root = scipy.linalg.solve_triangular(upper, np.eye(sample.dim))
-    centre = mean + scale * (root @ (root.T @ (scale * (probabilities @ sample.scores))))
-    return Frame(centre, scale[:, None] * root)
+    root = scale[:, None] * scipy.linalg.solve_triangular(upper, np.eye(sample.dim))
+    return Frame(mean + root @ (root.T @ mean_score), root)
