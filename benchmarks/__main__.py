@@ -25,6 +25,7 @@ from . import (
     peers,
     scale,
     sgd,
+    shapes,
     stream,
 )
 from .harness import Row, print_table, show, show_slopes, write
@@ -121,10 +122,17 @@ def run_integrate(quick: bool, data: Path | None, processes: int | None) -> dict
 
 
 def run_intervals(quick: bool, options: argparse.Namespace) -> dict[str, Any]:
-    """Probabilities, quantiles and intervals where they are known."""
+    """Probabilities, quantiles, intervals and curves where they are known."""
     if quick:
-        return {"intervals": intervals.run(None, 1, 100, ("normal, d = 2",), 1)}
-    return {"intervals": intervals.run(options.data, processes=options.processes)}
+        one = ("normal, d = 2",)
+        return {
+            "intervals": intervals.run(None, 1, 100, one, 1),
+            "shapes": shapes.run(1, 100, one, 1),
+        }
+    return {
+        "intervals": intervals.run(options.data, processes=options.processes),
+        "shapes": shapes.run(processes=options.processes),
+    }
 
 
 def run_checks(quick: bool, data: Path | None, seed: int) -> dict[str, Any]:

@@ -74,7 +74,9 @@ def probability(
     given = dict(dataclasses.replace(session, values=given).thin(MOST_LINES).values)
     session = session.thin(MOST_LINES)
     request = Request(family, seed=seed)
-    means, happen = estimate_with_events(session, {**events, **given}, None, request)
+    means, happen = estimate_with_events(
+        session, {**events, **given}, None, request, called="events"
+    )
     if not happen.all():
         names = [name for name, so in zip(means.names, happen, strict=True) if not so]
         raise ValueError(
@@ -93,8 +95,9 @@ class Asked(NamedTuple):
     quantities: dict[str, Quantity]
 
     @staticmethod
-    def of(session: Session, values: Mapping[str, Any]) -> Asked:
-        """Read what the user gives, comparisons and functions of one draw among it."""
+    def of(session: Session, values: Mapping[str, Any], called: str) -> Asked:
+        """Read what the user gives as the argument that is so `called`, comparisons and functions
+        of one draw among it."""
         columns: dict[str, Any] = {}
         events: dict[str, Event] = {}
         quantities: dict[str, Quantity] = {}
@@ -106,11 +109,11 @@ class Asked(NamedTuple):
             elif callable(entry):
                 if session.density is None:
                     raise ValueError(
-                        f"values[{name!r}] is a function, and these draws came without their log "
+                        f"{called}[{name!r}] is a function, and these draws came without their log "
                         "density and natural scale. Give its values at the draws"
                     )
-                at = session.density.quantity(entry)
-                columns[name] = at(session.sample.draws)
+                title, draws = f"{called}[{name!r}]", session.sample.draws
+                columns[name], at = session.density.evaluate(title, entry, draws)
                 quantities[name] = Quantity(name, columns[name], at)
         return Asked(columns, events, quantities)
 
@@ -121,16 +124,19 @@ def estimate_with_events(
     names: Sequence[str] | None,
     request: Request,
     bounded: Sequence[str] = (),
+    called: str = "values",
 ) -> tuple[Estimate, np.ndarray]:
     """Estimate means of integrands, events among them; and say which are events. Some of the others
-    are known to be `bounded`.
+    are known to be `bounded`; `called` is the user's argument that has them.
 
     Events are made smooth where the control variate is chosen; where a family is given it works on
     their indicators.
     """
     if values is None:
         values = {f"x{j}": column for j, column in enumerate(session.sample.draws.T)}
-    asked = Asked.of(session, values) if isinstance(values, Mapping) else Asked(values, {}, {})
+    asked = Asked(values, {}, {})
+    if isinstance(values, Mapping):
+        asked = Asked.of(session, values, called)
     array, found, events = as_values(asked.columns, session.sample, names)
     smooth, off, how = array.copy(), np.zeros(len(found)), dict[int, Marginal]()
     for k in np.flatnonzero(events) if request.automatic is not None else ():
@@ -142,7 +148,7 @@ def estimate_with_events(
             how[int(k)] = marginal
     columns = dict(zip(found, smooth.T, strict=True))
     bounded = [*bounded, *(found[k] for k, one in how.items() if isinstance(one, Lines))]
-    means = session.estimate(columns, request=request, bounded=bounded)
+    means = session.estimate(columns, None, request, bounded, [found[k] for k in how])
     if not how:
         return means, events
     rows = np.array(list(how))

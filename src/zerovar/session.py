@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from .inference.task import Task
 from .inputs.density import Density
 from .inputs.integrands import as_values
 from .inputs.sample import Posterior, Sample
-from .output import Estimate
+from .output import Densities, Estimate
+
+Said = TypeVar("Said", Estimate, Densities)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,8 +75,8 @@ class Session:
             marginals={},
         )
 
-    def say_left_out(self, means: Estimate) -> Estimate:
-        """Return means that say which draws they rest on, if not on all."""
+    def say_left_out(self, means: Said) -> Said:
+        """Return means, or curves, that say which draws they rest on, if not on all."""
         if not self.left_out:
             return means
         rest = len(self.sample)
@@ -103,8 +105,10 @@ class Session:
         names: Sequence[str] | None = None,
         request: Request | None = None,
         bounded: Sequence[str] = (),
+        stand_ins: Sequence[str] = (),
     ) -> Estimate:
-        """Estimate means of integrands, with what was learned from others; some are `bounded`."""
+        """Estimate means of integrands, with what was learned from others; some are `bounded`, or
+        `stand_ins` for an indicator."""
         request, sample = Request() if request is None else request, self.sample
         array, found, events = as_values(values, sample, names)
         split = request.split
@@ -122,9 +126,17 @@ class Session:
             split = default_split(task, method) if split is None else split
             answer = fit_answer(task, method, split)
         scores = ScoreFacts.of(sample, self.verdict, array, request.score_error)
+        facts = Facts.in_memory(
+            task,
+            found,
+            events,
+            scores,
+            known_bounded=np.isin(found, bounded),
+            stand_ins=np.isin(found, stand_ins),
+        )
         return conclude(
             answer,
-            Facts.in_memory(task, found, events, scores, known_bounded=np.isin(found, bounded)),
+            facts,
             rules.ONE_FAMILY if selection is None else rules.STACK,
             cautions,
             split=split.describe(),

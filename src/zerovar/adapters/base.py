@@ -17,6 +17,7 @@ from ..inputs.density import Constants, Density
 from ..inputs.integrands import (
     DrawFunction,
     Tree,
+    describe_draw,
     entry_name,
     leaves_by_path,
     map_draws,
@@ -225,12 +226,13 @@ def extra_values(values: Mapping[str, Any] | None, natural: Tree) -> dict[str, n
     (chain, draw, …)."""
     found: dict[str, np.ndarray] = {}
     shape = np.shape(jax.tree.leaves(natural)[0])[:2]
+    one_draw = jax.tree.map(lambda leaf: leaf[0, 0], natural)
     for name, entry in (values or {}).items():
         if callable(entry):
             found[name] = run_or_explain(
                 f"values[{name!r}]",
                 partial(map_chains, entry, natural),
-                f", {_describe_draw(natural)}",
+                f", {describe_draw(one_draw)}",
                 "an array (chain, draw)",
             )
             continue
@@ -256,12 +258,3 @@ def check_score(found: object, draw: Mapping[str, object]) -> None:
         raise ValueError(
             f"score must return a dict with the names of its draw, {sorted(draw)}; got {got}"
         )
-
-
-def _describe_draw(natural: Tree) -> str:
-    shapes = jax.tree.map(lambda leaf: tuple(leaf.shape[2:]), natural)
-    if not isinstance(shapes, dict):
-        return f"an array of shape {shapes}"
-    return "a dict of " + ", ".join(
-        f"{key} {shape}" if shape else f"{key}" for key, shape in shapes.items()
-    )

@@ -116,7 +116,8 @@ def density(
     session, names = _open(data, var_names, filter_vars)
     # a curve is for the eye: polynomials do, and kernels for hundreds of levels take minutes
     family = LOW_EFFORT if family is None else family
-    return estimate_densities(session, names, points, Request(family, seed=seed))
+    found = estimate_densities(session, names, points, Request(family, seed=seed))
+    return session.say_left_out(found)
 
 
 def _open(data: Any, var_names: Any, filter_vars: str | None) -> tuple[Session, list[str]]:

@@ -6,8 +6,8 @@ import numpy as np
 
 from ..choice import Request
 from ..errors import hold_warnings, list_names, repeat_warnings
-from ..events.lines import Lines
 from ..output import Densities
+from ..probabilities import describe_smoothing
 from ..session import Session
 from ..statistics.quantiles import weighted_quantile
 from .marginals import Marginals
@@ -26,7 +26,7 @@ def estimate_densities(
     sample, marginals = session.sample, Marginals.of(session, names)
     p, values = sample.probabilities, marginals.values
     # nothing is known by scores alone of where there are no draws
-    by_lines = [isinstance(one, Lines) for one in marginals.smooth]
+    by_lines = marginals.by_lines[:, 0]
     edges = np.where(by_lines, _EDGE, _SEEN / (len(sample) + 2 * _SEEN))  # always below a half
     margin = np.where(by_lines, _MARGIN * marginals.unit[:, 0], 0.0)
     ends = [
@@ -51,11 +51,13 @@ def estimate_densities(
         means = session.estimate(dict(zip(labels, columns, strict=True)), request=request)
     repeat_warnings(caught, [])
     found, error = (x.reshape(grid.shape) for x in (means.value, means.std_error))
-    error = np.hypot(error, at.off[known] * np.abs(found))
+    error = np.hypot(error, at.share_off[known] * np.abs(found))
     value = np.maximum(found, 0.0)
     # what is below zero has its share of the area, which the others must make up for
     areas = (np.trapezoid(x, grid, axis=1) for x in (found, value))
     scale = np.divide(*areas)[:, None]
+    smooth = (one for one, so in zip(marginals.smooth, known, strict=True) if so)
+    how = {k: one for k, one in enumerate(smooth) if one is not None}
     return Densities(
         tuple(kept),
         grid,
@@ -63,4 +65,5 @@ def estimate_densities(
         scale * error,
         values[:, known],
         p,
+        describe_smoothing(kept, how),
     )

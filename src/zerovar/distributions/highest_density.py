@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Float64
 
 from ..choice import Request
-from ..events.lines import Lines
 from ..inputs.points import Vector
 from ..output import Estimate
 from ..session import Session
@@ -22,17 +21,18 @@ _FINE = 0.003
 class _System(NamedTuple):
     """For each quantity two numbers of each draw, whose means must be zero at the ends a and b: the
     indicator of being between them, made smooth, less its probability; and the difference of the
-    densities. And the inverse of the derivatives of these means in (a, b): NaN where the density
-    does not rise at a and fall at b, as at the edge of an exponential."""
+    densities. What these means may be off by besides chance; and the inverse of their derivatives
+    in (a, b): NaN where the density does not rise at a and fall at b, as at the edge of an
+    exponential."""
 
     columns: Float64[np.ndarray, "n k 2"]
+    off: Float64[np.ndarray, "k 2"]
     inverse: Float64[np.ndarray, "k 2 2"]
 
     @staticmethod
     def at(marginals: Marginals, ends: Float64[np.ndarray, "k 2"], prob: float) -> "_System":
         p, shares = marginals.sample.probabilities, np.array([(1 - prob) / 2, (1 + prob) / 2])
-        by_lines = np.array([[isinstance(one, Lines)] for one in marginals.smooth])
-        apart = np.where(by_lines, _FINE, APART) * marginals.unit
+        apart = np.where(marginals.by_lines, _FINE, APART) * marginals.unit
         here, left, right = (marginals.at(ends + side * apart, shares) for side in (0, -1, 1))
         height = np.tensordot(p, here.density, 1)
         rise = np.tensordot(p, right.density - left.density, 1) / (2 * apart)
@@ -45,7 +45,8 @@ class _System(NamedTuple):
         inside = here.below[:, :, 1] - here.below[:, :, 0] - prob
         # the same number at all draws where no density is known, and no event
         unlike = np.nan_to_num(here.density[:, :, 0] - here.density[:, :, 1], nan=prob)
-        return _System(np.stack([inside, unlike], axis=2), inverse)
+        off = np.stack([here.off, here.share_off * np.nan_to_num(height)], axis=2).sum(axis=1)
+        return _System(np.stack([inside, unlike], axis=2), off, inverse)
 
     def solve(self, means: Float64[np.ndarray, "k 2"]) -> Float64[np.ndarray, "k 2"]:
         """Newton's step."""
@@ -66,7 +67,7 @@ def estimate_hdi(
     for last in (False, True):
         if last:
             columns = dict(zip(labels, system.columns.reshape(len(sample), -1).T, strict=True))
-            means = session.estimate(columns, request=request)
+            means = session.estimate(columns, request=request, stand_ins=labels)
             correction = means.value.reshape(ends.shape) - np.tensordot(p, system.columns, 1)
         before = ends
         for _ in range(2 * STEPS):  # slopes are by differences, so that steps are not Newton's own
@@ -79,7 +80,11 @@ def estimate_hdi(
     error = np.sqrt(np.diag(derivative @ means.covariance @ derivative.T)).reshape(ends.shape)
     # the correction was made at other ends, and changes with them
     shift = np.einsum("kij,kj->ki", np.abs(system.inverse), np.abs(correction))
-    error = np.hypot(error, shift * np.abs(ends - before) / marginals.unit)
+    shift = shift * np.abs(ends - before) / marginals.unit
+    # and steps whose slopes are by differences may not have arrived
+    left = system.solve(np.tensordot(p, system.columns, 1) + correction)
+    off = np.einsum("kij,kj->ki", np.abs(system.inverse), system.off)
+    error = np.sqrt(error**2 + shift**2 + left**2 + off**2)
     error = np.where(np.isnan(error), np.inf, error)
     return marginals.report(means, ends, error, plain, plain_error, derivative)
 

@@ -27,13 +27,14 @@ _STRIDE, APART = 0.5, 0.1
 
 class AtLevels(NamedTuple):
     """For k quantities at p levels each: what has the probabilities to be below as its means, and
-    the densities, NaN where they are not known; the slopes of the probabilities; and what these may
-    be off by besides chance."""
+    the densities, NaN where they are not known; the slopes of the probabilities; and what
+    probabilities may be off by besides chance, and densities, as a share of them."""
 
     below: Float64[np.ndarray, "n k p"]
     density: Float64[np.ndarray, "n k p"]
     slope: Float64[np.ndarray, "k p"]
     off: Float64[np.ndarray, "k p"]
+    share_off: Float64[np.ndarray, "k p"]
 
 
 class Marginals(NamedTuple):
@@ -78,29 +79,40 @@ class Marginals(NamedTuple):
         shares = np.broadcast_to(shares, levels.shape)
         p, shape = self.sample.probabilities, (len(self.sample), *levels.shape)
         below, density = np.empty(shape), np.full(shape, np.nan)
-        slope, off = np.ones(levels.shape), np.zeros(levels.shape)
+        slope, (off, share_off) = np.ones(levels.shape), np.zeros((2, *levels.shape))
         for k, (one, own, unit) in enumerate(zip(self.smooth, levels, self.unit, strict=True)):
             if one is None:
                 below[:, k], slope[k] = shares[k], 0.0
                 continue
             found = one.below(own)
-            below[:, k], off[k] = found.below, found.error
+            below[:, k], off[k], share_off[k] = found.below, found.error, found.share_off
             if found.density is not None:
                 density[:, k], slope[k] = found.density, p @ found.density
             else:
                 low, high = (p @ one.below(own + side * APART * unit).below for side in (-1, 1))
                 slope[k] = (high - low) / (2 * APART * unit)
-        return AtLevels(below, density, slope, off)
+        return AtLevels(below, density, slope, off, share_off)
 
-    def move(self, levels: Float64[np.ndarray, "k p"], step: np.ndarray) -> np.ndarray:
-        """Take one of Newton's steps, where there is one, and not too far."""
-        stride = _STRIDE * self.unit
+    def move(
+        self,
+        levels: Float64[np.ndarray, "k p"],
+        step: np.ndarray,
+        away: float | np.ndarray = 0.0,
+    ) -> np.ndarray:
+        """Take one of Newton's steps, where there is one, and not too far: farther where levels are
+        so far `away` from the middle."""
+        stride = _STRIDE * np.maximum(self.unit, away)
         return levels + np.clip(np.nan_to_num(step), -stride, stride)
+
+    @property
+    def by_lines(self) -> Bool[np.ndarray, "k 1"]:
+        """Which of them have conditional probabilities along lines."""
+        return np.array([[isinstance(one, Lines)] for one in self.smooth])
 
     def find_conditional(self, labels: Sequence[str]) -> list[str]:
         """Those of the rows, equally many a quantity, that are conditional probabilities."""
         each = len(labels) // len(self.smooth)
-        by_lines = np.repeat([isinstance(one, Lines) for one in self.smooth], each)
+        by_lines = np.repeat(self.by_lines, each)
         return [label for label, so in zip(labels, by_lines, strict=True) if so]
 
     def report(
@@ -111,13 +123,17 @@ class Marginals(NamedTuple):
         plain: Float64[np.ndarray, "k p"],
         plain_error: Float64[np.ndarray, "k p"],
         derivative: Float64[np.ndarray, "r r"],
+        unknown: Bool[np.ndarray, "k p"] | None = None,
     ) -> Estimate:
         """What was found from means; the plain values where these have no more error.
 
-        `derivative` is that of what is reported in the means.
+        `derivative` is that of what is reported in the means. Where the draws say next to nothing,
+        `unknown`, their error is at least the distance to what was found.
         """
         each = value.shape[1]
         moves = np.repeat(self.moves, each)
+        away = np.zeros_like(value) if unknown is None else np.where(unknown, value - plain, 0.0)
+        plain_error = np.maximum(plain_error, np.abs(away))
         value, error, plain, plain_error = (x.ravel() for x in (value, error, plain, plain_error))
         error, plain_error = np.where(moves, error, 0.0), np.where(moves, plain_error, 0.0)
         worse = ~(error < plain_error) & moves

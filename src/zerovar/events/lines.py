@@ -31,11 +31,12 @@ _TRIED, _SHARES = 64, np.array([0.05, 0.5, 0.95])
 class Smooth(NamedTuple):
     """For each draw and level, what has the mean P(quantity < level); and what has the quantity's
     density there as its mean, if that is known. `error` (l,) is what means of the first may be off
-    by, besides chance."""
+    by, besides chance, and `share_off` (l,) what those of the second may be, as a share of them."""
 
     below: Float64[np.ndarray, "n l"]
     density: Float64[np.ndarray, "n l"] | None
     error: Float64[np.ndarray, " l"]
+    share_off: Float64[np.ndarray, " l"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -121,10 +122,12 @@ class Lines:
         with np.errstate(divide="ignore", invalid="ignore"):
             height = self.conditional.at(own, crossing) * np.abs(2 * step / rise)
         density = np.bincount(cell, height, n * count).reshape(n, count)
-        error = self.share @ self.conditional.error
+        error = np.full(count, self.share @ self.conditional.error)
         below = np.clip(below, 0.0, 1.0)
-        return Smooth(below[self.line], density[self.line], np.full(count, error))
+        return Smooth(below[self.line], density[self.line], error, error)
 
     def _along(self, line: np.ndarray, u: np.ndarray) -> np.ndarray:
         """The quantity at one place of each of these lines."""
+        if not len(line):  # where no line crosses a level
+            return np.empty(0)
         return self.quantity(self.draws[line] + u[:, None] * self.vectors[line])

@@ -203,6 +203,15 @@ def heavy_integrands(reported: Reported) -> Iterator[Caution]:
     """Integrands without a mean (Pareto k from 1 on) or without a variance (from 1/2 on)."""
     facts = reported.facts
     k = np.where(facts.bounded, 0.0, facts.tail)
+    if facts.stand_ins is not None:
+        if names := reported.where((k >= 1 / 2) & facts.stand_ins):
+            yield Caution(
+                "What is averaged for {names}, in place of an indicator, has heavy tails (Pareto k "
+                "above 1/2), as scores have them: its error is too small more often than it says. "
+                "plain_value ± plain_std_error rest on the draws alone.",
+                names,
+            )
+        k = np.where(facts.stand_ins, 0.0, k)
     small = (facts.low >= -1) & (facts.high <= 1)  # as probabilities and correlations are
     if names := reported.where((k >= 1) & ~small):
         yield Caution(

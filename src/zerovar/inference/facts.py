@@ -124,9 +124,10 @@ class Facts:
     integrands at the draws, `events` which of them are events, `tail` their Pareto k, less what it
     may be too large by. `length` counts draws a chain, and `kish` all draws by their weights alone,
     1/Σp². `r_hat` are those of the integrands and of some coordinates, which are called
-    `coordinates`. `points` are the draws if
-    they are the target's own, without weights; `values` (n, q) the integrands there, if they are in
-    memory: influences are else of batches of draws.
+    `coordinates`. `points` are the draws if they are the target's own, without weights; `values`
+    (n, q) the integrands there, if they are in memory: influences are else of batches of draws.
+    `known_bounded` integrands have all moments; `stand_ins` take the place of an event's indicator,
+    with the same mean, and are not what the user has asked for.
     """
 
     names: tuple[str, ...]
@@ -147,6 +148,7 @@ class Facts:
     values: Float64[np.ndarray, "n q"] | None = None
     second: SecondOpinion | None = None
     known_bounded: Mask | None = None
+    stand_ins: Mask | None = None
 
     @staticmethod
     def in_memory(
@@ -156,6 +158,7 @@ class Facts:
         scores: ScoreFacts | None = None,
         second: SecondOpinion | None = None,
         known_bounded: Mask | None = None,
+        stand_ins: Mask | None = None,
     ) -> Facts:
         """The facts of a task, whose draws are in memory."""
         sample, values, plain = task.sample, task.values, plain_answer(task)
@@ -182,6 +185,7 @@ class Facts:
             values=values,
             second=second,
             known_bounded=known_bounded,
+            stand_ins=stand_ins,
         )
 
     @property

@@ -16,9 +16,11 @@ from .integrands import (
     DrawFunction,
     InSingleOnly,
     Tree,
+    describe_draw,
     entry_name,
     insist_on_double,
     leaves_by_path,
+    run_or_explain,
 )
 from .points import Matrix, Vector
 
@@ -73,14 +75,28 @@ class Density:
         """Return a function of one draw on the natural scale, to a number, as one of points."""
         return _Tiled(lambda x: jnp.reshape(function(self.natural(x)), ()).astype(float))
 
+    def evaluate(
+        self, name: str, function: DrawFunction, draws: Matrix
+    ) -> tuple[Vector, OfPoints | None]:
+        """Return what `quantity` gives at draws (n, d), and the quantity itself; no such where the
+        function runs in single precision alone. An error says what is wrong with the function, and
+        what there is."""
+        at = self.quantity(function)
+
+        def run() -> tuple[Vector, OfPoints | None]:
+            try:
+                return at(draws), at
+            except InSingleOnly as single:
+                return single.found, None
+
+        looks = describe_draw(_shapes(self.natural, draws[0]))
+        instead = "its values at the draws"
+        return run_or_explain(name, run, f", {looks}", instead, lambda _, run: run())
+
     def _places(self, draw: Vector) -> dict[str, int]:
         """The names of all numbers on the natural scale, and their places."""
         if "_names" not in vars(self):
-            point = np.asarray(draw, np.float64)
-            try:
-                shapes = insist_on_double(lambda: jax.eval_shape(self._arrays, point))
-            except InSingleOnly as single:  # of the same shapes
-                shapes = single.found
+            shapes = _shapes(self._arrays, draw)
             names = [
                 self.labels(name, index) if index else name
                 for name, leaf in shapes.items()
@@ -106,6 +122,15 @@ class Density:
             return jnp.concatenate([jnp.ravel(one).astype(float) for one in arrays])[number]
 
         return _Tiled(entry)
+
+
+def _shapes(function: DrawFunction, draw: Vector) -> Tree:
+    """What a function of one draw gives, by shapes alone."""
+    point = np.asarray(draw, np.float64)
+    try:
+        return insist_on_double(lambda: jax.eval_shape(function, point))
+    except InSingleOnly as single:  # of the same shapes
+        return single.found
 
 
 class _Tiled:

@@ -165,10 +165,21 @@ def run_or_explain(
     try:
         return (precision or run_in_double)(name, run)
     except Exception as error:
+        why = f"there is no {error}" if isinstance(error, KeyError) else error
         raise ValueError(
-            f"{name} could not be evaluated as a JAX function of one draw{draw}: {error}. "
+            f"{name} could not be evaluated as a JAX function of one draw{draw}: {why}. "
             f"Give {instead} if the function is not written in JAX"
         ) from error
+
+
+def describe_draw(draw: Tree) -> str:
+    """Say how one draw looks, a tree of arrays, to whoever writes functions of it."""
+    shapes = jax.tree.map(lambda leaf: tuple(leaf.shape), draw)
+    if not isinstance(shapes, dict):
+        return f"an array of shape {shapes}"
+    return "a dict of " + ", ".join(
+        f"{key} {shape}" if shape else f"{key}" for key, shape in shapes.items()
+    )
 
 
 def map_draws(function: DrawFunction, draws: Tree) -> Tree:

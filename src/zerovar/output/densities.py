@@ -15,7 +15,7 @@ from . import plots
 @dataclasses.dataclass(frozen=True, eq=False)
 class Densities:
     """Marginal densities of q quantities on grids of m points, with standard errors; `values` (n,
-    q) are the draws, `weights` (n,) what each of them counts."""
+    q) are the draws, `weights` (n,) what each of them counts; `limits` says what they rest on."""
 
     names: tuple[str, ...]
     grid: Float64[np.ndarray, "q m"]
@@ -23,9 +23,11 @@ class Densities:
     std_error: Float64[np.ndarray, "q m"]
     values: Float64[np.ndarray, "n q"]
     weights: Float64[np.ndarray, " n"]
+    limits: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Densities({len(self.names)} quantities, {self.grid.shape[1]} points each)"
+        head = f"Densities({len(self.names)} quantities, {self.grid.shape[1]} points each)"
+        return "\n".join((head, *self.limits))
 
     def to_dataset(self) -> Any:
         """Return an xarray Dataset over the dimensions `quantity` and `point` (needs the extra

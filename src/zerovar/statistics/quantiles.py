@@ -24,13 +24,31 @@ def quantile_errors(
     probs: Float64[np.ndarray, " p"],
 ) -> Float64[np.ndarray, " p"]:
     """Standard errors of quantiles, from the effective size of the indicator of being below: half
-    the distance between the quantiles one error of its mean up and down."""
-    values = chains.ravel()
-    below = chains[:, :, None] <= weighted_quantile(values, weights, probs)
-    size = effective_size(below.astype(np.float64)) / (len(values) * np.sum(weights**2))
-    spread = np.sqrt(probs * (1 - probs) / size)
+    the distance between the quantiles one error of its mean up and down, or one draw at least."""
+    values, size = chains.ravel(), _size_below(chains, weights, probs)
+    spread = np.sqrt(probs * (1 - probs) / size + 1 / size**2)
     low, high = (
         weighted_quantile(values, weights, np.clip(probs + side * spread, 0.0, 1.0))
         for side in (-1, 1)
     )
     return (high - low) / 2
+
+
+def draws_beyond(
+    chains: Float64[np.ndarray, "chain draw"],
+    weights: Float64[np.ndarray, " n"],
+    probs: Float64[np.ndarray, " p"],
+) -> Float64[np.ndarray, " p"]:
+    """How many effective draws lie beyond quantiles, on the side where there are fewer."""
+    return np.minimum(probs, 1 - probs) * _size_below(chains, weights, probs)
+
+
+def _size_below(
+    chains: Float64[np.ndarray, "chain draw"],
+    weights: Float64[np.ndarray, " n"],
+    probs: Float64[np.ndarray, " p"],
+) -> Float64[np.ndarray, " p"]:
+    """The effective size of the indicators of being below quantiles."""
+    values = chains.ravel()
+    below = chains[:, :, None] <= weighted_quantile(values, weights, probs)
+    return effective_size(below.astype(np.float64)) / (len(values) * np.sum(weights**2))
