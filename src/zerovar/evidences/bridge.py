@@ -25,8 +25,8 @@ from .proposals import Proposal, fit_proposals
 _SHARE = 0.5
 # Of log densities, relative: they are sums of many terms
 _ROUNDING = 64 * np.finfo(float).eps
-# Twenty kinds of curved densities in 2 to 40 dimensions, 16 samples each: with errors of 0.1 at this
-# overlap, and 94 to 100 % of the answers within two of them down to a tenth of it
+# Twenty curved densities in 2 to 40 dimensions, 16 samples each: errors are 0.1 at this overlap, and
+# 94 to 100 % of the answers within two of them down to a tenth of it
 LEAST_OVERLAP = 0.05
 # Error of the points beside that of the draws that is small enough, points of a pilot, and how much
 # more a choice must gain on them than polynomials do on all
