@@ -20,7 +20,7 @@ ORDER = {
     "": """environment arguments errors variables progress io hyper inputs statistics operators
         kernels families objectives solvers fitting diagnostics output inference tuning choice
         chunked adapters events session probabilities estimation distributions integration
-        summaries demonstration cli __main__""",
+        evidence summaries demonstration cli __main__""",
     "inputs": "points sample indices integrands coordinates density",
     "statistics": "ranks series quantiles tails rounding",
     "inference": "splits task answer fits facts rules ledger cautions conclude",
@@ -47,6 +47,7 @@ ORDER = {
     "summaries": "tables columns calls",
     "distributions": "marginals quantiles highest_density curves calls",
     "events": "quadrature crossings directions lines normal quantities",
+    "evidence": "ladder rungs steps thermodynamic stepping belonging combination",
     "integration": "target modes proposals importance evidence second_opinion means",
 }
 FILES = sorted(SOURCE.rglob("*.py"))

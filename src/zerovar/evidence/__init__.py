@@ -1,0 +1,1 @@
+"""Evidence, log ∫ exp(log density): from draws at several temperatures."""
