@@ -41,17 +41,19 @@ _KINDS: tuple[tuple[str, Callable[..., np.ndarray]], ...] = (
     ),
     ("likelihood_scores are t times what they should be: divide by t", lambda p, l, t: p + l),
 )
-# Beyond this p-value scores are refused, not warned of, whatever they are of: chains that mix
-# badly fail at a thousandth, and are answered elsewhere with a warning too
+# Below this product of p-values scores are refused, and not warned of: of slow but right chains one
+# in a few hundred fails at a thousandth, the level of `check`
 _SURE = 1e-6
-_LEVEL = 0.001  # of `check`: another kind of scores must pass it
+_NEEDED = (
+    "Each rung needs the scores of its own target, ∇log prior + t ∇log-likelihood; or give those "
+    "of both factors, prior_scores= and likelihood_scores="
+)
 # Of the log-likelihood's variance by ranks that lines and squares explain at the least: right ones
 # had from 0.3 on, in another order below 0.01
 _EXPLAINED = 0.02
 # By what factor the slope of differences on those by scores may be off one, or the growth of the
 # mean on that by variances: right ladders of 20 effective draws had 1.5, twice the likelihood has 2
 _FACTOR = 1.75
-_PAIRS = 500  # of draws that are compared: their distances fit into little memory
 _CERTAIN = 6.0  # errors that must be between: of variances of long tails these are too small
 _NOT_THEIRS = "log_likelihood does not belong to the draws, or the draws not to their temperatures"
 _QUESTIONS = (
@@ -61,8 +63,8 @@ _QUESTIONS = (
 
 
 def check_ladder(ladder: Ladder) -> None:
-    """Raise a ValueError where scores or log-likelihoods do not belong to the draws, as far as that
-    can be named or is sure, and warn where it is likely."""
+    """Raise a ValueError where scores or log-likelihoods do not belong to the draws, and warn where
+    that is likely."""
     _check_scores(ladder)
     _check_log_likelihood(ladder)
 
@@ -80,13 +82,12 @@ def _check_scores(ladder: Ladder) -> None:
         f"t = {ladder.inverse_temperatures[k]:g}" for k, bad in zip(ends, wrong, strict=True) if bad
     )
     said = f"the scores do not belong to the draws at {which}."
-    named = _name_kind(ladder, wrong)
-    if named:
-        raise ValueError(f"{said} It seems that {named}")
     worst = min(verdicts, key=lambda verdict: verdict.p_value)
-    if worst.p_value < _SURE:
-        raise ValueError(f"{said} {worst.diagnosis}")
-    warn(f"{said[0].upper()}{said[1:]} {worst.diagnosis}", ScoreWarning)
+    named = _name_kind(ladder, wrong)
+    said += f" It seems that {named}" if named else f" {worst.diagnosis} {_NEEDED}"
+    if np.prod([verdict.p_value for verdict in verdicts if verdict.finding == WRONG]) < _SURE:
+        raise ValueError(said)
+    warn(f"{said[0].upper()}{said[1:]}", ScoreWarning)
 
 
 def _some_rungs(ladder: Ladder) -> list[int]:
@@ -99,25 +100,23 @@ def _name_kind(ladder: Ladder, wrong: list[bool]) -> str:
     if ladder.prior_scores is not None and ladder.likelihood_scores is not None:
         found = {words: _p_value(ladder, made) for words, made in _KINDS}
         best = max(found, key=lambda words: found[words])
-        return best if found[best] > _LEVEL else ""
-    parts = "Or give both factors as prior_scores= and likelihood_scores="
+        return best if found[best] > 0 else ""
     if not wrong[0] and wrong[-1]:
         return (
             f"scores are those of the {ladder.reference} alone, or of the lowest temperature, at "
-            "every rung; each rung needs those of its own target, ∇log prior + t ∇log-likelihood. "
-            f"{parts}"
+            f"every rung. {_NEEDED}"
         )
     if wrong[0] and not wrong[-1]:
         return (
             "scores are those of the highest temperature, or of the likelihood alone, at every "
-            "rung; each rung needs those of its own target, ∇log prior + t ∇log-likelihood. "
-            f"{parts}"
+            f"rung. {_NEEDED}"
         )
     return ""
 
 
 def _p_value(ladder: Ladder, made: Callable[..., np.ndarray]) -> float:
-    """Return the least p-value of these scores, made of the given ones, over some rungs."""
+    """Return the least p-value of these scores, made of the given ones, over some rungs; zero where
+    they fail."""
     found = []
     for k in _some_rungs(ladder):
         assert ladder.prior_scores is not None
@@ -126,7 +125,8 @@ def _p_value(ladder: Ladder, made: Callable[..., np.ndarray]) -> float:
         scores = made(*given, ladder.inverse_temperatures[k])
         if np.any(np.ptp(scores, axis=0) == 0):  # of no density
             return 0.0
-        found.append(check_sample(ladder.sample(k, scores)).p_value)
+        verdict = check_sample(ladder.sample(k, scores))
+        found.append(verdict.p_value if verdict.ok else 0.0)
     return min(found)
 
 
@@ -167,7 +167,7 @@ def _off_the_scores(ladder: Ladder) -> str:
     if ladder.likelihood_scores is None:
         return ""
     for k in _some_rungs(ladder)[1:]:
-        rows = find_distinct(ladder.draws[k])[0][:_PAIRS]
+        rows = find_distinct(ladder.draws[k])[0][:500]  # distances of all fit into little memory
         x, s = ladder.draws[k][rows], ladder.likelihood_scores[k][rows]
         z = x / np.maximum(x.std(axis=0), np.finfo(float).tiny)
         squares = np.sum(z**2, axis=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -10,9 +11,6 @@ from numpy.typing import ArrayLike
 
 from ..arguments import check_argument, instance, number, whole
 from ..inputs.sample import Sample, as_float
-
-# What Stein's identities, errors of means and leave-out residuals take at the least
-FEWEST_DRAWS = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -69,10 +67,10 @@ class Ladder:
                 f"{hint}"
             )
         shape, d = positions.shape, positions.shape[-1]
-        if d == 0 or shape[-2] < FEWEST_DRAWS or 0 in shape:
+        if d == 0 or shape[-2] < 4 or 0 in shape:
             raise ValueError(
-                f"draws must hold at least {FEWEST_DRAWS} draws a chain of at least one parameter "
-                f"at every temperature; got {shape}"
+                "draws must hold at least 4 draws a chain of at least one parameter at every "
+                f"temperature; got {shape}"
             )
         values = _log_likelihood(log_likelihood, shape[:-1], temperatures)
         apart = (prior_scores, likelihood_scores)
@@ -148,10 +146,10 @@ class Ladder:
         shape = (self.num_chains, -1, self.dim)
         return Sample(self.draws[k].reshape(shape), some.reshape(shape))
 
-    def replace(self, **arrays: np.ndarray) -> Ladder:
-        """Return this ladder with some arrays replaced, which are known to be valid."""
+    def replace(self, **fields: Any) -> Ladder:
+        """Return this ladder with some fields replaced, which are known to be valid."""
         other = object.__new__(Ladder)
-        vars(other).update(vars(self) | arrays)
+        vars(other).update(vars(self) | fields)
         return other
 
     def take(self, rows: np.ndarray) -> Ladder:
@@ -165,7 +163,7 @@ class Ladder:
             for name, array in arrays.items()
             if array is not None
         }
-        return self.replace(**fewer, num_chains=1)  # type: ignore[arg-type]
+        return self.replace(**fewer, num_chains=1)
 
 
 def check_temperatures(temperatures: ArrayLike) -> Float64[np.ndarray, " rungs"]:

@@ -34,9 +34,9 @@ from .ladder import Ladder
 
 # Of polynomials of one variable: beyond, monomials of a few hundred draws are dependent to rounding
 HIGHEST = 10
-# Of the diagonal of R, relative to the length of its column: beneath it a column is rounding
-_DEPENDENT = 1e-9
-_SINGULAR = 1e-12  # what a fit without a block counts for at the least
+# Of a column's length, what is left of it beside the others; and of a draw, what fits without it do
+# not know: beneath that they are rounding
+_ROUNDED = 1e-10
 _NEIGHBOURS = 3  # on either side: the median of seven holds where three of them are wrong
 _FEWEST_BLOCKS = 10  # as for single fits: of fewer, each is a tenth of all draws
 
@@ -58,7 +58,9 @@ class Rung:
         self.t, self.source, self.num_chains = float(t), source, ladder.num_chains
         self._time = time  # of autocorrelation, in draws
         values, own = ladder.log_likelihood[source], ladder.inverse_temperatures[source]
-        self.probabilities = weigh((self.t - own) * values if self.t != own else 0 * values)
+        # −∞ has no weight at any other temperature, and counts as others do at its own
+        logs = np.zeros(len(values)) if self.t == own else (self.t - own) * values
+        self.probabilities = sum_to_one(np.exp(logs - logs.max()))
         self.has_zeros = bool(np.isneginf(values[self.probabilities > 0]).any())
         # without weight they count for nothing, and must not make 0 · ∞
         self.log_likelihood = np.where(
@@ -121,7 +123,7 @@ class Rung:
         columns, ends = self._features(first, order)
         q, r = np.linalg.qr(np.sqrt(self.merged)[:, None] * columns)
         size = np.linalg.norm(r, axis=0)
-        dependent = np.flatnonzero(np.abs(np.diagonal(r)) <= _DEPENDENT * size)
+        dependent = np.flatnonzero(np.abs(np.diagonal(r)) <= _ROUNDED * size)
         if len(dependent):
             ends = ends[ends <= dependent[0]]
         unit = np.zeros(ends[-1])
@@ -164,13 +166,6 @@ class Rung:
         return np.unique(chain * count + place * count // length, return_inverse=True)[1]
 
 
-def weigh(logs: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
-    """Return probabilities of log weights; −∞ is a weight of zero."""
-    return (
-        sum_to_one(np.exp(logs - logs.max())) if np.any(logs) else np.full(len(logs), 1 / len(logs))
-    )
-
-
 def make_rungs(ladder: Ladder, temperatures: Float64[np.ndarray, " k"] | None) -> list[Rung]:
     """Return the ladder's rungs; or one for each of other temperatures, which the draws of the last
     rung at or below it serve."""
@@ -206,7 +201,7 @@ def _leave_out(
     not determine a fit."""
     plain = values - q @ (q.T @ values)
     if blocks.max() + 1 == len(q):
-        return plain / np.maximum(1 - np.sum(q**2, axis=1, keepdims=True), _SINGULAR)
+        return plain / np.maximum(1 - np.sum(q**2, axis=1, keepdims=True), _ROUNDED)
     # blocks side by side, those that are shorter with rows of zeros
     count = np.bincount(blocks)
     order = np.argsort(blocks, kind="stable")
@@ -214,7 +209,7 @@ def _leave_out(
     rows = np.zeros((len(count), count.max(), q.shape[1]))
     sides = np.zeros((len(count), count.max(), values.shape[1]))
     rows[blocks[order], place], sides[blocks[order], place] = q[order], plain[order]
-    identity = (1 + _SINGULAR) * np.eye(count.max())
+    identity = (1 + _ROUNDED) * np.eye(count.max())
     solved = np.linalg.solve(identity - rows @ rows.transpose(0, 2, 1), sides)
     found = np.empty_like(plain)
     found[order] = solved[blocks[order], place]

@@ -12,8 +12,6 @@ from jaxtyping import Float64
 from .rungs import Rung
 from .steps import Step, make_step
 
-_ROUNDS, _STILL = 100, 1e-10  # of the bridge's own equation; it ends after ten or so
-
 
 def step_forwards(left: Rung, right: Rung, order: int | None) -> Step:
     """Return the step by the draws at its left."""
@@ -59,10 +57,10 @@ def _balance(ups: np.ndarray, downs: np.ndarray, left: np.ndarray, right: np.nda
     """Return the log ratio at which the plain bridge is its own middle; draws count by their
     probabilities."""
     middle = 0.5 * (left @ np.where(np.isfinite(ups), ups, 0.0) + right @ downs)
-    for _ in range(_ROUNDS):
+    for _ in range(100):
         above = np.log(left @ np.exp(-np.logaddexp(0.0, middle - ups)))
         below = np.log(right @ np.exp(-np.logaddexp(0.0, downs - middle)))
         middle, before = middle + above - below, middle
-        if abs(middle - before) < _STILL:
+        if abs(middle - before) < 1e-10:  # after ten rounds or so
             break
     return float(middle)
