@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Float64, Int
+from jaxtyping import Float64
 
 from ..errors import NumericalError
 from ..families.monomials import monomial_images, monomial_rows, with_constant
@@ -42,12 +42,11 @@ _FEWEST_BLOCKS = 10  # as for single fits: of fewer, each is a tenth of all draw
 
 
 class Means(NamedTuple):
-    """Means (q,) at a temperature; influences (n, q) of the draws that they rest on, whose average
-    is the error to first order; and the degrees that were taken (q,)."""
+    """Means (q,) at a temperature, and influences (n, q) of the draws that they rest on: their
+    average is the error to first order."""
 
     value: Float64[np.ndarray, " q"]
     influences: Float64[np.ndarray, "n q"]
-    degrees: Int[np.ndarray, " q"]
 
 
 class Rung:
@@ -68,6 +67,7 @@ class Rung:
         )
         self.draws, self._scores = ladder.draws[source], ladder.scores_at(source, self.t)
         self._fits: tuple[np.ndarray, ...] | None = None
+        self._left_out: dict[int, _LeaveOut] = {}
 
     def __len__(self) -> int:
         return len(self.draws)
@@ -88,12 +88,13 @@ class Rung:
         root, count = np.sqrt(self.merged), values.shape[1]
         f = root[:, None] * values[first]
         value, influences = np.zeros(count), np.zeros((len(first), count))
-        best, degrees = np.full(count, np.inf), np.zeros(count, int)
-        for degree, end in enumerate(ends.tolist()):
-            if order is not None and degree != min(order, len(ends) - 1):
-                continue
+        best = np.full(count, np.inf)
+        for end in ends.tolist() if order is None else [ends[min(order, len(ends) - 1)]]:
             weights = q[:, :end] @ y[:end]  # of the intercept
-            left = _leave_out(q[:, :end], f, blocks)
+            leave_out = self._left_out.get(end) or _LeaveOut(q[:, :end], blocks)
+            if leave_out.size < 50_000:  # all degrees of all rungs then take 200 MB at most
+                self._left_out[end] = leave_out
+            left = leave_out(f)
             moves = weights[:, None] * left
             error = np.sum(np.abs(moves), axis=0)
             better = error < best
@@ -101,14 +102,14 @@ class Rung:
             if order is None:
                 value[better] += moves[:, better].sum(axis=0) / 2
             influences[:, better] = moves[:, better]
-            degrees[better], best[better] = degree, error[better]
+            best[better] = error[better]
         part = np.divide(
             self.probabilities,
             self.merged[group],
             out=np.zeros(len(self)),
             where=self.merged[group] > 0,
         )
-        return Means(value, len(self) * part[:, None] * influences[group], degrees)
+        return Means(value, len(self) * part[:, None] * influences[group])
 
     def _factorise(self, order: int | None) -> tuple[np.ndarray, ...]:
         """Return rows of distinct draws, which of them each draw is, Q, what makes the intercept's
@@ -132,30 +133,44 @@ class Rung:
         return first, group, q[:, : ends[-1]], y, ends, blocks
 
     def _features(self, first: np.ndarray, order: int | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return a constant and the features of all monomials, degree by degree, at the distinct
-        draws; and how many columns there are up to each degree."""
+        """Return a constant and features at the distinct draws, the simplest first; and after how
+        many columns to stop: after each degree up to `order`.
+
+        Without `order` the radius comes before the coordinates, and their squares before products:
+        near a mode the log-likelihood is nearly a quadratic form, and in standardised coordinates
+        nearly a sum of squares, for which far fewer draws are enough than for all products.
+        """
         d, constant = self.draws.shape[1], np.ones((len(first), 1))
         # as many as there are draws for: weights and autocorrelation make them fewer
         effective = 1 / np.sum(self.merged**2) / max(self._time, 1.0)
-        most = HIGHEST if order is None else order
-        terms = [math.comb(d + k, d) for k in range(most + 1)]
         limit = effective / DRAWS_PER_TERM if order is None else len(first) - 1
-        kept = [count for count in terms if count - 1 <= limit]
-        if len(kept) <= 1:
-            return constant, np.ones(1, int)
+        sizes = {math.comb(d + k, d) for k in range(HIGHEST + 1 if order is None else order + 1)}
+        sizes = sizes - {1 + d} | {2, 2 + d, 1 + 2 * d} if order is None else sizes
+        ends = np.array(sorted({1, *(size for size in sizes if size - 1 <= limit)}))
+        if len(ends) == 1:
+            return constant, ends
         points = Points(self.draws[first], self._scores[first], sum_to_one(self.merged))
         try:
             points = Standardisation.of(points).points(points)
         except (ValueError, NumericalError):  # of too few draws, or of those without a density
             return constant, np.ones(1, int)
-        products = [
-            product
-            for k in range(1, len(kept))
-            for product in itertools.combinations_with_replacement(range(d), k)
-        ]
-        rows = monomial_rows(products, len(kept) - 1)
+        lines, squares = [(i,) for i in range(d)], [(i, i) for i in range(d)]
+        products: list[tuple[int, ...]] = [*squares, *lines] if order is None else [*lines]
+        for degree in itertools.count(2):
+            if len(products) + 1 >= ends[-1]:
+                break
+            more = itertools.combinations_with_replacement(range(d), degree)
+            known = set(products)
+            products += [one for one in more if one not in known]
+        products = products[: max(ends[-1] - 1, 2 * d if order is None else 0)]
+        rows = monomial_rows(products, max(map(len, products)))
         _, images, scale = monomial_images(*with_constant(points.x.T, points.s.T), rows)
-        return np.hstack([constant, (scale[:, None] * images).T]), np.array(kept)
+        columns = (scale[:, None] * images).T
+        if order is None:
+            radius = columns[:, :d].sum(axis=1, keepdims=True)
+            rest = columns[:, d : 2 * d], columns[:, : d - 1], columns[:, 2 * d :]
+            columns = np.hstack([radius, *rest])
+        return np.hstack([constant, columns])[:, : ends[-1]], ends
 
     def _blocks(self, first: np.ndarray) -> np.ndarray:
         """Return the block of each distinct draw: where in the chains it occurs first."""
@@ -194,23 +209,37 @@ def _autocorrelation_times(ladder: Ladder) -> Float64[np.ndarray, " rungs"]:
     return np.maximum(each, 1.0)
 
 
-def _leave_out(
-    q: Float64[np.ndarray, "m p"], values: Float64[np.ndarray, "m k"], blocks: np.ndarray
-) -> Float64[np.ndarray, "m k"]:
-    """Return residuals by fits without the draw's block, Q orthonormal; huge ones where that does
-    not determine a fit."""
-    plain = values - q @ (q.T @ values)
-    if blocks.max() + 1 == len(q):
-        return plain / np.maximum(1 - np.sum(q**2, axis=1, keepdims=True), _ROUNDED)
-    # blocks side by side, those that are shorter with rows of zeros
-    count = np.bincount(blocks)
-    order = np.argsort(blocks, kind="stable")
-    place = np.arange(len(q)) - (np.cumsum(count) - count)[blocks[order]]
-    rows = np.zeros((len(count), count.max(), q.shape[1]))
-    sides = np.zeros((len(count), count.max(), values.shape[1]))
-    rows[blocks[order], place], sides[blocks[order], place] = q[order], plain[order]
-    identity = (1 + _ROUNDED) * np.eye(count.max())
-    solved = np.linalg.solve(identity - rows @ rows.transpose(0, 2, 1), sides)
-    found = np.empty_like(plain)
-    found[order] = solved[blocks[order], place]
-    return found
+class _LeaveOut:
+    """Residuals by fits without the draw's block, Q (m, p) orthonormal; huge ones where that does
+    not determine a fit. What depends on Q alone is kept for other integrands."""
+
+    def __init__(self, q: Float64[np.ndarray, "m p"], blocks: np.ndarray):
+        self._q, self._blocks, self._count = q, blocks, np.bincount(blocks)
+        if len(self._count) == len(q):
+            self._inverse = 1 / np.maximum(1 - np.sum(q**2, axis=1, keepdims=True), _ROUNDED)
+            return
+        # blocks side by side, those that are shorter with rows of zeros
+        self._rows = np.argsort(blocks, kind="stable")
+        starts = np.cumsum(self._count) - self._count
+        self._place = blocks[self._rows], np.arange(len(q)) - starts[blocks[self._rows]]
+        padded = self._pad(q)
+        identity = (1 + _ROUNDED) * np.eye(padded.shape[1])
+        self._inverse = np.linalg.inv(identity - padded @ padded.transpose(0, 2, 1))
+
+    def __call__(self, values: Float64[np.ndarray, "m k"]) -> Float64[np.ndarray, "m k"]:
+        plain = values - self._q @ (self._q.T @ values)
+        if len(self._count) == len(self._q):
+            return plain * self._inverse
+        found = np.empty_like(plain)
+        found[self._rows] = (self._inverse @ self._pad(plain))[self._place]
+        return found
+
+    @property
+    def size(self) -> int:
+        return self._inverse.size
+
+    def _pad(self, array: np.ndarray) -> np.ndarray:
+        """Return (m, k) as (block, draw, k)."""
+        padded = np.zeros((len(self._count), self._count.max(), array.shape[1]))
+        padded[self._place] = array[self._rows]
+        return padded
