@@ -76,10 +76,10 @@ class Rung:
         """Return the means of integrands, by polynomials of degree `order`; without it, of the
         degree with the least leave-out error for each, where 0 is the plain mean.
 
-        That error is the sum of what leaving out each draw moves the mean by, in size. Of squares,
-        the least of ten degrees is too small more often: on 50 draws, a few of which rule, errors
-        were twice what they claimed. Of residuals as they are, single draws in the tails decide,
-        and lines were taken where a degree of eight has a tenth of the error. A chosen mean is
+        That error is the sum of what leaving out each draw moves the mean by, in size. By squares,
+        the least of all degrees claimed half of its error on 50 draws of two normal coordinates.
+        By residuals as they are, single draws in the tails decide, and on van der Pol's ladder of
+        80 draws a rung errors were forty times larger. A chosen mean is
         moved by half of the jackknife's estimate of its bias, as for single fits.
         """
         if self._fits is None:

@@ -61,6 +61,6 @@ def _balance(ups: np.ndarray, downs: np.ndarray, left: np.ndarray, right: np.nda
         above = np.log(left @ np.exp(-np.logaddexp(0.0, middle - ups)))
         below = np.log(right @ np.exp(-np.logaddexp(0.0, downs - middle)))
         middle, before = middle + above - below, middle
-        if abs(middle - before) < 1e-10:  # after ten rounds or so
+        if abs(middle - before) < 1e-10:  # far below any error
             break
     return float(middle)
