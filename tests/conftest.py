@@ -120,6 +120,7 @@ WHOLE_CALLS = {
     "docs",
     "estimate",
     "golden",
+    "ladder",
     "paper",
     "posteriors",
     "regression",

@@ -48,7 +48,8 @@ ORDER = {
     "distributions": "marginals quantiles highest_density curves calls",
     "events": "quadrature crossings directions lines normal quantities",
     "integration": "target modes importance second_opinion means",
-    "evidences": "importance proposals bridge calls",
+    "evidences": """importance proposals bridge ladder rungs steps thermodynamic stepping
+        belonging combination calls""",
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 NAMES = [str(path.relative_to(SOURCE)) for path in FILES]
@@ -351,7 +352,7 @@ def test_participles_are_seen():
     )
 
 
-MOST_NUMBERS = 174
+MOST_NUMBERS = 192
 
 
 def numbers_of(name: str, text: str) -> dict[str, bool]:

@@ -23,7 +23,7 @@ from .errors import (
     ZerovarWarning,
 )
 from .estimation import check, estimate
-from .evidences import evidence
+from .evidences import Ladder, evidence
 from .families import (
     MLP,
     Anisotropic,
@@ -74,6 +74,7 @@ __all__ = [
     "Exact",
     "Fitted",
     "Kernel",
+    "Ladder",
     "Langevin",
     "LeastSquares",
     "LeaveOneOut",

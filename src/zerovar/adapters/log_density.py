@@ -27,7 +27,7 @@ from .base import (
 
 # Draws at which gradients are held against differences, and the step in deviations: the error of a
 # central difference, its square, is then far below what a wrong gradient makes
-_COMPARED, _STEP = 8, 1e-3
+COMPARED, STEP = 8, 1e-3
 
 
 @takes(
@@ -104,11 +104,11 @@ def compare_with_differences(log_density: DrawFunction, tree: Tree, scores: Tree
     rng = np.random.default_rng(0)
     leaves, structure = jax.tree.flatten(tree)
     flat = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in leaves]
-    rows = np.unique(np.linspace(0, len(flat[0]) - 1, _COMPARED).astype(int))
+    rows = np.unique(np.linspace(0, len(flat[0]) - 1, COMPARED).astype(int))
     steps = [
         np.where(leaf.std(axis=0) > 0, leaf.std(axis=0), 1.0)
         * rng.normal(size=leaf[rows].shape)
-        * _STEP
+        * STEP
         for leaf in flat
     ]
 
@@ -123,8 +123,8 @@ def compare_with_differences(log_density: DrawFunction, tree: Tree, scores: Tree
     ]
     slopes = np.concatenate(parts, axis=1)
     off = np.abs((ahead - behind) / 2 - slopes.sum(axis=1))
-    rounding = _COMPARED * np.finfo(ahead.dtype).eps * np.maximum(np.abs(ahead), np.abs(behind))
-    wrong = off > CLOSE * np.abs(slopes).sum(axis=1) + rounding + _STEP**2
+    rounding = COMPARED * np.finfo(ahead.dtype).eps * np.maximum(np.abs(ahead), np.abs(behind))
+    wrong = off > CLOSE * np.abs(slopes).sum(axis=1) + rounding + STEP**2
     if wrong.sum() > len(rows) / 2:
         warn(
             f"The gradients of log_density are not those of its values, at {wrong.sum()} of "

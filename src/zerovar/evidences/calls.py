@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from warnings import WarningMessage
 
 import numpy as np
 
-from ..adapters.log_density import from_log_density
+from ..adapters.log_density import COMPARED, STEP, from_log_density
 from ..adapters.recognition import posterior_in_memory, recognise
 from ..arguments import FLAG, OF_A_DRAW, takes, whole
 from ..choice import CHOICE, Automatic, Request
@@ -21,18 +22,18 @@ from ..inputs.density import Density
 from ..inputs.integrands import DrawFunction, InSingleOnly
 from ..inputs.points import Vector
 from ..inputs.sample import Sample
-from ..output import BridgeTraces, Evidence, Part
+from ..output import BridgeTraces, Evidence, LadderTraces, Part
 from ..progress import stages
 from ..session import Session
 from .bridge import Half, cross
+from .combination import evidence_of_ladder
+from .ladder import Ladder
 
-# Log densities a draw, the draw's own among them; and points of the proposal: so many, or two a
-# draw. Their error is then below that of the draws on nine of ten models, and more of them cost
-# more time than a chain's
-_A_DRAW, _POINTS, _POINTS_A_DRAW = 20, 8000, 2
-# Draws at which scores are held against differences of the log density, the step in deviations, and
-# how far they may be apart: scores may be in single precision
-_COMPARED, _STEP, _APART = 16, 1e-4, 0.02
+# Points of the proposal, or twice as many as draws: their error is then below that of the draws on
+# nine of ten models
+_POINTS = 8000
+# How far the slopes of the log density may be from the scores, which may be in single precision
+_APART = 0.02
 _FEWEST = 20  # draws, of which a half is fitted to: as many as the errors of a mean need
 
 
@@ -41,7 +42,7 @@ def evidence(
     data: Any,
     log_density: DrawFunction | None = None,
     *,
-    evaluations: int = _A_DRAW,
+    evaluations: int = 20,
     family: Automatic | None = None,
     progress: bool = True,
     seed: int = 0,
@@ -62,7 +63,12 @@ def evidence(
     draws and one over points of the proposal, and control variates work on both. Where draws and
     proposal hardly overlap there is no answer, and a `NumericalError` says so: a ladder of
     temperatures is needed then.
+
+    Along a ladder log Z comes from thermodynamic integration, stepping stones and bridges between
+    neighbours, each with control variates, and from their best combination.
     """
+    if isinstance(data, Ladder):
+        return _of_ladder(data)
     session, density = _open(data, log_density)
     constants = density.constants()
     if constants.meaningless:
@@ -73,20 +79,58 @@ def evidence(
     n = len(session.sample)
     if n < _FEWEST:
         raise ValueError(f"evidence needs at least {_FEWEST} draws; got {n}")
-    count = min((evaluations - 1) * n, max(_POINTS, _POINTS_A_DRAW * n))
+    count = min((evaluations - 1) * n, max(_POINTS, 2 * n))
     with hold_warnings() as caught, stages("evidence", 4, progress) as tell:
         tell("log density at the draws")
         at_draws = _log_density(session.sample, density)
         rng = np.random.default_rng(seed)
         halves = cross(session, at_draws, density, count, Request(family, seed=seed), rng, tell)
+    texts = _repeat(caught)
+    return _conclude(session, halves, constants.relative, n + count + 2 * COMPARED, texts)
+
+
+def _repeat(caught: list[WarningMessage]) -> list[str]:
+    """Give warnings that were held, and return their words."""
     repeat_warnings(caught)
-    texts = [
-        str(one)
-        for one in merge_warnings(
-            one.message for one in caught if isinstance(one.message, ZerovarWarning)
-        )
-    ]
-    return _conclude(session, halves, constants.relative, n + count + 2 * _COMPARED, texts)
+    own = [one.message for one in caught if isinstance(one.message, ZerovarWarning)]
+    return [str(one) for one in merge_warnings(own)]
+
+
+def _of_ladder(ladder: Ladder) -> Evidence:
+    with hold_warnings() as caught:
+        found = evidence_of_ladder(ladder)
+        plain = evidence_of_ladder(ladder, order=0, check=False)
+    parts = tuple(
+        Part(one.name, one.value, one.std_error, other.value, other.std_error, float(weight))
+        for one, other, weight in zip(found.routes, plain.routes, found.weights, strict=True)
+    )
+    total = found.std_error**2
+    return Evidence(
+        log_z=found.log_z,
+        std_error=found.std_error,
+        plain_log_z=plain.log_z,
+        plain_std_error=plain.std_error,
+        title=f"ladder of {len(ladder.inverse_temperatures)} temperatures, "
+        f"{ladder.log_likelihood.shape[1]} draws each, from the {found.reference}",
+        target=found.target,
+        parts=parts,
+        shares={
+            "draws": found.scatter**2 / total,
+            "rules between temperatures": found.discretisation**2 / total,
+            "routes that disagree": found.disagreement**2 / total,
+        },
+        overlap=None,
+        evaluations=found.evaluations,
+        relative=(),
+        warnings=tuple(_repeat(caught)),
+        traces=LadderTraces(
+            found.temperatures,
+            found.means,
+            found.mean_errors,
+            ladder.inverse_temperatures,
+            found.shares,
+        ),
+    )
 
 
 def _open(data: Any, log_density: DrawFunction | None) -> tuple[Session, Density]:
@@ -110,10 +154,10 @@ def _log_density(sample: Sample, density: Density) -> Vector:
     """At the draws, (n,), if it is theirs: its slopes along random directions are those that the
     scores say."""
     rng = np.random.default_rng(0)
-    rows = np.unique(np.linspace(0, len(sample) - 1, _COMPARED).astype(int))
+    rows = np.unique(np.linspace(0, len(sample) - 1, COMPARED).astype(int))
     deviations = sample.draws.std(axis=0)
     steps = (
-        _STEP * rng.normal(size=(len(rows), sample.dim)) * np.where(deviations > 0, deviations, 1)
+        STEP * rng.normal(size=(len(rows), sample.dim)) * np.where(deviations > 0, deviations, 1)
     )
     try:
         at_draws = density.at(sample.draws)
@@ -130,7 +174,7 @@ def _log_density(sample: Sample, density: Density) -> Vector:
             "the unconstrained scale"
         )
     parts = sample.scores[rows] * steps
-    size = np.abs(parts).sum(axis=1) + _STEP**2
+    size = np.abs(parts).sum(axis=1) + STEP**2
     rounding = 64 * np.finfo(float).eps * np.abs(at_draws[rows])
     off = np.abs((ahead - behind) / 2 - parts.sum(axis=1)) > _APART * size + rounding
     if 2 * off.sum() > len(rows):
@@ -171,7 +215,7 @@ def _conclude(
         std_error=float(np.sqrt(total)),
         plain_log_z=float(np.mean([one.plain_log_z for one in halves])),
         plain_std_error=float(np.sqrt(sum(one.plain_error**2 for one in halves)) / count),
-        method=f"bridge to a proposal ({kinds}), {len(session.sample)} draws",
+        title=f"bridge to a proposal ({kinds}), {len(session.sample)} draws",
         target="log Z is the log of the integral of exp(log density)",
         parts=parts,
         shares={name: one / total for name, one in variances.items()},

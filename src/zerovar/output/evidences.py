@@ -63,7 +63,7 @@ class Evidence:
 
     log_z, std_error: with control variates; plain_log_z and plain_std_error without. `gain` is the
         ratio of their variances: how many times more draws the plain one would need.
-    method: what it was computed by, in words; `target`: what log_z is the logarithm of.
+    title: what it was computed by, in words; `target`: what log_z is the logarithm of.
     parts: log Z by each half of the draws, or by each route along a ladder.
     shares: name → part of the variance that it is responsible for.
     overlap: of the posterior and the proposal, one where they are the same; None for a ladder.
@@ -77,7 +77,7 @@ class Evidence:
     std_error: float
     plain_log_z: float
     plain_std_error: float
-    method: str
+    title: str
     target: str
     parts: tuple[Part, ...]
     shares: dict[str, float]
@@ -163,16 +163,16 @@ class Evidence:
 
         notes = [Text(note) for note in self.notes]
         cautions = [Text(f"! {text}", style="yellow") for text in self.warnings]
-        return Group(Text(self.method, style="bold"), self.table(), *notes, *cautions)
+        return Group(Text(self.title, style="bold"), self.table(), *notes, *cautions)
 
     def __str__(self) -> str:
-        return _printed(self)
+        return _render(self)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         notes = (*self.notes, *(f"⚠ {text}" for text in self.warnings))
-        return _html(self.method, _COLUMNS, self._cells(), notes)
+        return _html(self.title, _COLUMNS, self._cells(), notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers for JSON."""
@@ -274,7 +274,7 @@ class Comparison:
         return [f"Right if the models share a constant: {text}." for text in self.relative]
 
     def __str__(self) -> str:
-        return _printed(self)
+        return _render(self)
 
     __repr__ = __str__
 
@@ -286,7 +286,7 @@ _COLUMNS = ("by", "log Z", "plain", "gain", "weight")
 _COMPARED = ("model", "log Z", "log Bayes factor of the first", "probability")
 
 
-def _printed(shown: Evidence | Comparison) -> str:
+def _render(shown: Evidence | Comparison) -> str:
     from rich.console import Console
 
     console = Console(width=110, no_color=True, highlight=False)
