@@ -18,10 +18,12 @@ from . import (
     checks,
     device,
     dimensions,
+    evidence,
     exact,
     growth,
     integrate,
     intervals,
+    ladders,
     peers,
     scale,
     sgd,
@@ -119,6 +121,18 @@ def run_integrate(quick: bool, data: Path | None, processes: int | None) -> dict
             )
         }
     return {"integrate": integrate.run(data, processes=processes)}
+
+
+def run_evidence(quick: bool, options: argparse.Namespace) -> dict[str, Any]:
+    """log Z of chains, and along a ladder, where it is known."""
+    if quick:
+        return {"evidence": evidence.run(None, 1, 200, ("8 groups, non-centred",), 1)}
+    found = {"evidence": evidence.run(options.data, processes=options.processes)}
+    if options.data is not None:
+        rows = ladders.ladder_rows(options.data.parent)
+        ladders.show_ladder(rows)
+        found["ladder"] = [row._asdict() for row in rows]
+    return found
 
 
 def run_intervals(quick: bool, options: argparse.Namespace) -> dict[str, Any]:
@@ -471,6 +485,7 @@ def main() -> None:
             "calibration",
             "integrate",
             "intervals",
+            "evidence",
             "checks",
             "dimensions",
             "adapters",
@@ -532,6 +547,7 @@ def main() -> None:
     runs |= {"calibration": lambda quick: run_calibration(quick, options)}
     runs |= {"integrate": lambda quick: run_integrate(quick, options.data, options.processes)}
     runs |= {"intervals": lambda quick: run_intervals(quick, options)}
+    runs |= {"evidence": lambda quick: run_evidence(quick, options)}
     runs |= {"checks": lambda quick: run_checks(quick, options.data, options.seed)}
     runs |= {"dimensions": run_dimensions}
     runs |= {

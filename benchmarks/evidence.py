@@ -1,116 +1,218 @@
-"""log Z and its error. From a ladder of temperatures: van der Pol's oscillator, one parameter, 31
-temperatures of 500 draws each by Oates, Papamarkou and Girolami."""
+"""log Z of chains against what is known, beside the plain bridge on the same draws.
+
+`data` is a folder with models/densities.py (log densities in JAX), posteriors/events.json (log Z by
+importance sampling) and the draws of posteriors and tails. Hierarchies and the pines have exact
+draws and log Z by conjugacy, and come with the benchmark. Ladders are in `ladders.py`.
+"""
 
 from __future__ import annotations
 
+import json
+import time
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import optimize
 
-from zerovar.evidences.combination import evidence_of_ladder
-from zerovar.evidences.ladder import Ladder
-
-from .harness import print_table
-
-# By the trapezium on the 7766 distinct draws, cubic between them by values and scores; half of the
-# draws change it by 2e-5. The stored log-likelihood is rough, by 0.005 between neighbours, and the
-# scores are not quite its gradients: control variates are off by 1e-3 to 2e-3 however many draws
-# there are.
-EXACT = 25.57305
+from .harness import print_table, workers
+from .integrate import load_model
+from .intervals import MODELS
 
 
-class Spread(NamedTuple):
-    """Of one estimate with so many draws a temperature, over replicates: mean and spread of its
-    error, the error reported (root mean square), and how often ± 1.96 of it holds the truth."""
+class Case(NamedTuple):
+    """Draws (chain, draw, d), their log density, and log Z with its error."""
 
-    name: str
-    draws: int
-    bias: float
-    spread: float
-    reported: float
-    covered: float
+    draws: np.ndarray
+    log_density: Callable[[Any], Any]
+    log_z: float
+    log_z_error: float = 0.0
 
 
-def mbar(ladder: Ladder, rounds: int = 2000, still: float = 1e-9) -> float:
-    """log Z(1) − log Z(0) by the multistate acceptance ratio (Shirts and Chodera 2008), plain: its
-    own self-consistent iteration, in place of pymbar, and without an error."""
-    t, values = ladder.inverse_temperatures, ladder.log_likelihood.ravel()
-    n, powers = ladder.log_likelihood.shape[1], np.multiply.outer(t, values)
-    free = np.zeros(len(t))  # log Z of every temperature
-    for _ in range(rounds):
-        terms = powers - free[:, None]
-        top = terms.max(axis=0)
-        mixture = top + np.log(n * np.exp(terms - top).sum(axis=0))
-        logs = powers - mixture
-        peak = logs.max(axis=1)
-        new = peak + np.log(np.exp(logs - peak[:, None]).sum(axis=1))
-        new -= new[0]
-        free, before = new, free
-        if np.abs(free - before).max() < still:
-            break
-    return float(free[-1])
+class Outcome(NamedTuple):
+    """Of one sample: what log Z is off by, its error, the same of the plain bridge with as many
+    points as draws, overlap, evaluations of the log density a draw, seconds; or why there is no
+    answer."""
+
+    case: str
+    off: float
+    error: float
+    plain_off: float
+    plain_error: float
+    overlap: float
+    evaluations: float
+    seconds: float
+    refusal: str = ""
 
 
-def van_der_pol(folder: Path) -> Ladder:
-    """The ladder in the folder of shared data."""
-    with np.load(folder / "data" / "vdp_ladder.npz") as file:
-        return Ladder(
-            file["inverse_temperatures"], file["x"], file["log_likelihood"], file["score"]
+def model(name: str, replicate: int, draws: int, data: Path) -> Case:
+    """One of the models of the folder: chains of 1000 draws."""
+    log_density, _, folder = load_model(name, data)
+    known = json.loads((data / "posteriors" / "events.json").read_text(encoding="utf-8"))[name]
+    count = max(draws // 1000, 1)
+    with np.load(folder / f"{name}.npz") as stored:
+        x = stored["x"][[(count * replicate + k) % len(stored["x"]) for k in range(count)]]
+    return Case(x[:, :draws].astype(float), log_density, known["log_z"], known["log_z_se"])
+
+
+def hierarchy(groups: int, centred: bool, replicate: int, draws: int) -> Case:
+    """y_j ~ N(θ_j, 1), θ_j ~ N(μ, τ²), μ ~ N(0, 5²), log τ ~ N(0, ½²): exact independent draws, and
+    log Z by an integral over τ."""
+    import jax.numpy as jnp
+
+    y = 1 + np.sqrt(2) * np.random.default_rng(groups).normal(size=groups)
+    grid = np.linspace(-4, 4, 20_001)
+    variance = 1 + np.exp(2 * grid)
+    precision = groups / variance + 1 / 25
+    mean = y.sum() / variance / precision
+    log_density = (
+        -groups / 2 * np.log(2 * np.pi * variance)
+        - np.log(25 * precision) / 2
+        - ((y**2).sum() / variance - mean**2 * precision) / 2
+        - (grid / 0.5) ** 2 / 2
+        - np.log(0.5 * np.sqrt(2 * np.pi))
+    )
+    density = np.exp(log_density - log_density.max())
+    log_z = float(np.log(np.trapezoid(density, grid)) + log_density.max())
+    rng = np.random.default_rng([groups, replicate])
+    below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    t = np.interp(rng.random(draws), below / below[-1], grid)
+    precision = groups / (1 + np.exp(2 * t)) + 1 / 25
+    mu = y.sum() / (1 + np.exp(2 * t)) / precision + rng.normal(size=draws) / np.sqrt(precision)
+    share = (1 / (1 + np.exp(-2 * t)))[:, None]
+    theta = mu[:, None] + share * (y - mu[:, None])
+    theta += np.sqrt(share) * rng.normal(size=(draws, groups))
+    effects = theta if centred else (theta - mu[:, None]) / np.exp(t)[:, None]
+
+    def normal(x: Any, scale: Any) -> Any:
+        return -((x / scale) ** 2) / 2 - jnp.log(scale) - np.log(2 * np.pi) / 2
+
+    def joint(x: Any) -> Any:
+        mu, tau, effect = x[0], jnp.exp(x[1]), x[2:]
+        theta = effect if centred else mu + tau * effect
+        prior = normal(effect - mu, tau) if centred else normal(effect, 1.0)
+        return prior.sum() + normal(y - theta, 1.0).sum() + normal(mu, 5.0) + normal(x[1], 0.5)
+
+    return Case(np.column_stack([mu, t, effects])[None], joint, log_z)
+
+
+EXACT: dict[str, Callable[[int, int], Case]] = {
+    f"{groups} groups, {'centred' if centred else 'non-centred'}": (
+        lambda replicate, draws, groups=groups, centred=centred: hierarchy(
+            groups, centred, replicate, draws
         )
+    )
+    for groups in (8, 48, 301)
+    for centred in (True, False)
+}
 
 
-def estimates(ladder: Ladder) -> dict[str, tuple[float, float]]:
-    """log Z and its error by the combination, every route, the same of plain means, and MBAR."""
-    found, plain = evidence_of_ladder(ladder), evidence_of_ladder(ladder, order=0)
-    rows = {"combination": (found.log_z, found.std_error)}
-    rows |= {route.name: (route.value, route.std_error) for route in found.routes}
-    rows |= {f"{route.name}, plain": (route.value, route.std_error) for route in plain.routes}
-    rows["combination, plain"] = (plain.log_z, plain.std_error)
-    rows["MBAR, own iteration"] = (mbar(ladder), np.nan)
+def plain_bridge(at_draws: np.ndarray, at_points: np.ndarray) -> float:
+    """log Z where the two plain means of Meng and Wong's optimal bridge are equal."""
+
+    def difference(log_z: float) -> float:
+        tanh = [np.tanh((one - log_z) / 2).mean() for one in (at_draws, at_points)]
+        return -sum(tanh)
+
+    ends = np.concatenate([at_draws, at_points])
+    ends = ends[np.isfinite(ends)]
+    return float(optimize.brentq(difference, ends.min() - 1, ends.max() + 1))
+
+
+def ask(name: str, replicate: int, draws: int, data: Path | None) -> Outcome:
+    """One sample of one case."""
+    import zerovar as zv
+
+    warnings.simplefilter("ignore")
+    if name in EXACT:
+        case = EXACT[name](replicate, draws)
+    else:
+        assert data is not None
+        case = model(name, replicate, draws, data)
+    posterior = zv.from_log_density(case.log_density, case.draws, chain_axis=0)
+    start = time.perf_counter()
+    try:
+        found = zv.evidence(posterior, progress=False, seed=replicate)
+    except zv.NumericalError as error:
+        nothing = [np.nan] * 6
+        return Outcome(name, *nothing, time.perf_counter() - start, str(error))
+    seconds = time.perf_counter() - start
+    count = case.draws.shape[0] * case.draws.shape[1]
+    ratios = found.traces
+    halves = np.array_split(ratios.at_draws, 2), np.array_split(ratios.at_points, 2)
+    plain = [plain_bridge(a, b[: len(a)]) for a, b in zip(*halves, strict=True)]
+    return Outcome(
+        name,
+        found.log_z - case.log_z,
+        float(np.hypot(found.std_error, case.log_z_error)),
+        found.log_z + float(np.mean(plain)) - case.log_z,
+        found.plain_std_error,
+        found.overlap,
+        found.evaluations / count,
+        seconds,
+    )
+
+
+def _ask(job: tuple[str, int, int, Path | None]) -> Outcome:
+    return ask(*job)
+
+
+def run(
+    data: Path | None,
+    replicates: int = 10,
+    draws: int = 1000,
+    only: Sequence[str] | None = None,
+    processes: int | None = None,
+) -> list[dict[str, Any]]:
+    """Print a row a case, and return them."""
+    names = list(only or [*(MODELS if data else ()), *EXACT])
+    jobs = [(name, k, draws, data) for k in range(replicates) for name in names]
+    if processes == 1:
+        outcomes = [_ask(job) for job in jobs]
+    else:
+        with workers(processes) as pool:
+            outcomes = pool.map(_ask, jobs, chunksize=1)
+    rows = [summarise(name, [one for one in outcomes if one.case == name]) for name in names]
+    cells = [[row["case"], row["answers"], *(f"{row[c]:.2g}" for c in _NUMBERS)] for row in rows]
+    title = f"log Z of {draws} draws, {replicates} samples"
+    print_table(title, ("case", "answers", *_NUMBERS), cells)
     return rows
 
 
-def ladder_rows(
-    folder: Path, sizes: tuple[int, ...] = (20, 40, 60, 80), replicates: int = 40, seed: int = 0
-) -> list[Spread]:
-    """Van der Pol's ladder with a few of the 500 draws of every temperature, chosen at random anew
-    in every replicate."""
-    ladder, rng = van_der_pol(folder), np.random.default_rng(seed)
-    rows = []
-    for size in sizes:
-        found = []
-        for _ in range(replicates):
-            chosen = np.array([rng.permutation(500)[:size] for _ in range(len(ladder))])
-            found.append(estimates(ladder.take(chosen)))
-        for name in found[0]:
-            value, error = np.transpose([one[name] for one in found])
-            off = value - EXACT
-            rows.append(
-                Spread(
-                    name,
-                    size,
-                    float(off.mean()),
-                    float(off.std(ddof=1)),
-                    float(np.sqrt(np.mean(error**2))),
-                    float(np.mean(np.abs(off) < 1.96 * error)),
-                )
-            )
-    return rows
+_NUMBERS = (
+    "error",
+    "reported",
+    "plain bridge",
+    "ratio",
+    "within",
+    "rms z",
+    "overlap",
+    "log densities a draw",
+    "seconds",
+)
 
 
-def show_ladder(rows: list[Spread]) -> None:
-    """Print a table of `ladder_rows`."""
-    columns = ("log Z of van der Pol's ladder", "draws", "bias", "spread", "reported", "covered")
-    cells = [
-        (
-            row.name,
-            row.draws,
-            f"{row.bias:.4f}",
-            f"{row.spread:.4f}",
-            "" if np.isnan(row.reported) else f"{row.reported:.4f}",
-            "" if np.isnan(row.reported) else f"{row.covered:.0%}",
-        )
-        for row in rows
-    ]
-    print_table("31 temperatures, random parts of 500 draws each; exact 25.5730", columns, cells)
+def summarise(name: str, outcomes: list[Outcome]) -> dict[str, Any]:
+    """Of all samples of a case."""
+    kept = [one for one in outcomes if not one.refusal]
+    if not kept:
+        return {"case": name, "answers": 0} | dict.fromkeys(_NUMBERS, np.nan)
+    off, error, plain = (
+        np.array([getattr(one, key) for one in kept]) for key in ("off", "error", "plain_off")
+    )
+    sizes = [float(np.sqrt(np.mean(each**2))) for each in (off, error, plain)]
+    return {
+        "case": name,
+        "answers": len(kept),
+        "error": sizes[0],
+        "reported": sizes[1],
+        "plain bridge": sizes[2],
+        "ratio": sizes[0] / sizes[2],
+        "within": float(np.mean(np.abs(off) < 1.96 * error)),
+        "rms z": float(np.sqrt(np.mean((off / error) ** 2))),
+        "overlap": float(np.mean([one.overlap for one in kept])),
+        "log densities a draw": float(np.mean([one.evaluations for one in kept])),
+        "seconds": float(np.median([one.seconds for one in kept])),
+    }
