@@ -20,7 +20,7 @@ ORDER = {
     "": """environment arguments errors variables progress io hyper inputs statistics operators
         kernels families objectives solvers fitting diagnostics output inference tuning choice
         chunked adapters events session probabilities estimation distributions mixtures evidences
-        integration summaries demonstration cli __main__""",
+        integration summaries demonstration answer_files cli __main__""",
     "inputs": "points sample indices integrands coordinates density",
     "statistics": "ranks series quantiles tails rounding",
     "inference": "splits task answer fits facts rules ledger cautions conclude",

@@ -1,6 +1,7 @@
 """log Z of a chain: exact where the posterior is known, honest where it is estimated, refused or
 said to be relative where it means less."""
 
+import json
 from pathlib import Path
 
 import jax
@@ -293,6 +294,39 @@ def test_shown(tmp_path):
     assert again.log_z == found.log_z  # the same seed
     found.plot(tmp_path / "bridge.png")
     assert (tmp_path / "bridge.png").stat().st_size > 1000
+
+
+def test_the_command_line_and_the_page(tmp_path, monkeypatch, capsys):
+    """A file of draws with a log density from a module; a ladder; what is missing is said."""
+    from zerovar.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("pines_model.py").write_text("def log_density(x):\n    return -x @ x / 2\n")
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    np.savez("draws.npz", draws=x, scores=-x)
+    assert main(["evidence", "draws.npz"]) == 2
+    assert "--log-density" in capsys.readouterr().err
+    wanted = ["--json", "answer.json", "--report", "answer.html"]
+    command = ["evidence", "draws.npz", "--log-density", "pines_model:log_density"]
+    assert main([*command, *wanted]) == 0
+    assert "log Z" in capsys.readouterr().out
+    answer = json.loads(Path("answer.json").read_text())
+    assert abs(answer["log_z"] - np.log(2 * np.pi)) < 1e-8
+    page = Path("answer.html").read_text()
+    assert "log Z = 1.8378" in page
+    assert "data:image" in page
+    t = np.linspace(0, 1, 5)  # N(0, 1) and a likelihood exp(−x²/2)
+    x = np.random.default_rng(1).normal(size=(5, 100, 1)) / np.sqrt(1 + t)[:, None, None]
+    arrays = {"draws": x, "log_likelihood": -(x[..., 0] ** 2) / 2}
+    scores = -(1 + t)[:, None, None] * x
+    np.savez("ladder.npz", inverse_temperatures=t, scores=scores, **arrays)
+    assert main(["evidence", "ladder.npz", "--json", "-"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert abs(answer["log_z"] + np.log(2) / 2) < 4 * answer["std_error"] + 1e-6
+    np.savez("ladder.npz", inverse_temperatures=t, scores=scores)
+    assert main(["evidence", "ladder.npz"]) == 2
+    assert "without draws and log_likelihood" in capsys.readouterr().err
 
 
 def test_proposals_are_densities_with_their_scores(x64):

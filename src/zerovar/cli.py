@@ -1,12 +1,9 @@
-"""The command line: zerovar demo | estimate FILE | integrate MODULE:FUNCTION | check FILE |
-info."""
+"""The command line: zerovar demo | estimate FILE | integrate MODULE:FUNCTION | evidence FILE |
+check FILE | info."""
 
 import argparse
-import csv
 import dataclasses
 import importlib
-import io
-import json
 import os
 import signal
 import sys
@@ -18,20 +15,20 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
-from rich.console import Console
 
 from .adapters.files import read
+from .answer_files import as_output, check_outputs, print_answer, write_outputs
 from .choice import Automatic
 from .demonstration import eight_schools
 from .distributions import interval, quantile
 from .environment import __version__, describe_environment
 from .errors import NumericalError, ZerovarWarning
 from .estimation import check, estimate
+from .evidences import evidence, read_ladder
 from .families import Family, Kernel, Network, Polynomial
 from .inference.splits import Split, cross_fit, holdout, in_sample
 from .integration import integrate
-from .io.atomic import atomic, destination, discard_pending
-from .output import Estimate
+from .io.atomic import destination, discard_pending
 from .solvers import SGD, Exact, Solver
 from .variables import select_variables
 
@@ -45,7 +42,6 @@ FAMILIES: dict[str, Family] = {
     "network": Network(),
 }
 SOLVERS: dict[str, Solver] = {"exact": Exact(), "sgd": SGD()}
-_FORMULA = tuple("=+-@\t\r\n")  # spreadsheets take text that begins so for a formula
 SPLITS: dict[str, Split] = {
     "in-sample": in_sample(),
     "holdout": holdout(),
@@ -154,6 +150,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_shared(chainless)
 
+    normaliser = _add_file_command(
+        commands,
+        "evidence",
+        _evidence,
+        "log Z of the draws in a file, or of a ladder",
+        "A .npz with inverse_temperatures, draws, log_likelihood and scores (or prior_scores and\n"
+        "likelihood_scores) is a ladder of temperatures, and needs no log density.\n\nexamples:\n"
+        "  zerovar evidence posterior.npz --log-density model:log_density\n"
+        "  zerovar evidence ladder.npz --figure ladder.png",
+    )
+    normaliser.add_argument(
+        "--log-density",
+        metavar="MODULE:FUNCTION",
+        help="in JAX, of one unconstrained draw, constants included",
+    )
+    _add_outputs(normaliser)
+
     tested = "test whether the scores in a file belong to its draws; exit status 1 if not"
     _add_file_command(commands, "check", _check, tested, "example: zerovar check posterior.npz")
 
@@ -171,6 +184,11 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         choices=FAMILIES,
         help="control variates to use (default: chosen for each integrand)",
     )
+    _add_outputs(parser)
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    """Add what all commands with an answer have."""
     parser.add_argument(
         "--seed", type=int, default=0, help="for all that is random (default: %(default)s)"
     )
@@ -180,12 +198,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         ("--figure", "save a picture of plain against controlled estimates"),
         ("--report", "write a self-contained HTML page: table, pictures, diagnostics"),
     ):
-        parser.add_argument(name, type=_as_output, metavar="PATH", help=text)
-
-
-def _as_output(text: str) -> Path:
-    # that device may be a file, which what is printed goes to as well
-    return Path("-" if text == "/dev/stdout" else text)
+        parser.add_argument(name, type=as_output, metavar="PATH", help=text)
 
 
 _FILES = """FILE is one of
@@ -240,14 +253,14 @@ def _demo(options: argparse.Namespace) -> int:
     print()
     posterior = eight_schools()
     result = estimate(posterior, family=Automatic())
-    _show(result)
+    print_answer(result)
     print(
         f"\nThe same draws, with errors as if there were {np.median(result.gain):.0f} times as "
         "many of them (median gain)."
     )
     print("\n95 % intervals of mu, tau and the first school, with the log density at hand:\n")
     names = ["mu", "tau", "theta[1]"]
-    _show(interval(posterior, 0.95, var_names=names, family=Automatic(effort="low")))
+    print_answer(interval(posterior, 0.95, var_names=names, family=Automatic(effort="low")))
     try:
         result.plot(options.figure)
         print(f"Picture: {options.figure}")
@@ -257,7 +270,7 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    _check_outputs(options)
+    check_outputs(options)
     given = read(options.file, options.scores, options.values)
     if options.var_names:
         named = given.values
@@ -269,7 +282,7 @@ def _estimate(options: argparse.Namespace) -> int:
         if options.family or options.solver or options.split:
             raise ValueError("--quantiles chooses: leave --family, --solver and --split out")
         result = quantile(given, options.quantiles, seed=options.seed)
-        return _write_outputs(options, result, origin)
+        return write_outputs(options, result, origin)
     result = estimate(
         given,
         family=FAMILIES.get(options.family),
@@ -277,11 +290,11 @@ def _estimate(options: argparse.Namespace) -> int:
         split=SPLITS.get(options.split),
         seed=options.seed,
     )
-    return _write_outputs(options, result, origin)
+    return write_outputs(options, result, origin)
 
 
 def _integrate(options: argparse.Namespace) -> int:
-    _check_outputs(options)
+    check_outputs(options)
     result = integrate(
         _import_function(options.function),
         options.dimensions,
@@ -290,7 +303,22 @@ def _integrate(options: argparse.Namespace) -> int:
         family=FAMILIES.get(options.family),
         seed=options.seed,
     )
-    return _write_outputs(options, result, {"log density": options.function})
+    return write_outputs(options, result, {"log density": options.function})
+
+
+def _evidence(options: argparse.Namespace) -> int:
+    check_outputs(options)
+    ladder = read_ladder(options.file[0]) if len(options.file) == 1 else None
+    if ladder is not None:
+        return write_outputs(options, evidence(ladder), {})
+    if options.log_density is None:
+        raise ValueError(
+            "files of draws do not have the log density itself: give --log-density "
+            "MODULE:FUNCTION, or a ladder"
+        )
+    function = _import_function(options.log_density)
+    given = read(options.file, options.scores, options.values)
+    return write_outputs(options, evidence(given, function, seed=options.seed), {})
 
 
 def _import_function(name: str) -> Callable[..., Any]:
@@ -312,49 +340,6 @@ def _import_function(name: str) -> Callable[..., Any]:
     return found
 
 
-def _check_outputs(options: argparse.Namespace) -> None:
-    """Raise an error for what cannot be written, before the work."""
-    outputs = _outputs(options)
-    if outputs.count(Path("-")) > 1:
-        raise ValueError("only one of --json and --csv can go to standard output")
-    for path in outputs:
-        if path != Path("-"):
-            destination(path)
-    for name, path in (("--figure", options.figure), ("--report", options.report)):
-        if path == Path("-"):
-            raise ValueError(f"{name} needs a file: it cannot go to standard output")
-
-
-def _outputs(options: argparse.Namespace) -> list[Path]:
-    return [
-        path
-        for path in (options.json, options.csv, options.figure, options.report)
-        if path is not None
-    ]
-
-
-def _write_outputs(options: argparse.Namespace, result: Estimate, origin: dict[str, str]) -> int:
-    """Show an answer on the terminal, and write it to the files that were asked for."""
-    result = dataclasses.replace(result, settings=result.settings | origin)
-    if Path("-") in _outputs(options):
-        for text in result.warnings:
-            print(f"zerovar: {text}", file=sys.stderr)
-    else:
-        _show(result)
-    if options.json:
-        _write(options.json, json.dumps(result.to_dict(), indent=2, allow_nan=False) + "\n")
-    if options.csv:
-        _write(options.csv, _csv(result))
-    try:
-        if options.figure:
-            result.plot(options.figure)
-    except ImportError as error:
-        raise ValueError(str(error)) from error
-    if options.report:
-        result.report(options.report)
-    return 0
-
-
 def _check(options: argparse.Namespace) -> int:
     verdict = check(read(options.file, options.scores, options.values))
     print(verdict)
@@ -364,31 +349,3 @@ def _check(options: argparse.Namespace) -> int:
 def _info(options: argparse.Namespace) -> int:
     print(describe_environment())
     return 0
-
-
-def _show(result: Estimate) -> None:
-    console = Console()
-    (console.print if console.is_terminal else print)(result)
-
-
-def _csv(result: Estimate) -> str:
-    out = io.StringIO()
-    records = result.to_dict()["estimates"]
-    writer = csv.DictWriter(out, fieldnames=list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    for record in records:
-        formulas = {
-            key: f"'{cell}"
-            for key, cell in record.items()
-            if isinstance(cell, str) and cell.startswith(_FORMULA)
-        }
-        writer.writerow(record | formulas)
-    return out.getvalue()
-
-
-def _write(path: Path, text: str) -> None:
-    if path == Path("-"):
-        sys.stdout.write(text)
-        return
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

@@ -66,11 +66,12 @@ def name_values(posterior: Posterior) -> Posterior:
     """Return a posterior in memory, with a named number of each draw for every entry of its values,
     which are the draws if there are none."""
     posterior = fetch_posterior(posterior) if is_chunked(posterior.draws) else posterior
-    values = posterior.draws if posterior.values is None else posterior.values
+    shape = (1, *np.shape(posterior.draws)[:-1])[-2:]
+    values = np.reshape(posterior.draws, (*shape, -1))
+    values = values if posterior.values is None else posterior.values
     named = values if isinstance(values, Mapping) else {"x": values}
     if not named:
         raise ValueError("the posterior has no values: leave them None for the draws themselves")
-    shape = (1, *np.shape(posterior.draws)[:-1])[-2:]
     arrays = {}
     for name, entry in named.items():
         array = np.asarray(entry)

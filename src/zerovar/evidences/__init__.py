@@ -2,3 +2,4 @@
 
 from .calls import evidence as evidence
 from .ladder import Ladder as Ladder
+from .ladder import read_ladder as read_ladder

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from ..arguments import check_argument, instance, number, whole
 from ..inputs.sample import Sample, as_float
+from ..io.archive import name_files, read_arrays
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -164,6 +168,24 @@ class Ladder:
             if array is not None
         }
         return self.replace(**fewer, num_chains=1)
+
+
+def read_ladder(path: Path) -> Ladder | None:
+    """Return the ladder in an .npz, or None if the file holds none."""
+    if not (path.is_file() and zipfile.is_zipfile(path)):
+        return None
+    known = inspect.signature(Ladder).parameters
+    with name_files(path):
+        arrays = read_arrays(path, lambda names: [n for n in names if n in known], compressed=True)
+    if "inverse_temperatures" not in arrays:
+        return None
+    if absent := [name for name in ("draws", "log_likelihood") if name not in arrays]:
+        raise ValueError(f"{path} is a ladder without {' and '.join(absent)}")
+    numbers = ("evaluations", "log_z0", "reference")
+    given: dict[str, Any] = {
+        name: one.item() if name in numbers else one for name, one in arrays.items()
+    }
+    return Ladder(**given)
 
 
 def check_temperatures(temperatures: ArrayLike) -> Float64[np.ndarray, " rungs"]:

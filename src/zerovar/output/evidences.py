@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from ..arguments import PATH, instance, takes
-from . import plots
+from . import plots, report
 from .formatting import plus_minus, worth
 from .record import Contrast
 
@@ -191,6 +191,11 @@ class Evidence:
         if isinstance(self.traces, BridgeTraces):
             return plots.bridge(self, path)
         return plots.ladder(self, path)
+
+    @takes(path=PATH)
+    def report(self, path: str | PathLike[str]) -> None:
+        """Write one self-contained HTML page: table, what it rests on, picture."""
+        report.write_evidence(self, path)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -41,6 +41,24 @@ def write_page(estimate: EstimateRecord, path: str | PathLike[str]) -> None:
         temporary.write_text(page, encoding="utf-8")
 
 
+def write_evidence(evidence: Any, path: str | PathLike[str]) -> None:
+    """Write a page of an `Evidence`: its table, what it rests on, its picture; whole or not at
+    all."""
+    style = "body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+    style += "td,th{padding:.2rem .8rem;text-align:right}td:first-child{text-align:left}"
+    style += "caption{text-align:left}img{max-width:100%}"
+    title = escape(f"log Z = {plus_minus(evidence.log_z, evidence.std_error)}")
+    draw = plots.ladder if evidence.overlap is None else plots.bridge
+    with atomic(Path(path)) as temporary:
+        picture = _figure(evidence, draw, (), "what log Z is made of")
+        temporary.write_text(
+            f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+            f"<style>{style}</style><h1>{title}</h1>{evidence._repr_html_()}{picture}"
+            f"<p>zerovar {escape(versions()['zerovar version'])}</p></html>\n",
+            encoding="utf-8",
+        )
+
+
 def _title(estimate: EstimateRecord) -> str:
     count = len(estimate.names)
     what = f"An estimate of {estimate.names[0]}" if count == 1 else f"{count} estimates"
@@ -131,7 +149,7 @@ def _pictures(estimate: EstimateRecord) -> str:
 
 
 def _figure(
-    estimate: EstimateRecord, draw: Callable[..., Any], arguments: tuple[Any, ...], caption: str
+    estimate: Any, draw: Callable[..., Any], arguments: tuple[Any, ...], caption: str
 ) -> str:
     """Return a picture twice, for light and dark pages, to stand inside the page."""
     text, sources = escape(caption), []
