@@ -10,7 +10,7 @@ version = release = __version__
 
 # formulas without a network too
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx-mathjax-offline"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "data"]
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3

@@ -8,6 +8,7 @@ script has written before you commit it.
     python scripts/pictures.py                     # all
     python scripts/pictures.py forest start        # the picture of the front page, the notebook
     python scripts/pictures.py intervals           # density curves, on the page of that name
+    python scripts/pictures.py evidence            # the bridge, on the page of that name
     python scripts/pictures.py lotka_volterra      # a page of the gallery
 """
 
@@ -50,6 +51,13 @@ def intervals() -> None:
     save_picture(names["figure"], ROOT / "docs" / "images" / "intervals.png", gains)
 
 
+def evidence() -> None:
+    """The bridge to the better of the two models."""
+    names, printed = run_page("docs/evidence.md")
+    print(printed)
+    save_picture(names["picture"], ROOT / "docs" / "images" / "evidence.png", {})
+
+
 def gallery(page: str) -> None:
     """A page's picture is the last that its examples draw."""
     names, printed = run_page(f"docs/gallery/{page}.md")
@@ -72,7 +80,7 @@ def notebook() -> None:
 
 
 def main(wanted: list[str]) -> None:
-    made = {"forest": forest, "start": notebook, "intervals": intervals} | {
+    made = {"forest": forest, "start": notebook, "intervals": intervals, "evidence": evidence} | {
         page: lambda page=page: gallery(page) for page in GALLERY
     }
     unknown = [name for name in wanted if name not in made]

@@ -51,6 +51,7 @@ RUN = [page for page in PAGES if page != "docs/extending.md" and "```python" in 
 # each for ten seconds and more where nothing is compiled yet: `make whole` runs them
 LONG = (
     "docs/api.md",
+    "docs/evidence.md",
     "docs/guide.md",
     "docs/integrate.md",
     "docs/large.md",
@@ -59,7 +60,12 @@ LONG = (
     "docs/gallery/gaussian_process.md",
     "docs/gallery/lotka_volterra.md",
 )
-SAMPLED = ("README.md", "docs/gallery/eight_schools.md", "docs/gallery/gaussian_process.md")
+SAMPLED = (
+    "README.md",
+    "docs/evidence.md",
+    "docs/gallery/eight_schools.md",
+    "docs/gallery/gaussian_process.md",
+)
 
 
 @pytest.mark.parametrize(
