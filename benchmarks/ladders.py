@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zerovar.evidences.combination import evidence_of_ladder
-from zerovar.evidences.ladder import Ladder
+from zerovar.evidences.ladders import Ladder
 
 from .harness import print_table
 

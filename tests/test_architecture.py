@@ -48,8 +48,8 @@ ORDER = {
     "distributions": "marginals quantiles highest_density curves calls",
     "events": "quadrature crossings directions lines normal quantities",
     "integration": "target modes importance second_opinion means",
-    "evidences": """importance proposals bridge ladder rungs steps thermodynamic stepping
-        belonging combination calls""",
+    "evidences": """importance proposals bridge ladders rungs steps thermodynamic stepping
+        belonging combination tempering feet sampling calls""",
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 NAMES = [str(path.relative_to(SOURCE)) for path in FILES]
@@ -352,7 +352,7 @@ def test_participles_are_seen():
     )
 
 
-MOST_NUMBERS = 192
+MOST_NUMBERS = 207
 
 
 def numbers_of(name: str, text: str) -> dict[str, bool]:

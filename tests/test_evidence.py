@@ -226,6 +226,14 @@ def test_no_answer_where_nothing_overlaps():
         zv.evidence(*bananas(20, 4.0, 400, 0), family=LOW_EFFORT, progress=False)
 
 
+@pytest.mark.whole
+def test_a_ladder_where_nothing_overlaps():
+    """Strongly curved, in twenty dimensions: no two draws are near each other."""
+    drawn = zv.ladder(*bananas(20, 4.0, 400, 0), progress=False)
+    found = zv.evidence(drawn)
+    assert abs(found.log_z) < 4 * found.std_error < 1.0
+
+
 def test_what_does_not_belong_is_named():
     draws = np.random.default_rng(0).normal(size=(100, 2))
     posterior = zv.Posterior(draws[None], -draws[None], None)

@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate
 
 from zerovar.evidences.combination import ROUTES, evidence_of_ladder
-from zerovar.evidences.ladder import Ladder
+from zerovar.evidences.ladders import Ladder
 
 TRAPEZIUM, CORRECTED, THIRD, FOURTH, FORWARDS, BACKWARDS, BRIDGES = range(7)
 

@@ -23,7 +23,7 @@ from .errors import (
     ZerovarWarning,
 )
 from .estimation import check, estimate
-from .evidences import Ladder, evidence
+from .evidences import Ladder, evidence, ladder
 from .families import (
     MLP,
     Anisotropic,
@@ -124,6 +124,7 @@ __all__ = [
     "interval",
     "keep_compiled",
     "kernels",
+    "ladder",
     "load",
     "plots",
     "probability",

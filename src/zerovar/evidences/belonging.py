@@ -19,7 +19,7 @@ from ..errors import ScoreWarning, warn
 from ..inputs.points import DRAWS_PER_DIMENSION, find_distinct
 from ..statistics.ranks import normal_scores
 from ..statistics.series import standard_error
-from .ladder import Ladder
+from .ladders import Ladder
 from .rungs import Rung
 from .thermodynamic import Cumulants
 
@@ -164,7 +164,8 @@ def _indifference(ladder: Ladder) -> str:
 
 def _off_the_scores(ladder: Ladder) -> str:
     """Compare differences between nearest draws with those by likelihood_scores, the mean of both
-    ends times the distance."""
+    ends times the distance: at rungs where both ends say about the same. In many dimensions no draw
+    is near another, and where the likelihood is curved there the mean says nothing."""
     if ladder.likelihood_scores is None:
         return ""
     for k in _some_rungs(ladder)[1:]:
@@ -176,6 +177,9 @@ def _off_the_scores(ladder: Ladder) -> str:
         np.fill_diagonal(distance, np.inf)
         near = np.argmin(distance, axis=1)
         by_scores = np.sum((s + s[near]) * (x[near] - x), axis=1) / 2
+        bend = np.sum((s - s[near]) * (x[near] - x), axis=1)
+        if np.median(np.abs(bend)) > np.median(np.abs(by_scores)) / 2:
+            continue
         change = ladder.log_likelihood[k][rows[near]] - ladder.log_likelihood[k][rows]
         slope = by_scores @ change / max(by_scores @ by_scores, np.finfo(float).tiny)
         if _is_off(slope):

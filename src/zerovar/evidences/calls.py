@@ -27,7 +27,7 @@ from ..progress import stages
 from ..session import Session
 from .bridge import Half, cross
 from .combination import evidence_of_ladder
-from .ladder import Ladder
+from .ladders import Ladder
 
 # Points of the proposal, or twice as many as draws: their error is then below that of the draws on
 # nine of ten models

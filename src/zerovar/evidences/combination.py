@@ -20,7 +20,7 @@ from ..statistics.series import (
     standard_error,
 )
 from .belonging import check_cumulants, check_ladder
-from .ladder import Ladder, check_temperatures
+from .ladders import Ladder, check_temperatures
 from .rungs import HIGHEST, Rung, make_rungs
 from .stepping import bridge_step, step_backwards, step_forwards
 from .steps import Step, total_influences

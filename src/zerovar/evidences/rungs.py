@@ -30,7 +30,7 @@ from ..statistics.series import (
     autocorrelation_time,
     some_columns,
 )
-from .ladder import Ladder
+from .ladders import Ladder
 
 # Of polynomials of one variable: beyond, monomials of a few hundred draws are dependent to rounding
 HIGHEST = 10

@@ -190,7 +190,7 @@ class Evidence:
         whose area is log Z; and save it to `path` if given (needs `zerovar[plots]`)."""
         if isinstance(self.traces, BridgeTraces):
             return plots.bridge(self, path)
-        return plots.ladder(self, path)
+        return plots.temperatures(self, path)
 
     @takes(path=PATH)
     def report(self, path: str | PathLike[str]) -> None:

@@ -305,7 +305,7 @@ def bridge(evidence: Any, path: File | None = None, *, dark: bool = False) -> An
 
 
 @takes(path=PATH, dark=FLAG)
-def ladder(evidence: Any, path: File | None = None, *, dark: bool = False) -> Any:
+def temperatures(evidence: Any, path: File | None = None, *, dark: bool = False) -> Any:
     """Draw the mean log-likelihood along the ladder, whose area is log Z, and each rung's share in
     the variance."""
     traces = evidence.traces

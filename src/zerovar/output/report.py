@@ -48,7 +48,7 @@ def write_evidence(evidence: Any, path: str | PathLike[str]) -> None:
     style += "td,th{padding:.2rem .8rem;text-align:right}td:first-child{text-align:left}"
     style += "caption{text-align:left}img{max-width:100%}"
     title = escape(f"log Z = {plus_minus(evidence.log_z, evidence.std_error)}")
-    draw = plots.ladder if evidence.overlap is None else plots.bridge
+    draw = plots.temperatures if evidence.overlap is None else plots.bridge
     with atomic(Path(path)) as temporary:
         picture = _figure(evidence, draw, (), "what log Z is made of")
         temporary.write_text(
