@@ -1,6 +1,7 @@
 """log Z of a chain: exact where the posterior is known, honest where it is estimated, refused or
 said to be relative where it means less."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -290,6 +291,14 @@ def test_comparison():
         pair[0].compare()
     with pytest.raises(ValueError, match="2 strings"):
         pair[0].compare(pair[1], names=["one"])
+
+
+def test_divergences_are_told_once():
+    x, log_density = bananas(2, 0.3, 400, 1)
+    posterior = dataclasses.replace(zv.from_log_density(log_density, x), divergences=7)
+    with pytest.warns(zv.SampleWarning, match="7 of 400 transitions"):
+        found = zv.evidence(posterior, family=LOW_EFFORT, progress=False)
+    assert [text[:18] for text in found.warnings] == ["7 of 400 transitio"]
 
 
 def test_shown(tmp_path):

@@ -144,7 +144,9 @@ def cross(
     found = []
     for k in (0, 1):
         tell(f"bridge of half {k + 1} of 2")
-        own = dataclasses.replace(session, sample=parts[k], values={}, learned={}, marginals={})
+        own = dataclasses.replace(
+            session, sample=parts[k], values={}, divergences=0, learned={}, marginals={}
+        )
         proposal = _most_alike(
             parts[1 - k], log_density[halves[1 - k]], parts[k], log_density[halves[k]]
         )

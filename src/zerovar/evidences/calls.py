@@ -18,6 +18,7 @@ from ..errors import (
     merge_warnings,
     repeat_warnings,
 )
+from ..inference.cautions import Cautions
 from ..inputs.density import Density
 from ..inputs.integrands import DrawFunction, InSingleOnly
 from ..inputs.points import Vector
@@ -81,6 +82,7 @@ def evidence(
         raise ValueError(f"evidence needs at least {_FEWEST} draws; got {n}")
     count = min((evaluations - 1) * n, max(_POINTS, 2 * n))
     with hold_warnings() as caught, stages("evidence", 4, progress) as tell:
+        Cautions().add_divergences(session.divergences, n)
         tell("log density at the draws")
         at_draws = _log_density(session.sample, density)
         rng = np.random.default_rng(seed)
