@@ -125,6 +125,8 @@ GOOD = {
     "mcmc": lambda: None,
     "model": bridge,
     "idata": tree,
+    "inverse_temperatures": lambda: None,
+    "log_likelihood": lambda: None,
     "peak": lambda: 0.1,
     "rate": lambda: 0.1,
     "right": lambda: zv.kernels.Gaussian(),
@@ -146,12 +148,25 @@ ALSO = {
         name: lambda: {"data": posterior(), "family": zv.Automatic(effort="low", progress=False)}
         for name in ("probability", "quantile", "interval", "density")
     },
+    "evidence": lambda: {
+        "data": X,
+        "log_density": lambda x: -x @ x / 2,
+        "family": zv.Automatic(effort="low", progress=False),
+        "progress": False,
+    },
+    "Ladder": lambda: {
+        "inverse_temperatures": np.array([0.0, 1.0]),
+        "draws": np.stack([X, X]),
+        "log_likelihood": np.stack([F, F]),
+        "scores": np.stack([S, S]),
+    },
     # what is wrong is said before the density is looked at
     "integrate": lambda: {"log_density": None, "start": 2},
+    "ladder": lambda: {"data": None},
 }
 # Records that zerovar makes and users read; bases to subclass; warnings, which take any text
 OTHERS = {"Estimate", "Fitted", "Check", "Selection", "Tuned", "Posterior", "LinearFamily"}
-OTHERS |= {"Densities"}
+OTHERS |= {"Densities", "Evidence", "Comparison"}
 OTHERS |= {"Solver", "Prepared", "BasisFamily", "AbstractKernel", "LengthScaleKernel", "Schedule"}
 OTHERS |= {"NumericalError", "NumericalWarning", "SampleWarning", "ScoreWarning", "ZerovarWarning"}
 OTHERS |= {"CentreRule", "keep_compiled"}  # the last changes JAX for the whole process

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import show
 from ..chunked import is_chunked
-from ..inputs.sample import Posterior
+from ..inputs.sample import Posterior, as_float
 from .arviz import from_arviz
 from .base import check_chains, label_entries
 from .blackjax import from_blackjax
@@ -60,6 +61,21 @@ def posterior_in_memory(data: Any) -> Posterior:
             "zv.Posterior(draws, scores, values)"
         )
     return name_values(posterior)
+
+
+def draws_in_chains(data: Any) -> np.ndarray:
+    """Return an array of draws as (chain, draw, d), or say what is expected."""
+    try:
+        array = as_float("data", data, power=4)
+        if array.ndim in (2, 3) and array.size:
+            return array.reshape(-1, *array.shape[-2:])
+        found = f"an array of shape {array.shape}"
+    except ValueError as error:
+        found = f"{show(data)}: {error}"
+    raise ValueError(
+        "data must be what an adapter returns, NumPyro's MCMC after its run, or finite draws "
+        f"(n, d) or (chain, draw, d) with log_density; got {found}"
+    )
 
 
 def name_values(posterior: Posterior) -> Posterior:

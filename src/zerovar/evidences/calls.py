@@ -8,7 +8,7 @@ from warnings import WarningMessage
 import numpy as np
 
 from ..adapters.log_density import COMPARED, STEP, from_log_density
-from ..adapters.recognition import posterior_in_memory, recognise
+from ..adapters.recognition import draws_in_chains, posterior_in_memory, recognise
 from ..arguments import FLAG, OF_A_DRAW, takes, whole
 from ..choice import CHOICE, Automatic, Request
 from ..errors import (
@@ -85,7 +85,8 @@ def evidence(
         Cautions().add_divergences(session.divergences, n)
         tell("log density at the draws")
         at_draws = _log_density(session.sample, density)
-        rng = np.random.default_rng(seed)
+        # no stream that draws may have been made of
+        rng = np.random.default_rng(seed).spawn(1)[0]
         halves = cross(session, at_draws, density, count, Request(family, seed=seed), rng, tell)
     texts = _repeat(caught)
     return _conclude(session, halves, constants.relative, n + count + 2 * COMPARED, texts)
@@ -138,7 +139,12 @@ def _of_ladder(ladder: Ladder) -> Evidence:
 def _open(data: Any, log_density: DrawFunction | None) -> tuple[Session, Density]:
     """The draws, checked, and their log density."""
     if log_density is not None and recognise(data) is None:
-        data = from_log_density(log_density, data)
+        data = from_log_density(log_density, draws_in_chains(data), chain_axis=0)
+    if log_density is None and isinstance(data, np.ndarray):
+        raise ValueError(
+            "data is an array: give log_density too, a JAX function of one draw (d,), with all its "
+            "constants"
+        )
     posterior = posterior_in_memory(data)
     density = posterior.density
     if log_density is not None and density is None:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from ..adapters.models import flat_density
-from ..adapters.recognition import posterior_in_memory, recognise
+from ..adapters.recognition import draws_in_chains, posterior_in_memory, recognise
 from ..inputs.integrands import DrawFunction
 from ..inputs.points import Matrix, Vector
 from ..inputs.sample import as_float
@@ -64,6 +64,11 @@ def make_foot(
             )
         return _from_prior(data, log_prior, prior_draws, start)
     if log_density is None and is_model(data):
+        if callable(data) and all(one is None for one in (start, args, kwargs)):
+            raise ValueError(
+                "ladder: data is a function, and neither start, how a draw looks, nor args and "
+                "kwargs, the data of a NumPyro model, are there"
+            )
         flat = flat_density(data, start, args, kwargs)
         return _from_normal(flat.log_density, flat.starts, "normal about the start")
     if start is not None or args is not None or kwargs is not None:
@@ -89,10 +94,7 @@ def _draws(
 ) -> tuple[np.ndarray, DrawFunction, Vector | None]:
     """Draws (chain, draw, d), their log density, and their probabilities if these differ."""
     if log_density is not None and recognise(data) is None:
-        array = as_float("draws", data, power=4)
-        if array.ndim not in (2, 3) or not array.size:
-            raise ValueError(f"draws must be (n, d) or (chain, draw, d); got shape {array.shape}")
-        return array.reshape(-1, *array.shape[-2:]), log_density, None
+        return draws_in_chains(data), log_density, None
     posterior = posterior_in_memory(data)
     density = posterior.density
     if log_density is None and density is None:

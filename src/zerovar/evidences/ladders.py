@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 from numpy.typing import ArrayLike
 
-from ..arguments import check_argument, instance, number, whole
+from ..arguments import FLAG, check_argument, instance, number, whole
 from ..inputs.sample import Sample, as_float
 from ..io.archive import name_files, read_arrays
 
@@ -33,6 +33,8 @@ class Ladder:
     evaluations: what the ladder cost, in log densities or their gradients, if that is known.
     log_z0: log of the integral of π_0, as it enters the draws' densities; 0 for a normalised prior.
     reference: what π_0 is, in a word.
+    from_model: whether log-likelihoods and scores were computed from functions at the draws: that
+        they belong together is not tested then.
 
     Arrays are kept with one axis of draws, chain after chain: (T, n, d) and (T, n).
     """
@@ -47,6 +49,7 @@ class Ladder:
     evaluations: int | None
     log_z0: float
     reference: str
+    from_model: bool
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class Ladder:
         evaluations: int | None = None,
         log_z0: float = 0.0,
         reference: str = "prior",
+        from_model: bool = False,
     ):
         temperatures = check_temperatures(inverse_temperatures)
         positions = as_float("draws", draws, power=4)
@@ -106,6 +110,7 @@ class Ladder:
             else check_argument("Ladder: evaluations", evaluations, whole(0)),
             log_z0=check_argument("Ladder: log_z0", log_z0, number("a finite number", np.isfinite)),
             reference=check_argument("Ladder: reference", reference, instance(str, "a string")),
+            from_model=check_argument("Ladder: from_model", from_model, FLAG),
         )
 
     def __len__(self) -> int:

@@ -26,10 +26,12 @@ from .tempering import Moved, Tempering, fit_frame, next_temperature, pick
 _SHORTEST = 4  # draws of a chain, as everywhere
 # Draws of a rung: so many, or for each term of a quadratic, up to so many terms (30 dimensions),
 # which cost more than they are worth beyond. For a normal in 20 dimensions, with control variates,
-# 1000 draws gave log Z to 0.04 and 1850, eight a term, to 0.002
+# 1000 draws gave log Z to 0.04 and 1850, eight a term, to 0.003
 _FEWEST, _A_TERM, _MOST_TERMS = 500, 8, 500
-# More rungs are a sign that the ladder goes nowhere: 300 dimensions from a prior took 60
+# More rungs are a sign that the ladder goes nowhere: a normal in 20 dimensions that begins two
+# deviations off and half as wide in each takes 18
 _MOST_RUNGS = 500
+_LEAST_FINITE = 20  # draws of the first rung that the second can begin from, as of a mean
 _SLOW = 0.3  # acceptance below which chains stay where they were: steps are adapted to 0.9
 _ROUNDS = 10  # of moves in the prior, each with the coordinates of the one before
 _APART = 6.0  # joint errors between the draws given and those of the last rung
@@ -109,7 +111,7 @@ def ladder(
         is made again, with the same arguments and the same answer.
 
     Draws of a rung are weighted for the next temperature; chains begin from some of them, and are
-    moved by BlackJAX's Hamiltonian Monte Carlo, ten moves that are not kept and then those that
+    moved by BlackJAX's Hamiltonian Monte Carlo, twenty moves that are not kept and then those that
     are. Steps and coordinates are adapted to each rung. `ladder.evaluations` is what it cost, in
     gradients of the log density.
     """
@@ -152,6 +154,7 @@ def ladder(
         likelihood_scores=np.stack([one.rest_scores for one in rungs]),
         evaluations=sum(one.evaluations for one in rungs),
         reference=foot.reference,
+        from_model=True,
     )
 
 
@@ -170,7 +173,9 @@ def _climb(
     """The next rung. All randomness is that of its number, so that it does not matter whether the
     rungs below were made just now."""
     k = len(rungs)
-    rng = np.random.default_rng((arguments["seed"], k))
+    # spawned, so that it is no stream that a user of the same seed has: a normal that is fitted to
+    # draws by these very numbers, and drawn from by them, is not what it seems
+    rng = np.random.default_rng(np.random.SeedSequence(arguments["seed"], spawn_key=(k,)))
     if not rungs:
         tell(f"{foot.reference}, t = 0")
         return _first(foot, tempering, arguments, rng)
@@ -212,7 +217,7 @@ def _first(
             x, step, cost = moved.draws[:, -1], moved.step, cost + moved.evaluations
         moved = moved._replace(evaluations=cost)
     found = _store(0.0, moved, tempering)
-    if (share := np.isfinite(found.rest).mean()) * n < _SHORTEST * d:
+    if (share := np.isfinite(found.rest).mean()) * n < _LEAST_FINITE:
         raise NumericalError(
             f"the log density is finite at {share:.1%} of {n} draws of the {foot.reference}, too "
             "few to go on from. Begin elsewhere, or give more draws"
