@@ -382,6 +382,7 @@ def test_words_fit_what_was_asked_for():
 # --- the table, and many draws ---------------------------------------------------------------
 
 
+@pytest.mark.whole
 def test_the_table_has_the_same_intervals(posteriors):
     options = {"family": LOW, "var_names": ["a", "mixture"]}
     for kind in ("eti", "hdi"):

@@ -54,6 +54,7 @@ LONG = (
     "docs/evidence.md",
     "docs/guide.md",
     "docs/integrate.md",
+    "docs/intervals.md",
     "docs/large.md",
     "docs/limits.md",
     "docs/gallery/eight_schools.md",

@@ -114,6 +114,7 @@ def test_normals_are_exact(d):
     assert found.evaluations <= 20 * len(draws) + 32
 
 
+@pytest.mark.whole
 def test_numpyro_keeps_all_constants():
     numpyro, dist = pytest.importorskip("numpyro"), pytest.importorskip("numpyro.distributions")
     pines = Pines("density")

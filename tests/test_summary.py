@@ -148,6 +148,7 @@ def test_plain_columns_have_the_weights():
     assert abs(row["mean"]) < 4 * row["mcse_mean"]
 
 
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
 def test_squares_begin_where_the_tuning_for_means_ended(monkeypatch):
     spent = []
