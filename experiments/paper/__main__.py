@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -17,9 +18,11 @@ from rich.table import Table
 from zerovar.io.atomic import atomic
 
 from . import (
+    choices,
     claims,
     costs,
     coverage,
+    front,
     gaussian_processes,
     genz,
     lidar,
@@ -27,7 +30,6 @@ from . import (
     lotka_volterra,
     polynomials,
     propositions,
-    protocol,
     reasons,
 )
 from .files import read_about, read_csv
@@ -111,7 +113,17 @@ def main() -> int:
         action="store_true",
         help=f"only compute again what {' and '.join(REFERENCES)} are compared with",
     )
+    parser.add_argument(
+        "--pages",
+        action="store_true",
+        help="run nothing: only write pages and pictures again from the tables",
+    )
     arguments = parser.parse_args()
+    if arguments.pages:
+        page(arguments.out)
+        pictures(arguments.out)
+        print(f"{arguments.out / 'README.md'}")
+        return 0
     if arguments.quick and arguments.full:
         parser.error("--quick or --full, not both")
     if arguments.quick and arguments.out.resolve() == HERE:
@@ -188,20 +200,51 @@ def overview(out: Path) -> None:
 
 
 def page(out: Path) -> None:
-    """RESULTS.md from the tables that are there."""
-    with atomic(out / "RESULTS.md") as temporary:
-        temporary.write_text(text(out))
+    """RESULTS.md from the tables that are there, and the front page where all are."""
+    for name, written in pages(out).items():
+        with atomic(out / name) as temporary:
+            temporary.write_text(written)
 
 
-def text(out: Path) -> str:
-    """Of RESULTS.md: a function of the tables alone."""
+def pictures(out: Path) -> None:
+    """Of the tables that are there, and of the front page where all are."""
+    abouts, tables = _read(out)
+    for name in tables:
+        STUDIES[name].figure(tables[name], out / "results" / f"{name}.png")
+    if _whole(abouts, tables) == set(STUDIES):
+        front.figure(tables, out / "results" / "front.png")
+
+
+def _read(out: Path) -> tuple[dict[str, Any], dict[str, list[Row]]]:
+    """What the tables say of themselves, and the tables."""
     abouts = {name: about for name in STUDIES if (about := read_about(name, out / "results"))}
-    tables = {name: read_csv(out / "results" / f"{name}.csv") for name in abouts}
-    whole = {
+    return abouts, {name: read_csv(out / "results" / f"{name}.csv") for name in abouts}
+
+
+def _whole(abouts: dict[str, Any], tables: dict[str, list[Row]]) -> set[str]:
+    """Studies with all of their parts, in full."""
+    return {
         name
         for name in abouts
         if not abouts[name]["quick"] and _parts(tables[name]) == set(STUDIES[name].VERSIONS)
     }
+
+
+def pages(out: Path) -> dict[str, str]:
+    """RESULTS.md, and README.md where all tables are there: functions of the tables alone."""
+    abouts, tables = _read(out)
+    whole = _whole(abouts, tables)
+    found = claims.judged({name: tables[name] for name in whole})
+    made = {"RESULTS.md": _results(abouts, tables, found)}
+    if whole == set(STUDIES):
+        titles = {name: study.TITLE for name, study in STUDIES.items()}
+        made["README.md"] = front.text(tables, found, titles)
+    return made
+
+
+def _results(
+    abouts: dict[str, Any], tables: dict[str, list[Row]], found: list[claims.Judged]
+) -> str:
     parts = [
         "# The paper's experiments with zerovar\n",
         "Made by `python -m experiments.paper` from `results/*.csv`; settings, commits, machines, "
@@ -210,13 +253,13 @@ def text(out: Path) -> str:
         "*As in the paper* means this, everywhere: plain mini-batch steps with a falling rate on "
         "the coefficients themselves, batches of 8, the printed epochs, penalties and families. "
         "What had to be chosen was chosen once, and not towards the print:\n",
-        protocol.choices(),
+        choices.choices(),
     ]
-    if whole:
+    if found:
         full = {name: about for name, about in abouts.items() if not about["quick"]}
         parts += [
             "## What the paper says, and what comes out\n",
-            claims.section({name: tables[name] for name in whole}),
+            claims.section(found),
         ]
         parts += ["## Where everything is\n", coverage.section(full)]
     for name, about in abouts.items():

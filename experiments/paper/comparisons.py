@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +24,8 @@ def error_table(rows: list[Row], names: Sequence[str]) -> str:
             ]
         )
     found = {method: absolute_error(select(rows, method=method)) for method in methods}
-    gains_ = gains(rows, names)
-    table.append(["gain, median over the rows", "", *(f"{gains_[m]:.3g}" for m in methods)])
+    gains_ = paired(rows, names)
+    table.append(["gain, median over the rows", "", *(str(gains_[m]) for m in methods)])
     table.append(
         [
             "within 2 standard errors",
@@ -38,24 +39,73 @@ def error_table(rows: list[Row], names: Sequence[str]) -> str:
     return markdown(["", "truth", *methods], table)
 
 
-def gains(rows: list[Row], names: Sequence[str]) -> dict[str, float]:
-    """For each method the median over integrands of the ratio of mean squared errors, plain to
-    controlled."""
-    squares: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        squares.setdefault((row["method"], row["integrand"]), []).append(
-            (row["value"] - row["truth"]) ** 2
+class Gain(NamedTuple):
+    """The ratio of mean squared errors, plain to controlled, on the repetitions whose fit ended,
+    median over integrands; its error by leaving out a repetition at a time; and of how many fits
+    how many diverged."""
+
+    value: float
+    error: float
+    fits: int
+    diverged: int
+
+    def __str__(self) -> str:
+        if np.isnan(self.value):
+            return "–"
+        if np.isnan(self.error) or self.error == 0:
+            return f"{self.value:.3g}"
+        rounded = float(f"{self.error:.1g}")
+        return (
+            f"{self.value:.3g} ± {rounded:g}"
+            if rounded < 1000
+            else (f"{self.value:.2g} ± {self.error:.0e}")
         )
-    mean = {
-        place: float(np.nanmean(found))
-        for place, found in squares.items()
-        if np.isfinite(found).any()
-    }
+
+
+def paired(rows: Sequence[Row], names: Sequence[str]) -> dict[str, Gain]:
+    """For each method; rows are those of one setting. Plain means are those of the same draws."""
+    off: dict[str, dict[tuple, dict[str, float]]] = {}
+    for row in rows:
+        place = (row["part"], row.get("chain"), row["repetition"])
+        off.setdefault(row["method"], {}).setdefault(place, {})[row["integrand"]] = (
+            row["value"] - row["truth"]
+        )
     found = {}
     for method in _methods(rows):
-        ratios = [mean["MC", name] / mean[method, name] for name in names if (method, name) in mean]
-        found[method] = float(np.median(ratios)) if ratios else float("nan")
+        fits = off[method]
+        whole = [place for place in fits if np.isfinite(list(fits[place].values())).all()]
+        both = [place for place in whole if place in off["MC"]]
+        some = [name for name in names if all(name in fits[place] for place in both)]
+        squares = np.array(
+            [
+                [[table[place][name] ** 2 for name in some] for place in both]
+                for table in (off["MC"], fits)
+            ]
+        )
+        value, error = _jackknife(squares) if both and some else (float("nan"), float("nan"))
+        found[method] = Gain(value, error, len(fits), len(fits) - len(whole))
     return found
+
+
+def _jackknife(squares: np.ndarray) -> tuple[float, float]:
+    """The gain and its error from squared errors, (plain and controlled, repetitions,
+    integrands)."""
+
+    def logarithm(part: np.ndarray) -> float:
+        plain, controlled = part.sum(axis=1)
+        return float(np.log(np.median(plain / np.maximum(controlled, np.finfo(float).tiny))))
+
+    whole, n = logarithm(squares), squares.shape[1]
+    if n < 2:
+        return float(np.exp(whole)), float("nan")
+    left = [logarithm(np.delete(squares, k, axis=1)) for k in range(n)]
+    error = np.sqrt((n - 1) / n * np.sum((np.array(left) - np.mean(left)) ** 2))
+    return float(np.exp(whole)), float(np.exp(whole) * error)
+
+
+def gains(rows: Sequence[Row], names: Sequence[str]) -> dict[str, float]:
+    """The same without errors."""
+    return {method: gain.value for method, gain in paired(rows, names).items()}
 
 
 def in_errors(rows: list[Row]) -> float:
@@ -78,37 +128,36 @@ def gain_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
     methods = [method for method in _methods(rows) if method != "MC"]
     table = []
     for place in sorted(distinct(rows, by)):
-        found = gains(select(rows, **{by: place}), names)
-        table.append([str(place), *(f"{found[m]:.3g}" if m in found else "" for m in methods)])
+        found = paired(select(rows, **{by: place}), names)
+        table.append([str(place), *(str(found[m]) if m in found else "" for m in methods)])
     return markdown([by, *methods], table)
 
 
 def recipe_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
     """The paper's recipe: gains by plain steps, and by the exact solve of the same family, for each
-    value of the column `by`; and the processor's seconds of a fit at the largest."""
+    value of the column `by`; the processor's seconds of a fit at the largest; and how many of the
+    fits by steps diverged."""
     places = distinct(rows, by)
-    found = {place: gains(select(rows, **{by: place}), names) for place in places}
+    found = {place: paired(select(rows, **{by: place}), names) for place in places}
     table = []
-    for kind in dict.fromkeys(method.split(", ")[0] for method in _methods(rows) if ", " in method):
-        stepped, solved = f"{kind}, as in the paper", f"{kind}, same family exact"
-        if solved not in found[places[0]] and f"{kind}, exact by the dual" in found[places[0]]:
-            solved = f"{kind}, exact by the dual"
+    for stepped, solved in _pairs(rows):
         cells = []
         for place in places:
             both = [found[place].get(method) for method in (stepped, solved)]
             cells.append(
-                " / ".join("–" if gain is None else f"{gain:.3g}" for gain in both).removesuffix(
-                    " / –"
-                )
+                " / ".join("–" if gain is None else str(gain) for gain in both).removesuffix(" / –")
             )
         largest = [select(rows, method=method, **{by: places[-1]}) for method in (stepped, solved)]
-        ended = sum(not np.isfinite(row["value"]) for row in select(rows, method=stepped))
+        counts = [found[place][stepped] for place in places if stepped in found[place]]
+        diverged = sum(gain.diverged for gain in counts)
         cells.append(
             " / ".join(
-                f"{np.median([row['seconds'] for row in part]):.2f}" for part in largest if part
+                f"{np.median([row['seconds'] for row in part]):.2g}" for part in largest if part
             )
         )
-        table.append([kind, *cells, str(ended) if ended else ""])
+        name = stepped if "program" in stepped else stepped.split(", ")[0]
+        fits = sum(gain.fits for gain in counts)
+        table.append([name, *cells, f"{diverged} of {fits} fits" if diverged else ""])
     return markdown(
         [
             "",
@@ -118,6 +167,18 @@ def recipe_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
         ],
         table,
     )
+
+
+def _pairs(rows: list[Row]) -> list[tuple[str, str]]:
+    """Methods by steps, each with the exact solve that it is compared with."""
+    methods = _methods(rows)
+    kinds = dict.fromkeys(method.split(", ")[0] for method in methods if ", " in method)
+    pairs = []
+    for kind in kinds:
+        dual = f"{kind}, exact by the dual"
+        solved = dual if dual in methods else f"{kind}, same family exact"
+        pairs.append((f"{kind}, as in the paper", solved))
+    return pairs + [(method, "") for method in methods if "authors' program" in method]
 
 
 def repeated(rows: list[Row], by: str) -> str:
@@ -133,13 +194,13 @@ def recipe_section(rows: list[Row], by: str, names: Sequence[str]) -> list[str]:
         return []
     text = (
         f"**The paper's recipe**, {repeated(rows, by)}: gains (ratios of mean squared errors, "
-        "plain to controlled, median over the integrands) by plain steps / by the exact solve of "
-        "the same family and penalty. Below 1 it does harm:\n"
+        "plain to controlled on the repetitions that ended, median over the integrands) by plain "
+        "steps / by the exact solve of the same family and penalty. Below 1 it does harm:\n"
     )
     return [text, recipe_table(rows, by, names)]
 
 
-def _methods(rows: list[Row]) -> list[str]:
+def _methods(rows: Sequence[Row]) -> list[str]:
     found = distinct(rows, "method")
     return [
         *["MC"][: "MC" in found],

@@ -1,38 +1,76 @@
-"""What a fit costs as draws and dimensions grow: the right half of Figure 2, as slopes.
+"""What a fit costs as draws and dimensions grow: the right half of Figure 2, as slopes and as the
+sizes from which steps are cheaper than the linear system.
 
-Five epochs of SGD in batches of 8, plain as in the paper and whitened as zerovar's, against the
-exact solve, all warm: the shorter of two runs after one that compiled, in seconds of one processor.
-Choosing hyper-parameters is not timed, nor is the largest safe step of plain descent.
+Two comparisons, each of like with like. *Lean*: features once, then the paper's steps in NumPy or
+Cholesky in LAPACK, with nothing around them. *The library*: whole calls of `zv.fit`, plain steps as
+in the paper and whitened ones against `Exact`. Steps are measured at fixed epochs (5 and 25) and at
+a fixed number of steps. All ways of a setting take turns in one process of one thread; a time is a
+median over the turns, a ratio the median of the ratios within turns. Compilation and the choice of
+hyper-parameters are not timed, nor is the largest safe step. What each leaves of the variance of f
+at fresh draws stands beside its time: cheap steps that learn nothing are no bargain.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 import zerovar as zv
 
-from .harness import Job, Row, Size, constants, distinct, markdown, select
-from .protocol import Problem, fit, plain, processor_time
+from . import lean
+from .cost_tables import FIXED
+from .cost_tables import figure as figure
+from .cost_tables import section as section
+from .harness import Job, Row, Size
+from .networks import RECIPE, SharedField
+from .protocol import BATCH, Problem, falling, first_step, fit, processor_time
 
 NAME = "costs"
 TITLE = "Time of a fit against m and d (Figure 2, right)"
-VERSIONS = {"ours": 2}
+VERSIONS = {"ours": 3}
 
-DRAWS = {"polynomial": (1000, 2000, 4000, 8000, 16_000), "kernel": (500, 1000, 2000, 4000)}
-DIMENSIONS = {"polynomial": (5, 10, 20, 30, 40, 60), "kernel": (5, 10, 20, 40, 80)}
-_AT = {"polynomial": (5000, 20), "kernel": (1000, 5)}  # m while d varies, and d while m varies
+DRAWS = {
+    "polynomial": (1000, 2000, 4000, 8000, 16_000),
+    "kernel": (500, 1000, 2000, 4000, 6000),
+    "polynomial + kernel": (500, 1000, 2000, 4000, 6000),
+    "network": (250, 500, 1000, 2000, 4000),
+}
+DIMENSIONS = {
+    "polynomial": (5, 10, 20, 30, 40, 60, 80),
+    "kernel": (5, 10, 20, 40, 80),
+    "polynomial + kernel": (5, 10, 20, 40),
+    "network": (5, 10, 20, 40, 80),
+}
+# m while d varies, and d while m varies
+_AT = {
+    "polynomial": (5000, 20),
+    "kernel": (1000, 5),
+    "polynomial + kernel": (1000, 5),
+    "network": (1000, 5),
+}
+_FRESH = 1000
+
+
+class Way(NamedTuple):
+    """A way to fit, under its name in the tables; `against`: the linear system that it replaces."""
+
+    method: str
+    about: dict[str, Any]
+    against: str | None
+    work: Callable[[], Any]  # returns g at the fresh draws as a function without arguments
 
 
 def jobs(size: Size) -> list[Job]:
     if size.quick:
-        few = [(family, m) for family in DRAWS for m in (200, 300)]
+        few = [("polynomial", 300), ("kernel", 200), ("kernel", 300), ("polynomial + kernel", 200)]
         return [
-            {"part": "ours", "family": family, "over": "m", "m": m, "d": 5, **size.marks}
-            for family, m in few
+            {"part": "ours", "family": family, "over": "m", "m": m, "d": 3, **size.marks}
+            for family, m in [*few, ("network", 100)]
         ]
     found = []
     for family, (m_at, d_at) in _AT.items():
@@ -48,118 +86,128 @@ def jobs(size: Size) -> list[Job]:
 
 
 def run(job: Job, data: Path | None) -> list[Row]:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(job["m"], job["d"]))
-    values = np.sin(x).sum(axis=1)
-    problem = Problem.of(x, -x, values)
-    family = (
-        zv.Polynomial(2)
-        if job["family"] == "polynomial"
-        else zv.Kernel(zv.kernels.Gaussian(2 * np.sqrt(job["d"])))
-    )
-    coefficients = family.coefficient_features(problem.x, problem.s)
-    ways: tuple[tuple[str, Any, Any], ...] = (
-        ("exact", family, zv.Exact()),
-        ("SGD", family, zv.SGD(8, 5, progress=False)),
-        ("as in the paper", coefficients, plain(coefficients, problem, 5)),
-    )
+    m, d = job["m"], job["d"]
+    x = np.random.default_rng(0).normal(size=(m + _FRESH, d))
+    problem = Problem.of(x, -x, np.sin(x).sum(axis=1), m)
+    quick = job.get("quick", False)
+    if job["family"] == "network":
+        ways = _networks(problem, quick)
+    else:
+        kernel = zv.Kernel(zv.kernels.Gaussian(2 * np.sqrt(d)))
+        families = {"polynomial": zv.Polynomial(2), "kernel": kernel}
+        families["polynomial + kernel"] = zv.Polynomial(2) + kernel
+        ways = _ways(families[job["family"]], problem, quick)
+    answers = [way.work() for way in ways]  # compiles
+    turns, spent = [], 0.0
+    while len(turns) < (2 if quick else 3) or (len(turns) < 9 and spent < 15 and not quick):
+        turns.append([processor_time(way.work)[1] for way in ways])
+        spent += sum(turns[-1])
+    times = np.array(turns)
+    place = {way.method: k for k, way in enumerate(ways)}
+    values = problem.values[m:, 0]
     rows: list[Row] = []
-    for method, family_, solver in ways:
-        work = functools.partial(
-            fit, family_, problem.fitting, problem.values, zv.LeastSquares(zv.Ridge(1e-6)), solver
-        )
-        fitted = work()  # compiles
-        seconds = min(processor_time(work)[1] for _ in range(2))
-        rows += constants(
-            method, ["Σ sin x_i"], [np.nan] if fitted is None else fitted.intercept, [0.0], seconds
-        )
+    for k, (way, answer) in enumerate(zip(ways, answers, strict=True)):
+        left = np.var(values - answer()) / np.var(values)
+        row = {"method": way.method, **way.about, "turns": len(turns), "left": float(left)}
+        row["seconds"] = float(np.median(times[:, k]))
+        if way.against is not None:
+            ratios = times[:, k] / times[:, place[way.against]]
+            row |= {"ratio": float(np.median(ratios)), "least": float(ratios.min())}
+            row["most"] = float(ratios.max())
+        rows.append(row)
     return rows
 
 
-def curve(rows: list[Row], family: str, over: str, method: str) -> tuple[np.ndarray, np.ndarray]:
-    """Places and seconds."""
-    here = select(rows, family=family, over=over, method=method)
-    return np.array([row[over] for row in here], dtype=float), np.array(
-        [row["seconds"] for row in here]
-    )
+def _ways(family: Any, problem: Problem, quick: bool) -> list[Way]:
+    m = problem.m
+    x, s, f = problem.x[:m], problem.s[:m], problem.values[:m, 0]
+    centre, unit = f.mean(), f.std()
+    scaled = (f - centre) / unit
+    translates = family.coefficient_features(x, s)
+    blocks = lean.features(family, x, s)
+    rate = first_step(lean.side_by_side(blocks))
+    epoch = -(-m // BATCH)
 
+    def at_fresh(theta: np.ndarray, c: float) -> np.ndarray:
+        fresh = [
+            zv.Polynomial(2) if isinstance(part, zv.Polynomial) else part.translates(x, s)
+            for part in lean.parts_of(family)
+        ]
+        phi = [lean.feature_matrix(part, problem.x[m:], problem.s[m:]).T for part in fresh]
+        return unit * (c + np.hstack(phi) @ theta)
 
-def slope(places: np.ndarray, seconds: np.ndarray) -> float:
-    """Of the logarithms, over the larger half: where fixed costs no longer hide it."""
-    last = max(2, (len(places) + 1) // 2)
-    return float(np.polyfit(np.log(places[-last:]), np.log(seconds[-last:]), 1)[0])
+    def features() -> Callable[[], np.ndarray]:
+        lean.side_by_side(lean.features(family, x, s))
+        return lambda: np.zeros(_FRESH)
 
+    def stepped(count: int) -> Callable[[], np.ndarray]:
+        phi = lean.side_by_side(lean.features(family, x, s))
+        return functools.partial(at_fresh, *lean.steps(phi, scaled, rate, count))
 
-def crossing(places: np.ndarray, exact: np.ndarray, trained: np.ndarray) -> str:
-    """Where the exact solve becomes the dearer one, from the last slopes where that is beyond the
-    measured range."""
-    ratio = np.log(exact / trained)
-    if ratio[-1] < 0:
-        steepness = slope(places, exact) - slope(places, trained)
-        return (
-            f"about {places[-1] * np.exp(-ratio[-1] / steepness):.2g} (extrapolated)"
-            if steepness > 0.5
-            else "not in reach"
+    def solved() -> Callable[[], np.ndarray]:
+        thetas, c = lean.solve(lean.features(family, x, s), scaled)
+        return functools.partial(at_fresh, np.concatenate(thetas), c)
+
+    def fitted(family_: Any, solver: Any) -> Callable[[], np.ndarray]:
+        found = fit(
+            family_, problem.fitting, problem.values[:m], zv.LeastSquares(zv.Ridge(1e-6)), solver
         )
-    if ratio[0] >= 0:
-        return f"below {places[0]:.0f}"
-    k = int(np.argmax(ratio >= 0))
-    share = -ratio[k - 1] / (ratio[k] - ratio[k - 1])
-    return f"{np.exp(np.log(places[k - 1]) + share * np.log(places[k] / places[k - 1])):.0f}"
+        assert found is not None, "steps of a safe length do not diverge"
+        return lambda: found.at(problem.x[m:], problem.s[m:])[:, 0]
 
-
-def section(rows: list[Row]) -> str:
-    table = []
-    for family in distinct(rows, "family"):
-        for over in distinct(select(rows, family=family), "over"):
-            places, exact = curve(rows, family, over, "exact")
-            trained, stepped = (
-                curve(rows, family, over, method)[1] for method in ("SGD", "as in the paper")
+    lean_steps = "lean steps", "lean exact"
+    ways = [
+        Way("lean features", {}, "lean exact", features),
+        Way("lean exact", {}, None, solved),
+        *(
+            Way(
+                f"{lean_steps[0]}, {epochs} epochs",
+                {"epochs": epochs, "steps": epochs * epoch},
+                lean_steps[1],
+                functools.partial(stepped, epochs * epoch),
             )
-            ends = [f"{times[0]:.2g} … {times[-1]:.2g} s" for times in (exact, trained, stepped)]
-            span = f"{over} = {places[0]:.0f} … {places[-1]:.0f}"
-            slopes = [f"{slope(places, times):.2f}" for times in (exact, trained, stepped)]
-            cheaper = [crossing(places, exact, times) for times in (trained, stepped)]
-            table.append([f"{family}, {span}", *ends, *slopes, *cheaper])
-    header = ["", "exact", "SGD, 5 epochs", "as in the paper, 5 epochs"]
-    header += [
-        "slope exact",
-        "slope SGD",
-        "slope as in the paper",
-        "SGD cheaper from",
-        "as in the paper cheaper from",
+            for epochs in ((5,) if quick else (5, 25))
+        ),
+        Way(
+            f"{lean_steps[0]}, {FIXED} steps",
+            {"steps": FIXED},
+            lean_steps[1],
+            functools.partial(stepped, FIXED),
+        ),
+        Way("exact", {}, None, functools.partial(fitted, family, zv.Exact())),
     ]
-    text = (
-        "Slopes of log time over the larger half of each range. A quadratic has d²/2 terms, so "
-        "that an epoch of it costs d² and an exact solve d⁴; a kernel on fixed centres costs d. "
-        "In m an epoch is linear, an exact solve of a quadratic too, with a matrix product for "
-        "its unit, and one of a kernel cubic.\n\n"
+    solvers = (
+        ("SGD", family, zv.SGD(BATCH, 5, progress=False)),
+        ("as in the paper", translates, falling(rate, 5 * epoch, 5)),
     )
-    return text + markdown(header, table)
+    return ways + [
+        Way(method, {"epochs": 5}, "exact", functools.partial(fitted, family_, solver))
+        for method, family_, solver in solvers
+    ]
 
 
-def figure(rows: list[Row], path: Path) -> None:
-    import matplotlib.pyplot as plt
+def _networks(problem: Problem, quick: bool) -> list[Way]:
+    """The paper's ReLU network of 6 × 20, which no linear system replaces."""
+    m = problem.m
+    network = SharedField(zv.MLP(4, 2, jax.nn.relu) if quick else zv.MLP(20, 6, jax.nn.relu))
 
-    panels = list(dict.fromkeys((row["family"], row["over"]) for row in rows))
-    figure, axes_ = plt.subplots(
-        1, len(panels), figsize=(3 * len(panels), 3.2), sharey=True, layout="constrained"
-    )
-    for axes, (family, over) in zip(np.atleast_1d(axes_), panels, strict=True):
-        for method, mark in (("exact", "s-"), ("SGD", "o-"), ("as in the paper", "^-")):
-            places, seconds = curve(rows, family, over, method)
-            axes.plot(places, seconds, mark, label=f"{method}, slope {slope(places, seconds):.2f}")
-        axes.set(
-            xscale="log",
-            yscale="log",
-            xlabel=over,
-            title=family,
-            xticks=places,
-            xticklabels=[f"{p:.0f}" for p in places],
+    def fitted(epochs: int) -> Callable[[], np.ndarray]:
+        found = fit(
+            network,
+            problem.fitting,
+            problem.values[:m],
+            zv.LeastSquares(zv.Magnitude(1e-4)),
+            RECIPE.solver(0.01, epochs, m),
         )
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
-    np.atleast_1d(axes_)[0].set_ylabel("seconds")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+        assert found is not None, "at the least of the rates"
+        return lambda: found.at(problem.x[m:], problem.s[m:])[:, 0]
+
+    return [
+        Way(
+            f"as in the paper, {epochs} epochs",
+            {"epochs": epochs},
+            None,
+            functools.partial(fitted, epochs),
+        )
+        for epochs in ((1, 2) if quick else (5, 25))
+    ]

@@ -290,7 +290,10 @@ def _columns(jobs: Iterable[Job]) -> list[str]:
 
 
 def select(rows: Iterable[Row], **wanted: Any) -> list[Row]:
-    return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
+    found = list(rows)
+    for name, value in wanted.items():  # one after the other: pages are made of 3000 of these
+        found = [row for row in found if row.get(name) == value]
+    return found
 
 
 def distinct(rows: Iterable[Row], name: str) -> list[Any]:

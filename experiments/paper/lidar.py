@@ -23,8 +23,9 @@ from benchmarks.chains import adaptive_metropolis
 
 from .comparisons import error_table, recipe_section
 from .harness import Job, MissingData, Row, Size, automatic, compared, constants, distinct, select
+from .networks import network_rows
 from .pictures import PARTS, TINY, WIDTH, colour, curves, finish, ordered, strips, style
-from .protocol import Problem, network_rows, rows_of
+from .protocol import Problem, rows_of
 
 NAME = "lidar"
 TITLE = "LIDAR: moments of a Gaussian process' hyper-parameters and its log likelihood (supplement)"

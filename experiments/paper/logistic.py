@@ -34,13 +34,14 @@ from .harness import (
     in_parallel,
     select,
 )
+from .networks import PROGRAM, network_rows
 from .pictures import Panel, rows_of_panels
-from .protocol import Problem, network_rows, rows_of
+from .protocol import Problem, rows_of
 from .references import truths
 
 NAME = "logistic"
 TITLE = "Bayesian logistic regression: Sonar and Madelon (Figure 4 and its supplement)"
-VERSIONS = {"ours": 2, "paper": 1}
+VERSIONS = {"ours": 2, "paper": 1, "program": 1}
 
 SETS = ("sonar", "madelon")
 SIZES = (100, 300, 1000)
@@ -70,10 +71,12 @@ def jobs(size: Size) -> list[Job]:
         if size.quick
         else {300: size.at_most(10), 1000: size.at_most(10), _LARGE: size.at_most(8)}
     )
+    programs = {100: 1} if size.quick else {300: size.at_most(10), 1000: size.at_most(10)}
     return ours + [
-        {"part": "paper", "set": name, "repetition": r, "sizes": [m], **size.marks}
-        for m, count in counts.items()
-        for name in sets
+        {"part": part, "set": name, "repetition": r, "sizes": [m], **size.marks}
+        for part, some in (("paper", counts), ("program", programs))
+        for m, count in some.items()
+        for name in (sets if part == "paper" else sets[:1])
         for r in range(count)
     ]
 
@@ -209,6 +212,9 @@ def run(job: Job, data: Path | None) -> list[Row]:
         if job["part"] == "paper":
             rows += _paper(x[:m], scores[:m], values, truth, m, quick)
             continue
+        if job["part"] == "program":
+            rows += _program(x[:m], scores[:m], values, truth, m, quick)
+            continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zv.ZerovarWarning)
             rows += _fits(zv.Sample(x[:m], scores[:m]), values, truth, m, quick)
@@ -254,6 +260,22 @@ def _paper(
         if quick
         else rows + network_rows(problem, POINTS, truth, zv.MLP(20, 6, jax.nn.relu), m=m)
     )
+
+
+def _program(
+    x: np.ndarray,
+    scores: np.ndarray,
+    values: dict[str, np.ndarray],
+    truth: np.ndarray,
+    m: int,
+    quick: bool,
+) -> list[Row]:
+    """Networks as the authors' program trains them."""
+    array = np.stack(list(values.values()), axis=1)
+    architecture, epochs = zv.MLP(20, 2 if quick else 6, jax.nn.relu), 2 if quick else 25
+    problem = Problem.of(x, scores, array)
+    rows = network_rows(problem, POINTS, truth, architecture, epochs, training=PROGRAM, m=m)
+    return constants("MC", POINTS, array.mean(axis=0), truth, 0.0, m=m) + rows
 
 
 def _fits(
@@ -306,14 +328,14 @@ def section(rows: list[Row]) -> str:
         "included where it happens.\n"
     ]
     for name in distinct(rows, "set"):
-        ours, paper = (select(rows, set=name, part=part) for part in ("ours", "paper"))
+        ours, paper, program = (select(rows, set=name, part=part) for part in VERSIONS)
         largest = max(m for m in distinct(ours, "m") if m in SIZES)  # with all repetitions
         parts.append(f"**{name.capitalize()}**, m = {largest}\n")
         parts.append(error_table(select(ours, m=largest), POINTS))
         parts.append(f"By gain: {ranking(select(ours, m=largest), POINTS)}.\n")
         parts.append("Gains against the number of draws m:\n")
         parts.append(gain_table(ours, "m", POINTS))
-        parts += recipe_section(paper, "m", POINTS)
+        parts += recipe_section([*paper, *program], "m", POINTS)
         parts.append(_biases(select(ours, m=largest)) + "\n")
     return "\n".join(parts)
 

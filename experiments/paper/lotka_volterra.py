@@ -25,13 +25,14 @@ from zerovar.kernels import median_heuristic
 
 from .comparisons import error_table, gain_table, ranking, recipe_section
 from .harness import Job, MissingData, Row, Size, automatic, compared, constants, distinct, select
+from .networks import PROGRAM, network_rows
 from .pictures import Panel, rows_of_panels
-from .protocol import Problem, network_rows, rows_of
+from .protocol import Problem, rows_of
 from .references import truths
 
 NAME = "lotka_volterra"
 TITLE = "Lotka–Volterra: parameters of an ordinary differential equation (Figure 3)"
-VERSIONS = {"ours": 2, "paper": 2}
+VERSIONS = {"ours": 2, "paper": 2, "program": 1}
 
 RATES = ("α", "β", "γ", "δ")
 SIZES = (100, 200, 500, 1000)
@@ -41,11 +42,11 @@ _THIN = 10
 
 
 def jobs(size: Size) -> list[Job]:
-    sizes = {"ours": list(SIZES), "paper": list(SIZES)}
+    sizes = {part: list(SIZES) for part in VERSIONS}
     return [
         {"part": part, "repetition": r, "sizes": [100] if size.quick else some, **size.marks}
         for part, some in sizes.items()
-        for r in range(size.repetitions)
+        for r in range(size.repetitions if part != "program" else size.at_most(10))
     ]
 
 
@@ -184,6 +185,8 @@ def run(job: Job, data: Path | None) -> list[Row]:
         values = dict(zip(RATES, np.exp(x[part]).T, strict=True))
         if job["part"] == "paper":
             rows += _paper(x[part], scores[part], values, truth, n, job.get("quick", False))
+        elif job["part"] == "program":
+            rows += _program(x[part], scores[part], values, truth, n, job.get("quick", False))
         else:
             rows += compared(
                 _methods(x[part], job.get("quick", False)),
@@ -219,6 +222,22 @@ def _paper(
         if quick
         else rows + network_rows(problem, RATES, truth, zv.MLP(20, 6, jax.nn.relu), n=n)
     )
+
+
+def _program(
+    x: np.ndarray,
+    scores: np.ndarray,
+    values: dict[str, np.ndarray],
+    truth: np.ndarray,
+    n: int,
+    quick: bool,
+) -> list[Row]:
+    """Networks as the authors' program trains them."""
+    array = np.stack(list(values.values()), axis=1)
+    problem = Problem.of(x, scores, array, n // 2)
+    architecture, epochs = zv.MLP(20, 2 if quick else 6, jax.nn.relu), 2 if quick else 25
+    rows = network_rows(problem, RATES, truth, architecture, epochs, training=PROGRAM, n=n)
+    return constants("MC", RATES, array.mean(axis=0), truth, 0.0, n=n) + rows
 
 
 def _methods(x: np.ndarray, quick: bool) -> dict[str, dict[str, Any]]:
@@ -270,7 +289,8 @@ def section(rows: list[Row]) -> str:
         "Gains against the number of draws n:\n",
         gain_table(ours, "n", RATES),
     ]
-    return "\n".join([*parts, *recipe_section(paper, "n", RATES)])
+    program = select(rows, part="program")
+    return "\n".join([*parts, *recipe_section([*paper, *program], "n", RATES)])
 
 
 def _slow(rows: list[Row]) -> str:

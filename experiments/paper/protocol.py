@@ -3,8 +3,8 @@
 Plain mini-batch stochastic gradients on the coefficients themselves: quadratics, the m translates
 of the decaying Gaussian kernel, their sums, and a ReLU network; ‖θ‖² or the mean of g² as penalty;
 hyper-parameters by 5-fold cross-validation. All of it is in standardised coordinates, and in units
-of the standard deviation of each integrand. `CHOICES` says what had to be chosen. Nothing here was
-tuned towards the printed numbers.
+of the standard deviation of each integrand. `choices.py` says what had to be chosen. Nothing here
+was tuned towards the printed numbers.
 """
 
 from __future__ import annotations
@@ -15,93 +15,23 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.sparse.linalg import svds
 
 import zerovar as zv
-from zerovar.families import LinearFamily, NonlinearFamily
+from zerovar.families import LinearFamily
 from zerovar.families.base import Translates, join
 from zerovar.inputs.points import FittingDraws
 from zerovar.kernels import median_heuristic
 from zerovar.solvers.algebra.tiles import feature_matrix, gram_matrix
 
-from .harness import Row, markdown
-
-CHOICES = (
-    (
-        "coordinates",
-        "not said",
-        "draws are standardised by the mean and covariance of those that fit; scores follow",
-    ),
-    (
-        "units and start",
-        "not said",
-        "integrands in units of their standard deviation; c starts at their mean, θ at 0",
-    ),
-    (
-        "learning rate",
-        "α_t = β/(γ + t), β and γ not given; those of Proposition 3 need the smallest eigenvalue, "
-        "which kernels do not have",
-        "β/γ is the largest step that is safe for batches of 8 (from the largest row and "
-        "eigenvalue of the features), γ the number of steps: the rate falls to half",
-    ),
-    (
-        "batches",
-        "re-sampled at each step",
-        "drawn independently, uniformly, with replacement; no averaging of iterates",
-    ),
-    (
-        "the constant",
-        "c is trained",
-        "and then replaced by the mean of f − g over the fitting draws, which is never worse",
-    ),
-    (
-        "kernel",
-        "α₁ and α₂ by 5-fold cross-validation; the grid of α₁ is printed for two kernels, that of "
-        "α₂ never",
-        "α₁ over the printed nine values; α₂ over ½, 1, 2 and 4 times the median heuristic; with "
-        "two kernels once and √2 times",
-    ),
-    (
-        "λ",
-        "by cross-validation, grid not given",
-        "10⁻¹⁴ … 1, relative to the largest eigenvalue of the features' second moment",
-    ),
-    (
-        "folds",
-        "5; by which solver is not said",
-        "5 contiguous ones of at most 250 draws, each integrand by itself; for plain steps by as "
-        "many steps of descent without the noise of batches, for the exact solve by itself",
-    ),
-    (
-        "networks",
-        "ReLU, L_SL; optimiser, learning rate and initial parameters not given",
-        "ReLU is no potential (its Laplacian is zero), so u = (v, …, v) under the first-order "
-        "operator, as in the authors' program; plain steps, output layer of zeros; rate (of 0.3, "
-        "0.1, 0.03, 0.01) and λ (of 10⁻⁴, 10⁻², 1) by one of five folds",
-    ),
-    (
-        "time",
-        "without hyper-parameters' search",
-        "the same, in seconds of a processor, without compilation, which is given apart",
-    ),
-)
-
-
-def choices() -> str:
-    """What the paper leaves open and what is taken for it, as a table."""
-    return markdown(["", "the paper says", "taken here"], CHOICES)
-
+from .harness import Row
 
 BATCH = 8
 FOLDS = 5
 ALPHAS = tuple(10.0 ** np.arange(6, -3, -1))
 LENGTHS = (0.5, 1.0, 2.0, 4.0)  # of the median heuristic
 STRENGTHS = tuple(10.0 ** np.arange(-14, 1))
-RATES, MAGNITUDES = (0.3, 0.1, 0.03, 0.01), (1e-4, 1e-2, 1.0)
 TUNING_DRAWS = 250
 _KINDS = {
     "polynomial": (True, 0),
@@ -222,7 +152,7 @@ def _losses(fixed: np.ndarray, grams: list[np.ndarray], f: np.ndarray, steps: in
         )
         weights, turned = left.T @ (f[fit] - mean) / np.sqrt(len(fit)), (there - centre) @ right.T
         gone = (
-            2 * np.log(2) * steps * _first_step(design, 1 + centre @ centre + size[0] ** 2)
+            2 * np.log(2) * steps * first_step(design, 1 + centre @ centre + size[0] ** 2)
         )  # the sum of the rates, times two for the gradient of a square
         for i, strength in enumerate(STRENGTHS):
             curvature = size**2 + strength * size[0] ** 2
@@ -232,7 +162,7 @@ def _losses(fixed: np.ndarray, grams: list[np.ndarray], f: np.ndarray, steps: in
     return total
 
 
-def _first_step(features: np.ndarray, largest: float | None = None) -> float:
+def first_step(features: np.ndarray, largest: float | None = None) -> float:
     """The largest rate at which the expected error of steps at that rate contracts, for the
     constant and features (m, p).
 
@@ -265,7 +195,12 @@ def plain(
     """Steps on plain coefficients, the last of which is taken; the rate falls to half over the
     epochs that were `planned`."""
     steps = (planned or epochs) * -(-problem.m // BATCH)
-    rate = zv.schedules.InverseTime(_first_step(_features(family, problem)) * steps, float(steps))
+    return falling(first_step(_features(family, problem)), steps, epochs)
+
+
+def falling(rate: float, steps: int, epochs: int) -> zv.SGD:
+    """Plain steps at a rate that falls to half over so many of them."""
+    rate = zv.schedules.InverseTime(rate * steps, float(steps))
     return zv.SGD(
         BATCH,
         epochs,
@@ -372,129 +307,3 @@ def timed(program: Any, work: Callable[[], Any]) -> tuple[Any, float, float | No
 def processor_time(work: Callable[[], Any]) -> tuple[Any, float]:
     started = time.process_time()
     return work(), time.process_time() - started
-
-
-# ---- Networks
-
-
-class SharedField(NonlinearFamily):
-    """g = ∇·u + u·s for u = (v, …, v) with v a network of one output an integrand: Σ_i ∂_i v + v
-    Σ_i s_i."""
-
-    module: Any
-    probes: int = eqx.field(static=True)
-
-    def __init__(self, module: Any):
-        self.module, self.probes = module, 0
-
-    def describe(self):
-        return "SharedField"
-
-    def build(self, d, q, rng):
-        module = self.module if self.module.layers else self.module.build(d, q, rng)
-        return SharedField(module)
-
-    def perturb(self, rng):
-        def moved(leaf: Any) -> Any:
-            if not eqx.is_inexact_array(leaf):
-                return leaf
-            return leaf + rng.normal(size=leaf.shape) * (
-                1 / np.sqrt(leaf.shape[0]) if leaf.ndim > 1 else 0.3
-            )
-
-        return jax.tree.map(moved, self)
-
-    def __call__(self, x, s):
-        def one(point, score):
-            v, slope = jax.jvp(self.module, (point,), (jnp.ones_like(point),))
-            return slope + v * jnp.sum(score)
-
-        return jax.vmap(one)(x, s)
-
-    def probe(self, x, s, key):
-        return 2 * (self(x, s),)
-
-    def floats(self, d):
-        return self.module.width * self.module.depth
-
-    @property
-    def starts_at_zero(self):
-        return True
-
-
-@functools.cache
-def _steps(rate: float, steps: int) -> Any:
-    """Plain descent with β/(γ + t), falling from `rate` to half of it; one object for each, as
-    another is another program."""
-    import optax
-
-    return optax.sgd(lambda t: rate * steps / (steps + t))
-
-
-def network_rows(
-    problem: Problem,
-    names: Sequence[str],
-    truth: Sequence[float],
-    architecture: Any,
-    epochs: int = 25,
-    objectives: dict[str, Any] = LEAST_SQUARES,
-    **more: Any,
-) -> list[Row]:
-    """Rows of a ReLU network for all integrands together, its rate and penalty chosen by one fold
-    of the draws that fit."""
-    m, f = problem.m, problem.values[: problem.m]
-    steps, inside, held = (
-        epochs * -(-m // BATCH),
-        np.arange(m - m // FOLDS),
-        np.arange(m - m // FOLDS, m),
-    )
-
-    def trained(
-        rows: np.ndarray, rate: float, strength: float, objective: Any = zv.LeastSquares
-    ) -> zv.Fitted | None:
-        solver = zv.SGD(
-            BATCH,
-            epochs,
-            optimiser=_steps(rate, steps),
-            validation=0.0,
-            resample=True,
-            progress=False,
-        )
-        sample = zv.Sample(problem.x[rows], problem.s[rows])
-        return fit(
-            SharedField(architecture), sample, f[rows], objective(zv.Magnitude(strength)), solver
-        )
-
-    def loss(rate: float, strength: float) -> float:
-        fitted = trained(inside, rate, strength)
-        if fitted is None:
-            return np.inf
-        off = f[held] - fitted.at(problem.x[held], problem.s[held])
-        return float(np.sum(off.var(axis=0) / f.var(axis=0)))
-
-    rate = min(RATES, key=lambda rate: loss(rate, MAGNITUDES[0]))
-    strength = min(MAGNITUDES, key=lambda strength: loss(rate, strength))
-    rows: list[Row] = []
-    for label, objective in objectives.items():
-        work = functools.partial(trained, np.arange(m), rate, strength, objective)
-        fitted, seconds, compiled = timed(
-            ("network", label, rate, problem.x.shape, m, len(names)), work
-        )
-        common = {
-            **more,
-            "method": f"network, as in the paper{label}",
-            "seconds": seconds,
-            "compilation": compiled,
-        }
-        common |= {"epochs": epochs, "rate": rate, "strength": strength}
-        for j, (value, error) in enumerate(problem.estimates(fitted, range(len(names)))):
-            rows.append(
-                {
-                    **common,
-                    "integrand": names[j],
-                    "truth": float(truth[j]),
-                    "value": value,
-                    "std_error": error,
-                }
-            )
-    return rows

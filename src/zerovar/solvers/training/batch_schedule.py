@@ -203,6 +203,7 @@ class BatchSchedule:
         weights = self.points.probabilities / self._chances(
             self.at.leverage, self.points.probabilities
         )
+        assert self.at.largest is not None, "made where steps are derived from the draws"
         return self._step(weights, self.at.leverage, self.at.largest)
 
     def _largest(self, drawn: RoundDraws) -> float:

@@ -97,7 +97,13 @@ class PreparedTraining(Prepared):
         )
         turned = options.optimiser is None and not self._networks and not tuning
         plan = CoordinateOptions(
-            options.centres, options.precondition, 0 if tuning else KEPT, tuning, turned
+            options.centres,
+            options.precondition,
+            0 if tuning else KEPT,
+            tuning,
+            turned,
+            own_steps=turned and options.learning_rate is None,
+            sparse=objective.total(L1) > 0,
         )
         return make_coordinates(
             linear,
@@ -260,7 +266,9 @@ class PreparedTraining(Prepared):
     def _sparse(self, unit: np.ndarray) -> np.ndarray:
         """Return strengths (P, q) of |θ|, which is measured in units of f where squares are in
         units of its square."""
-        out = self._objective.total(L1) * self._coordinates.spread[:, None] / unit
+        spread = self._coordinates.spread
+        assert spread is not None, "made where there is L1"
+        out = self._objective.total(L1) * spread[:, None] / unit
         out[: int(self._coordinates.features.constant)] = 0.0
         return out
 

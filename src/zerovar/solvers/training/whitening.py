@@ -69,12 +69,28 @@ class LowRank(eqx.Module):
         return rows + ((rows @ self.directions) * (self.gain - 1)) @ self.directions.T
 
 
-Basis = Dense | LowRank
+class Plain(eqx.Module):
+    """Features as they are: nothing is multiplied, so that m translates at m draws are not copied
+    for the sake of a map that does nothing."""
+
+    penalty: Any  # (P,)
+
+    @property
+    def size(self) -> int:
+        """The size P of w."""
+        return len(self.penalty)
+
+    def __call__(self, phi: Any) -> Any:
+        return phi
+
+    def coefficients(self, w: Any) -> Any:
+        return w
+
+    def quadratic(self, w: Any) -> Any:
+        return (self.penalty[:, None] * w**2).sum(axis=0)
 
 
-def plain_basis(penalty: np.ndarray) -> Basis:
-    """Return the basis that leaves features as they are."""
-    return LowRank(np.ones(len(penalty)), np.zeros((len(penalty), 0)), np.zeros(0), penalty)
+Basis = Dense | LowRank | Plain
 
 
 def whiten(
@@ -136,7 +152,7 @@ def largest_eigenvalue(psi: np.ndarray, weights: np.ndarray, basis: Basis, const
     psi = psi if constant else psi - weights @ psi / weights.sum()
     if not psi.shape[1]:
         return 1.0
-    penalty = basis.penalty if isinstance(basis, Dense) else basis.penalty * basis.scale**2
+    penalty = basis.penalty * basis.scale**2 if isinstance(basis, LowRank) else basis.penalty
     penalise = (lambda v: penalty @ v) if penalty.ndim == 2 else (lambda v: penalty * v)
     vector = psi.T @ (weights * np.sum(psi**2, axis=1)) + 1 / np.sqrt(psi.shape[1])
     for _ in range(12):

@@ -1,0 +1,289 @@
+"""Verdicts on what the paper says, each computed from a study's table: a share of cases, and the
+numbers behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from . import cost_tables, propositions
+from .genz_tables import SPLITS
+from .harness import Row, absolute_error, distinct, select
+from .integrands import GENZ
+from .networks import MAGNITUDES, RECIPE
+from .protocol import FOLDS
+
+
+class Verdict(NamedTuple):
+    """`share` of the cases that bear the sentence out."""
+
+    share: float
+    number: str
+
+    @property
+    def word(self) -> str:
+        if np.isnan(self.share):
+            return "open"
+        return "holds" if self.share == 1 else "does not hold" if self.share <= 0.1 else "in part"
+
+
+def count(cases: list[bool], what: str) -> Verdict:
+    return Verdict(float(np.mean(cases)) if cases else 0.0, f"{sum(cases)} of {len(cases)} {what}")
+
+
+def enough(rows: list[Row], cases: list[bool], number: str) -> Verdict:
+    """Open where the paper's recipe was repeated less than three times."""
+    count = len(distinct(rows, "repetition"))
+    if count < 3:
+        return Verdict(float("nan"), f"{count} repetition{'s' if count > 1 else ''} only; {number}")
+    return Verdict(float(np.mean(cases)), number)
+
+
+# ---- Theory
+
+
+def vanishes(rows: list[Row]) -> Verdict:
+    """Where J goes, and the bound of the proofs. That J never rises is no case: families are
+    nested."""
+    cases, listed = [], []
+    for target in distinct(rows, "target"):
+        here = select(rows, target=target)
+        degrees, bounds = select(here, over="degree"), select(here, over="bound")
+        found = propositions.trend(degrees)
+        cases += [found.to_zero, all(row["left"] <= row["bound"] for row in bounds)]
+        cases.append(bounds[-1]["bound"] < bounds[0]["bound"])
+        listed.append(
+            f"{target}: J / Var f {found.last:.0e} at degree {degrees[-1]['size']}, where the "
+            f"lower half predicts {found.predicted:.0e}; slopes of log J in √degree "
+            f"{found.lower:.2f}, then {found.upper:.2f}; the bound is "
+            f"{min(row['bound'] / row['left'] for row in bounds):.0f} times J or more and falls "
+            f"from {bounds[0]['bound']:.2g} to {bounds[-1]['bound']:.2g}"
+        )
+    return Verdict(float(np.mean(cases)), "; ".join(listed))
+
+
+def rate(rows: list[Row]) -> Verdict:
+    inside = select(rows, rate="inside")
+    slope, error = propositions.slope(inside)
+    constant, its_error = propositions.slope(select(rows, rate="constant"))
+    good = propositions.holds(inside) and abs(slope + 1) < 0.05 + 2 * error
+    first = inside[0]
+    return Verdict(
+        float(good),
+        f"slope {slope:.3f} ± {error:.3f} against γ + t, with β = {first['beta']:.2f} > "
+        f"{first['least_beta']:.2f} and α₁ = {first['first']:.4f} ≤ {first['most_alpha']:.4f}; "
+        f"with a constant rate {constant:.2f} ± {its_error:.2f}",
+    )
+
+
+# ---- Costs
+
+
+def _places(rows: list[Row]) -> list[tuple[str, str]]:
+    found = dict.fromkeys((row["family"], row["over"]) for row in rows)
+    return [place for place in found if place[0] != "network"]
+
+
+def cheaper(rows: list[Row]) -> Verdict:
+    cases: dict[str, list[bool]] = {}
+    crossings: dict[str, list[str]] = {}
+    for family, over in _places(rows):
+        for method in cost_tables.steps_of(select(rows, family=family, over=over)):
+            places, ratios = cost_tables.curve(rows, family, over, method, "ratio")
+            cases.setdefault(method, []).extend(bool(ratio < 1) for ratio in ratios)
+            crossings.setdefault(f"{family} in {over}", []).append(
+                cost_tables.crossing(places, ratios)
+            )
+    methods = list(cases)
+    lean = [case for method in methods if "lean" in method for case in cases[method]]
+    counted = ", ".join(f"{method} {sum(found)} of {len(found)}" for method, found in cases.items())
+    listed = "; ".join(f"{place}: {', '.join(found)}" for place, found in crossings.items())
+    return Verdict(
+        float(np.mean(lean)),
+        f"sizes at which steps are cheaper: {counted}; in that order from: {listed}",
+    )
+
+
+def orders(rows: list[Row]) -> Verdict:
+    """Powers of a fixed number of steps, of a fixed number of epochs and of the lean solve, all
+    without the features, which both ways need."""
+    cases, listed = [], []
+    ways = (f"lean steps, {cost_tables.FIXED} steps", "lean steps, 5 epochs", "lean exact")
+    for family, over in _places(rows):
+        features = cost_tables.curve(rows, family, over, "lean features")[1]
+        powers = []
+        for way in ways:
+            places, seconds = cost_tables.curve(rows, family, over, way)
+            powers.append(cost_tables.slope(places, np.maximum(seconds - features, 1e-9)))
+        cases += [power < 1.3 for power in powers[:2]]
+        listed.append(f"{family} in {over}: " + ", ".join(f"{power:.1f}" for power in powers))
+    return Verdict(
+        float(np.mean(cases)),
+        f"powers of {cost_tables.FIXED} steps, of 5 epochs and of the solve, without features: "
+        + "; ".join(listed),
+    )
+
+
+def calibrated(rows: list[Row]) -> Verdict:
+    """Choosing a rate and a penalty, against the fit that is kept and against a kernel's solve."""
+    factor = (len(RECIPE.rates) + len(MAGNITUDES)) * (1 - 1 / FOLDS)
+    places, seconds = cost_tables.curve(rows, "network", "m", "as in the paper, 25 epochs")
+    at, exact = cost_tables.curve(rows, "kernel", "m", "lean exact")
+    both = [m for m in places if m in at]
+    ratios = {m: seconds[list(places).index(m)] / exact[list(at).index(m)] for m in both}
+    listed = ", ".join(f"{ratio:.2g} at m = {m:.0f}" for m, ratio in ratios.items())
+    return Verdict(
+        float(np.mean([(1 + factor) * ratio > 1 for ratio in ratios.values()])),
+        f"calibration takes {factor:.1f} times the fit that is kept; 25 epochs of a network over "
+        f"the solve of a kernel: {listed}; with calibration {1 + factor:.1f} times as much",
+    )
+
+
+def faster(draws: int) -> Callable[[list[Row]], Verdict]:
+    def verdict(rows: list[Row]) -> Verdict:
+        here = select(rows, part="paper", integrand_family="sum", family="polynomial", draws=draws)
+        ratios = {}
+        for d in distinct(here, "d"):
+            stepped = select(here, d=d, method="polynomial, as in the paper", epochs=25)
+            solved = select(here, d=d, method="polynomial, same family exact")
+            ratios[d] = np.median([r["seconds"] for r in stepped]) / np.median(
+                [r["seconds"] for r in solved]
+            )
+        cases = [ratio < 1 for ratio in ratios.values()]
+        listed = ", ".join(f"{ratio:.0f} in d = {d}" for d, ratio in ratios.items())
+        return Verdict(
+            float(np.mean(cases)) if cases else 0.0,
+            f"whole calls of the library, 25 epochs over the solve: {listed}",
+        )
+
+    return verdict
+
+
+# ---- Accuracy
+
+
+def approaches(rows: list[Row]) -> Verdict:
+    here = select(rows, part="paper", family="polynomial", draws=1000)
+    cases, listed = [], []
+    for d in distinct(here, "d"):
+        stepped = absolute_error(
+            select(here, d=d, method="polynomial, as in the paper", epochs=25)
+        ).mean
+        solved = absolute_error(select(here, d=d, method="polynomial, same family exact")).mean
+        mean = absolute_error(select(here, d=d, method="MC")).mean
+        cases.append(stepped < max(2 * solved, 1e-6 * mean))
+        listed.append(f"d = {d}: {stepped:.0e} against {solved:.0e}")
+    return Verdict(float(np.mean(cases)), "after 25 epochs, " + ", ".join(listed))
+
+
+def _genz(
+    part: str, method: Callable[[str], str], name: str, epochs: int | None, rows: list[Row]
+) -> dict[str, float]:
+    more = {"epochs": epochs} if epochs else {}
+    here = select(rows, part=part, d=1, integrand=name, split="50/50")
+    kinds = ("polynomial", "kernel", "polynomial + kernel")
+    return {kind: absolute_error(select(here, method=method(kind), **more)).mean for kind in kinds}
+
+
+_WAYS: dict[str, tuple[str, Callable[[str], str], int | None]] = {
+    "as in the paper": ("paper", lambda kind: f"{kind}, as in the paper", 25),
+    "same family exact": ("paper", lambda kind: f"{kind}, same family exact", None),
+    "our SGD": ("ours", lambda kind: f"{kind}, SGD 25 epochs", None),
+    "our exact": ("ours", lambda kind: f"{kind}, exact", None),
+}
+
+
+def ordered(best: str, last: bool) -> Callable[[list[Row]], Verdict]:
+    """Whether a family is the best, or with `last` the worst, of Table 1, by the paper's recipe and
+    by the others."""
+
+    def verdict(rows: list[Row]) -> Verdict:
+        counts = {}
+        for label, (part, method, epochs) in _WAYS.items():
+            tables = [_genz(part, method, name, epochs, rows) for name in GENZ]
+            pick = max if last else min
+            counts[label] = [pick(found, key=found.__getitem__) == best for found in tables]
+        listed = ", ".join(f"{label} {sum(cases)}" for label, cases in counts.items())
+        return Verdict(float(np.mean(counts["as in the paper"])), f"of 6 functions: {listed}")
+
+    return verdict
+
+
+def reduction(rows: list[Row]) -> Verdict:
+    cases = []
+    for name in GENZ:
+        mean = absolute_error(select(rows, part="ours", d=1, integrand=name, method="MC")).mean
+        cases += [
+            found < mean / 2
+            for found in _genz(*_WAYS["as in the paper"][:2], name, 25, rows).values()
+        ]
+    return count(cases, "cells have less than half the error of the plain mean, as in the paper")
+
+
+def near_solve(rows: list[Row]) -> Verdict:
+    """Five epochs against the solve: within a factor of two."""
+    ratios: dict[str, list[float]] = {}
+    for d in distinct(rows, "d"):
+        for name in distinct(select(rows, d=d), "integrand"):
+            here = select(rows, d=d, integrand=name, split="50/50")
+            for label, stepped, solved in (
+                ("plain steps", "kernel, as in the paper", "kernel, same family exact"),
+                ("ours", "kernel, SGD 5 epochs", "kernel, exact"),
+            ):
+                part = [
+                    row
+                    for row in select(here, method=stepped)
+                    if row.get("epochs", 5) == 5 and row["part"] != "times"
+                ]
+                exact = [row for row in select(here, method=solved) if row["part"] != "times"]
+                if part and exact:
+                    ratios.setdefault(label, []).append(
+                        absolute_error(part).mean / absolute_error(exact).mean
+                    )
+    listed = ", ".join(
+        f"{label} {np.median(found):.2g} (up to {max(found):.2g})"
+        for label, found in ratios.items()
+    )
+    cases = [ratio < 2 for ratio in ratios.get("plain steps", [])]
+    return Verdict(
+        float(np.mean(cases)) if cases else 0.0, f"error over that of the solve, median: {listed}"
+    )
+
+
+def share(rows: list[Row]) -> Verdict:
+    """Of the recipe alone: each larger share against half, and the best of those that leave draws
+    to estimate with."""
+    beaten, best, best_of_all = [], [], []
+    for name in GENZ:
+        here = select(
+            rows, part="paper", d=1, integrand=name, method="kernel, as in the paper", epochs=5
+        )
+        found = {split: absolute_error(select(here, split=split)).mean for split in SPLITS}
+        beaten += [found[split] < found[SPLITS[0]] for split in SPLITS[1:]]
+        held = {split: found[split] for split in SPLITS[:-1]}
+        best.append(min(held, key=held.__getitem__) == SPLITS[0])
+        best_of_all.append(min(found, key=found.__getitem__) == SPLITS[-1])
+    counted = count(beaten, "larger shares beat 50/50")
+    return Verdict(
+        counted.share,
+        f"{counted.number}; of the shares that leave draws to estimate with, 50/50 is best for "
+        f"{sum(best)} of {len(best)} functions; 100/0, which leaves none, is best of all for "
+        f"{sum(best_of_all)}; in print 50/50 is best for 5",
+    )
+
+
+def repetitions(rows: Sequence[Row]) -> str:
+    """Of the paper's recipe where a table has it, else of ours."""
+    parts = distinct(rows, "part")
+    here = select(rows, part="paper" if "paper" in parts else parts[0])
+    if not any("repetition" in row for row in here):
+        turns = [row["turns"] for row in here if "turns" in row]
+        return f"{min(turns)} to {max(turns)} turns" if turns else "1"
+    settings = ("d", "m", "n", "set", "scale", "chain", "draws", "family", "integrand_family")
+    found: dict[tuple, set] = {}
+    for row in here:
+        found.setdefault(tuple(row.get(name) for name in settings), set()).add(row["repetition"])
+    counts = sorted({len(each) for each in found.values()})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
