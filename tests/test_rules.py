@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
 from scipy import stats
+from scipy.special import digamma, polygamma
 
 import zerovar as zv
 from benchmarks import calibration
@@ -203,6 +204,73 @@ def test_candidates_that_are_refused_are_named():
     said = [text for text in found.warnings if "most control variates" in text]
     assert len(said) == 1
     assert said[0].startswith("For x most control variates")
+
+
+def fitted_integrand(own: bool, factor: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draws of log Gamma(400), scores times a factor, and the log density less a quadratic: with
+    the draws' own mean and covariance, or with those of the distribution."""
+    t = np.random.default_rng(1).gamma(400.0, size=(1000, 7))
+    x = np.log(t)
+    mean, variance = digamma(400.0), polygamma(1, 400.0)
+    covariance = np.cov(x.T) if own else variance * np.eye(7)
+    z = x - (x.mean(axis=0) if own else mean)
+    quadratic = np.einsum("ni,ij,nj->n", z, np.linalg.inv(covariance), z) / 2
+    return x, factor * (400.0 - t), np.sum(400.0 * x - t, axis=1) + quadratic
+
+
+@pytest.mark.parametrize(
+    ("own", "factor", "said"), [(True, 1.0, True), (False, 1.0, False), (True, 1.3, False)]
+)
+def test_an_integrand_that_was_fitted_to_the_draws_is_named(own, factor, said):
+    x, s, f = fitted_integrand(own, factor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zv.ZerovarWarning)
+        answer = zv.estimate(x, s, {"f": f}, family=zv.Automatic(effort="low"))
+    told = [text for text in answer.warnings if "fitted to these draws" in text]
+    assert len(told) == said
+    if said:
+        assert told[0].startswith("For f the control variates that were tried agree")
+        assert answer.gain[0] == 1
+
+
+def test_candidates_that_differ_from_each_other_say_nothing_of_the_integrand():
+    unit = FACTS.plain.scatter
+    one = dataclasses.replace(FACTS.plain, controlled=np.ones(Q, dtype=bool))
+
+    def agreed(*away):
+        others = Alternatives(
+            FACTS.plain.value + unit * np.array(away)[:, None],
+            0 * unit + 0.1 * unit * np.ones((len(away), 1)),
+        )
+        return rules.agree_elsewhere(dataclasses.replace(one, alternatives=others), FACTS.plain)
+
+    assert agreed(9.0, 9.1, 9.2).all()
+    assert not agreed(9.0, 9.1, 6.0).any()
+    assert not agreed(9.0, -9.0).any()
+    assert not agreed(9.0).any()
+    assert not agreed(1.0, 1.1).any()
+
+
+def test_what_lies_beyond_the_draws_is_no_more_than_the_nearest_other_candidate_allows():
+    residuals = 0.1 * FACTS.plain.influences**3  # they grow three times as fast as the integrands
+    fitted = dataclasses.replace(
+        FACTS.plain, influences=residuals, controlled=np.ones(Q, dtype=bool), left_out=True
+    )
+    alone = rules.beyond_draws(fitted, FACTS).size
+    own = fitted.internal_error
+    outside = np.sqrt(alone**2 - own**2)
+    assert np.all(outside > 0)
+
+    def bound(*others):
+        value = fitted.value + np.array([away for away, _ in others])
+        found = Alternatives(value, np.array([error for _, error in others]))
+        return rules.beyond_draws(dataclasses.replace(fitted, alternatives=found), FACTS).size
+
+    # the nearest is what the answer is made of; the next one counts, by its distance and its error
+    itself, small, far = (0 * own, 0 * own), 0.1 * outside, 9 * outside
+    assert np.allclose(bound(itself, (small, small), (far, far)), np.hypot(own, 4 * small))
+    assert np.array_equal(bound(itself, (far, small)), alone)
+    assert np.array_equal(bound(itself), alone)
 
 
 def test_every_rule_is_a_function_of_answer_and_facts_with_a_reason_of_its_own():

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .choice import Forms, Known, Request, choose
+from .choice.structure import Hierarchy, find_hierarchy
 from .diagnostics import Check, check_sample
 from .events.quantities import Marginal, Quantity
 from .inference import rules
@@ -33,7 +34,8 @@ class Session:
     `forms` are other coordinates, by name, in which the draws may do better; `values` the named
     quantities at the draws, `density` what the draws were taken from, if that is known.
     `divergences` says how many of the sampler's transitions diverged, `left_out` through how many
-    draws no lines are laid. `marginals`, by quantity, are what makes its levels smooth.
+    draws no lines are laid. `marginals`, by quantity, are what makes its levels smooth;
+    `hierarchies` has the one that was found, if it was looked for.
     """
 
     sample: Sample
@@ -45,6 +47,7 @@ class Session:
     left_out: int = 0
     learned: dict[str, Known] = dataclasses.field(default_factory=dict)
     marginals: dict[str, Marginal | None] = dataclasses.field(default_factory=dict)
+    hierarchies: list[Hierarchy | None] = dataclasses.field(default_factory=list)
 
     @staticmethod
     def of(posterior: Posterior) -> Session:
@@ -73,6 +76,7 @@ class Session:
             left_out=len(self.sample) - len(sample),
             learned={},
             marginals={},
+            hierarchies=[],
         )
 
     def say_left_out(self, means: Said) -> Said:
@@ -99,6 +103,12 @@ class Session:
             self.marginals[quantity.name] = quantity.marginal(self.sample, self.density)
         return self.marginals[quantity.name]
 
+    def _hierarchy(self, task: Task) -> Hierarchy | None:
+        """Effects with a scale in common, looked for once."""
+        if not self.hierarchies:
+            self.hierarchies.append(find_hierarchy(task.sample, task.effective))
+        return self.hierarchies[0]
+
     def estimate(
         self,
         values: Any,
@@ -115,10 +125,12 @@ class Session:
         task = Task.of(sample, array, request.standardise, request.seed)
         cautions = Cautions()
         cautions.add_divergences(self.divergences, len(sample))
-        cautions.add_check(self.verdict)
+        hierarchy = None if request.automatic is None else self._hierarchy(task)
+        heavy = bool(self.verdict.untested) and hierarchy is not None
+        cautions.add_check(self.verdict, hierarchy.cure(sample) if heavy and hierarchy else "")
         selection = None
         if request.automatic is not None:
-            choice = choose(task, found, request.automatic, self.forms, self.learned)
+            choice = choose(task, found, request.automatic, self.forms, self.learned, hierarchy)
             answer, selection, split = choice.answer, choice.selection, in_sample()
             self.learned.update(choice.learned)
         else:

@@ -28,10 +28,15 @@ from .policy import Policy
 from .race import Known, race
 from .rivals import offer_rivals
 from .stacking import Contender, stack
+from .structure import Hierarchy
 
 _POLICY = Policy()
 _PLAIN = "no control variate"
-Forms = Mapping[str, Callable[[Sample], Sample]]  # by name, the same draws in other coordinates
+_RESCALED, _BARE = "rescaled", "non-centred"  # what a hierarchy that was found is called in labels
+Form = Callable[[Sample], Sample]
+Forms = Mapping[str, Form]  # by name, the same draws in other coordinates
+# Coordinates that were tried: how large residuals of closed forms are, what labels say, the task
+Place = tuple[float, str, Task]
 EFFORTS = ("low", "normal", "high")
 
 
@@ -88,8 +93,10 @@ def choose(
     options: Automatic,
     forms: Forms | None = None,
     learned: Mapping[str, Known] | None = None,
+    hierarchy: Hierarchy | None = None,
 ) -> Choice:
-    """Try all candidates and stack them; `forms` are coordinates in which the draws may do better.
+    """Try all candidates and stack them; `forms` are coordinates in which the draws may do better,
+    and so is a `hierarchy` that was found.
 
     `learned` is where tuning for other integrands ended, in each of the coordinates. Integrands
     that are equal up to rounding, as the two halves of a covariance matrix, are one.
@@ -98,7 +105,7 @@ def choose(
     equal = equal_columns(task.values)
     distinct, each = np.unique(equal, return_inverse=True)
     part = task.only(distinct)
-    contenders, notes, found = try_all(part, options, forms, learned)
+    contenders, notes, found = try_all(part, options, forms, learned, hierarchy)
     stacked = stack(part, contenders, options.policy)
     seconds = time.perf_counter() - started
     stats = contenders[0].answer.stats | {"form": "stack", "seconds": seconds}
@@ -106,6 +113,11 @@ def choose(
     reasons = tuple(stacked.reasons[k] for k in each)
     errors, weights = stacked.errors[:, each], stacked.weights[:, each]
     selection = Selection(names, labels, errors, weights, reasons, tuple(notes))
+    if hierarchy is not None:
+        told = hierarchy.describe(task.sample.names)
+        tried = " and ".join(_found_forms(hierarchy, forms))
+        words = tuple(f"{text}; also tried {tried}" for text in told)
+        selection = dataclasses.replace(selection, found=words)
     answer = stacked.answer.only(each)
     idle, plain = ~answer.controlled, plain_answer(task)  # which may differ in the last digit
     answer = dataclasses.replace(
@@ -119,8 +131,10 @@ def try_all(
     options: Automatic,
     forms: Forms | None = None,
     learned: Mapping[str, Known] | None = None,
+    hierarchy: Hierarchy | None = None,
 ) -> Trials:
-    """Try every candidate: closed forms in all coordinates, tuned families in the best of them."""
+    """Try every candidate: closed forms in all coordinates, tuned families in the best of them, and
+    in those of the draws where the best were found from the draws."""
     high, low = options.effort == "high", options.effort == "low"
     policy = options.policy.intensify() if high else options.policy
     plain = plain_answer(task)
@@ -140,11 +154,15 @@ def try_all(
             better = mean_squares(answer) < mean_squares(best)
             best = best.insert(answer.only(better), better)
 
-    views = [(name, form, offer(form, policy)) for name, form in _views(task, forms, notes)]
-    tuned = 0 if low else len(offer_rivals(task.sample.dim, policy))
+    found = _found_forms(hierarchy, forms)
+    views = [
+        (name, form, offer(form, policy))
+        for name, form in _views(task, dict(forms or {}) | found, notes)
+    ]
+    tuned = 0 if low else len(offer_rivals(task.sample.dim, policy, task.sample.space))
     total = sum(len(offered) for *_, offered in views) + len(options.also) + tuned
     with stages("choosing control variates", total, options.progress) as say:
-        places = list[tuple[float, str, Task]]()
+        places = list[Place]()
         for name, form, offered in views:
             first = len(everything)
             for candidate in offered:
@@ -161,14 +179,37 @@ def try_all(
         if places and low:
             notes.append("tuned kernels: not at low effort")
         elif places:  # in the coordinates in which the others did best
-            _, name, form = min(places, key=lambda place: place[0])
-            before = (learned or {}).get(name, {})
-            result = race(form, mean_squares(plain), mean_squares(best), policy, before, say)
-            notes += result.notes
-            for attempt in result.attempts:
-                add(attempt, name)
-            known[name] = before or result.known
+            closed = mean_squares(best)
+            for _, name, form in _tracks(places, [f", {one}" for one in found], task):
+                before = (learned or {}).get(name, {})
+                result = race(form, mean_squares(plain), closed, policy, before, say)
+                notes += result.notes
+                for attempt in result.attempts:
+                    add(attempt, name)
+                known[name] = before or result.known
     return Trials(everything, notes, known)
+
+
+def _found_forms(hierarchy: Hierarchy | None, forms: Forms | None) -> dict[str, Form]:
+    """Coordinates that were found, by what they are called in labels."""
+    if hierarchy is None:
+        return {}
+    found: dict[str, Form] = {_RESCALED: hierarchy}
+    bare = hierarchy.bare
+    if bare is not None and _BARE not in (forms or {}):
+        found[_BARE] = bare
+    return found
+
+
+def _tracks(places: list[Place], found: Sequence[str], task: Task) -> list[Place]:
+    """Where to tune: in the coordinates in which closed forms did best. Where these were found from
+    the draws, also in those of the draws, or else in the others that were found: closed forms do
+    not tell what kernels will do."""
+    best = min(places, key=lambda place: place[0])
+    if best[1] not in found:
+        return [best]
+    own = [place for place in places if place[2] is task]
+    return [best, *(own or (place for place in places if place[1] in found and place is not best))]
 
 
 def _views(task: Task, forms: Forms | None, notes: list[str]) -> Iterator[tuple[str, Task]]:
@@ -184,6 +225,9 @@ def _views(task: Task, forms: Forms | None, notes: list[str]) -> Iterator[tuple[
         draws = FittingDraws(sample.points(), task.standardise)
         mapped.append((f", {name}", dataclasses.replace(task, sample=sample, draws=draws)))
     for name, view in mapped:
+        if not view.sample.space.is_flat:
+            yield name, view
+            continue
         heavy = _heavy(view.sample)
         if heavy.any():
             labels = [coordinate_name(view.sample.names, j) for j in np.flatnonzero(heavy)]

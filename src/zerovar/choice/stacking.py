@@ -16,6 +16,7 @@ from ..inference.cautions import RARE
 from ..inference.rules import SUSPICIOUS, joint_errors
 from ..inference.task import Task
 from ..statistics.series import ROUNDING, batch_sums, relative_uncertainty, tail_share, unit_size
+from ..statistics.tails import grows_in_tails
 from .policy import Policy
 
 
@@ -39,7 +40,8 @@ class Stack(NamedTuple):
 
 def stack(task: Task, contenders: Sequence[Contender], policy: Policy) -> Stack:
     """Combine the contenders. The first is the plain mean, and the others are held against it."""
-    scale, plain, doubted = task.scale, contenders[0].answer, len(task.tails) > 0
+    scale, plain = task.scale, contenders[0].answer
+    doubted = grows_in_tails(plain.at_tails(task.tails), task.values.std(axis=0))
     found = [one.answer.reconcile(doubted) for one in contenders[1:]]
     answers = [plain, *(_believe(one, plain) for one in found)]
     errors = np.stack([at_least_rounding(answer.scatter, scale) for answer in answers])

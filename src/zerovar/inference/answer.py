@@ -125,16 +125,16 @@ class Answer:
             outer=None if self.outer is None else unit * self.outer,
         )
 
-    def correct(self, share: PerIntegrand, doubted: bool = False) -> Answer:
+    def correct(self, share: PerIntegrand, doubted: Mask | bool = False) -> Answer:
         """Move the value by a share of the jackknife's correction, less what its scatter explains.
 
         The mean of the influences is a times the bias of a fit whose bias falls as n^-a. a is 1
         where a tail is exponential, and more where a rich family fits a smooth function: a half is
-        the middle of what is to be corrected, and as much remains in doubt; or all of it, if it is
-        `doubted`.
+        the middle of what is to be corrected, and as much remains in doubt; or all of it, where it
+        is `doubted`.
         """
         moved = share * _beyond_noise(self.bias, self.scatter) * self.bias
-        influences = self.influences if doubted else self.influences - moved
+        influences = self.influences - np.where(doubted, 0.0, moved)
         return dataclasses.replace(self, value=self.value + moved, influences=influences)
 
     @property
@@ -149,13 +149,13 @@ class Answer:
         away = self.in_a_mean.mean(axis=(0, 1))
         return away, _beyond_noise(away, self.scatter_in_a_mean)
 
-    def reconcile(self, doubted: bool = False) -> Answer:
+    def reconcile(self, doubted: Mask | bool = False) -> Answer:
         """Move the value to where leave-out residuals contradict it no more than by chance.
 
-        With the intercept goes what it says of its own bias, unless that is `doubted`.
+        With the intercept goes what it says of its own bias, but where that is `doubted`.
         """
         away, part = self.contradiction
-        influences = self.influences if doubted else self.influences - part * self.bias
+        influences = self.influences - np.where(doubted, 0.0, part * self.bias)
         return dataclasses.replace(self, value=self.value + part * away, influences=influences)
 
     def _map(self, change) -> Answer:

@@ -47,8 +47,9 @@ class Caution(NamedTuple):
 
 class Reported(NamedTuple):
     """What is about to be reported, (q,) each; `apart` are joint errors from the plain mean, of the
-    answer as it was before the plain mean took its place, and `refused` the share of the candidates
-    that were too far from it, if there were several."""
+    answer as it was before the plain mean took its place, `refused` the share of the candidates
+    that were too far from it, if there were several, and `agreed` whether they agree with each
+    other."""
 
     answer: Answer
     facts: Facts
@@ -57,6 +58,7 @@ class Reported(NamedTuple):
     error: PerIntegrand
     apart: PerIntegrand
     refused: PerIntegrand
+    agreed: Mask
 
     def where(self, columns: Mask) -> list[str]:
         """The names of some of the integrands."""
@@ -87,8 +89,8 @@ class Cautions:
             self.texts.append(message)
             warn(text, kind, names)
 
-    def add_check(self, verdict: Check) -> None:
-        """Say what a check of the draws found."""
+    def add_check(self, verdict: Check, done: str = "") -> None:
+        """Say what a check of the draws found; and what was `done` about scores without means."""
         if not verdict.ok:
             kind = ScoreWarning if verdict.finding in (WRONG, OUTLYING) else SampleWarning
             text = f"{verdict.finding}. {verdict.diagnosis} zv.check(sample) says more."
@@ -98,9 +100,12 @@ class Cautions:
                 Caution(
                     "The scores of {names} have tails so heavy that their means may not exist "
                     "(Pareto k near 1), as those of effects whose scale may be near zero, where "
-                    "they are centred, or very large, where they are not. Control variates along "
-                    "them can mislead. The other of the two forms may do better, or a prior of "
-                    "that scale with a lighter tail.",
+                    "they are centred, or very large, where they are not. "
+                    + (
+                        done
+                        or "Control variates along them can mislead. The other of the two forms "
+                        "may do better, or a prior of that scale with a lighter tail."
+                    ),
                     verdict.untested,
                 )
             )
@@ -297,8 +302,25 @@ def agreement(reported: Reported) -> Iterator[Caution]:
 
 
 def refused_candidates(reported: Reported) -> Iterator[Caution]:
-    """Candidates that were not used, most of them for their distance from the plain mean."""
-    if names := reported.where(reported.refused > 1 / 2):
+    """Candidates that were not used, most of them for their distance from the plain mean.
+
+    If they agree with each other, and nothing speaks against the scores, the plain mean may be what
+    is odd: that of an integrand that was fitted to the same draws has far less error than chance
+    leaves in others, and another mean than the posterior's.
+    """
+    scores = reported.facts.scores
+    fitted = reported.agreed & (scores.from_model or bool(scores.verified))
+    if names := reported.where(fitted):
+        yield Caution(
+            "For {names} the control variates that were tried agree with each other, and lie more "
+            f"than {SUSPICIOUS:.0f} joint errors from the plain mean, which is reported. Was the "
+            "integrand fitted to these draws, as one with their own mean and covariance, or a "
+            "regression on them? Its plain mean is then not that of the posterior, and its error "
+            "too small: fit it to other draws, or name a family to have the answer with control "
+            "variates. Otherwise: have the chains converged?",
+            names,
+        )
+    if names := reported.where((reported.refused > 1 / 2) & ~fitted):
         yield Caution(
             "For {names} most control variates that were tried lie more than "
             f"{SUSPICIOUS:.0f} joint errors from the plain mean, and were not used. Right scores "

@@ -18,7 +18,7 @@ from .answer import Answer, Mask
 from .cautions import Cautions, Reported
 from .facts import Facts
 from .ledger import Ledger, assess
-from .rules import Reason, Rule, joint_errors, refused_share
+from .rules import Reason, Rule, agree_elsewhere, joint_errors, refused_share
 
 
 def conclude(
@@ -42,6 +42,7 @@ def conclude(
     answer = facts.settle(answer)
     ledger = assess(answer, facts, rules)
     apart, refused = joint_errors(answer, facts.plain), refused_share(answer, facts.plain)
+    agreed = agree_elsewhere(answer, facts.plain)
     lost = np.zeros(len(facts.names), dtype=bool)
     if chosen or selection is not None:
         # where an error is no number too
@@ -61,7 +62,9 @@ def conclude(
             "scores of very different size? Use other units, or leave those draws out"
         )
     reasons = _reasons(ledger, facts, lost, gain_of(plain_error, error) > EXACT)
-    cautions.add_reported(Reported(answer, facts, reasons, plain_error, error, apart, refused))
+    cautions.add_reported(
+        Reported(answer, facts, reasons, plain_error, error, apart, refused, agreed)
+    )
     return Estimate(
         names=facts.names,
         value=answer.value,

@@ -95,6 +95,10 @@ class ScoreFacts:
         error = precision if isinstance(score_error, str) else float(score_error)
         response = None
         if error:
+            if not sample.space.is_flat:
+                raise ValueError(
+                    "score_error is for draws in Rᵈ; these live on a " + sample.space.describe()
+                )
             points = sample.points()
             z = Standardisation.of(points)(points.x, points.s)[0]
             p = points.probabilities
@@ -162,14 +166,16 @@ class Facts:
     ) -> Facts:
         """The facts of a task, whose draws are in memory."""
         sample, values, plain = task.sample, task.values, plain_answer(task)
-        points, weighted = sample.points(), sample.weights is not None
+        points = sample.points()
+        # what scores say of tails, they say of draws of the target in Rᵈ
+        has_tails = sample.weights is None and sample.space.is_flat
         return Facts(
             names=names,
             plain=plain,
             low=values.min(axis=0),
             high=values.max(axis=0),
             events=events,
-            tail=heaviness(plain.influences, points, task.effective, weighted),
+            tail=heaviness(plain.influences, points, task.effective, not has_tails),
             chains=sample.num_chains,
             length=len(sample) // sample.num_chains,
             autocorrelation=task.autocorrelation,
@@ -181,7 +187,7 @@ class Facts:
             coordinates=some_names(sample),
             digits=Digits.of(sample, values, len(sample)),
             scores=ScoreFacts(sample.from_model) if scores is None else scores,
-            points=None if weighted else points,
+            points=points if has_tails else None,
             values=values,
             second=second,
             known_bounded=known_bounded,

@@ -45,7 +45,8 @@ class Task:
         columns = np.concatenate([some_columns(sample.draws), some_columns(values)], axis=1)
         slowest = autocorrelation_time(sample.by_chain(columns))
         # those of draws of the target: weights tell of the tails of others
-        tails = outermost(sample.points()) if sample.weights is None else _no_tails()
+        seen = sample.weights is None and sample.space.is_flat
+        tails = outermost(sample.points()) if seen else _no_tails()
         return Task(sample, values, draws, slowest, standardise, seed, tails)
 
     def __len__(self) -> int:

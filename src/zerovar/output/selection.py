@@ -19,7 +19,8 @@ class Selection:
 
     `std_errors` (k, q) are those of each candidate by itself; `weights` (k, q) the convex
     combination in the answer; `reasons` says for each integrand why; `skipped` what was not tried,
-    and why not.
+    and why not; `found` which effects were seen to have a scale in common, so that they were also
+    tried in units of it.
     """
 
     names: tuple[str, ...]
@@ -28,6 +29,7 @@ class Selection:
     weights: Float64[np.ndarray, "k q"]
     reasons: tuple[str, ...]
     skipped: tuple[str, ...]
+    found: tuple[str, ...] = ()
 
     @property
     def helped(self) -> Bool[np.ndarray, " q"]:
@@ -82,7 +84,9 @@ class Selection:
 
         console = Console(width=160, no_color=True, highlight=False)
         with console.capture() as capture:
-            console.print(self.table(), *(f"not tried: {text}" for text in self.skipped), sep="\n")
+            found = (f"found: {text}" for text in self.found)
+            skipped = (f"not tried: {text}" for text in self.skipped)
+            console.print(self.table(), *found, *skipped, sep="\n")
         return capture.get().rstrip()
 
     __repr__ = __str__

@@ -118,11 +118,14 @@ def control_means(
 
     none = np.full(len(chances), np.nan)
     deviations = {"cv_sd": sd, "cv_mcse_sd": error, "gain_sd": gain_of(own["mcse_sd"], error)}
+    # an event that every draw shows, or none, has a bound for an error, and no effective draws
+    still = np.append(~moving, np.zeros(len(chances), dtype=bool))
     return {
+        "mcse_mean": np.where(still, join("plain_std_error"), plain["mcse_mean"]),
         "cv_mean": join("value"),
         "cv_mcse_mean": join("std_error"),
         "gain": join("gain"),
-        "cv_ess": gain_of(plain["sd"], join("std_error")),
+        "cv_ess": np.where(still, np.nan, gain_of(plain["sd"], join("std_error"))),
         REASON: join("error_reasons"),
     } | {name: np.append(column, none) for name, column in deviations.items()}
 
