@@ -247,6 +247,9 @@ def test_what_does_not_belong_is_named():
         zv.evidence(posterior, lambda x: -2 * x @ x, progress=False)
     right = zv.evidence(posterior, lambda x: -x @ x / 2, progress=False)
     assert abs(right.log_z - np.log(2 * np.pi)) < 1e-8
+    known = zv.from_log_density(lambda x: -x @ x / 2, draws)
+    shifted = zv.evidence(known, lambda x: 3 - x @ x / 2, progress=False)  # what is given counts
+    assert abs(shifted.log_z - np.log(2 * np.pi) - 3) < 1e-8
     with pytest.raises(ValueError, match="not finite at 100 of 100"):
         zv.evidence(posterior, lambda x: jnp.nan * x[0], progress=False)
     with pytest.raises(ValueError, match="at least 20 draws"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
+import zerovar as zv
 from zerovar.evidences.combination import ROUTES, evidence_of_ladder
 from zerovar.evidences.ladders import Ladder
 
@@ -325,6 +326,12 @@ def test_other_temperatures():
     assert len(found.means) == len(finer)
     assert len(found.shares) == len(t)
     assert abs(found.log_z - log_z[-1] + log_z[0]) < 4 * found.std_error
+    asked = zv.evidence(ladder, temperatures=finer)
+    assert (asked.log_z, asked.std_error) == (found.log_z, found.std_error)
+    with pytest.raises(ValueError, match="family is not for a Ladder: leave it out"):
+        zv.evidence(ladder, family=zv.Automatic())
+    with pytest.raises(ValueError, match="temperatures is not for draws without a ladder"):
+        zv.evidence(draws[-1], lambda x: -x @ x, temperatures=finer)
     # draws shared by several temperatures are not counted as if they were more
     own = evidence_of_ladder(ladder, order=0)
     assert evidence_of_ladder(ladder, temperatures=finer, order=0).scatter > 0.6 * own.scatter

@@ -1,5 +1,6 @@
 """The steps that adapters share."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -24,6 +25,7 @@ from ..inputs.integrands import (
     run_or_explain,
 )
 from ..inputs.sample import Posterior, as_float
+from ..inputs.terms import Terms
 
 Entry = TypeVar("Entry")
 MAPS = instance(
@@ -92,11 +94,14 @@ def density_of(
     values: Mapping[str, Any] | None = None,
     labels: Labels = entry_name,
     constants: Callable[[], Constants] = Constants,
+    terms: Callable[[np.ndarray, Callable[[jax.Array], Tree]], Terms] | None = None,
 ) -> Density:
     """Return a log density and its quantities as functions of one flat draw; those given are of a
     draw in the structure of a tree of arrays (chain, draw, …). `values` may have arrays among its
-    functions, which are known at the draws alone."""
+    functions, which are known at the draws alone. `terms` takes any flat draw and the function
+    that gives it its structure."""
     unravel = unraveller(draws)
+    first = jax.tree.map(lambda leaf: np.asarray(leaf)[:1, :1], draws)
     more = {name: each for name, each in (values or {}).items() if callable(each)}
     return Density(
         lambda x: log_density(unravel(x)),
@@ -104,6 +109,7 @@ def density_of(
         more,
         labels,
         constants,
+        None if terms is None else functools.cache(lambda: terms(ravel(first)[0, 0], unravel)),
     )
 
 
@@ -145,6 +151,13 @@ def copy_arrays(tree: Tree) -> Tree:
     """Return a tree with NumPy arrays of its own: JAX remembers those that the user's runs gave it,
     in their precision."""
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)
+
+
+def base_distribution(distribution: Any) -> Any:
+    """Return what a distribution of NumPyro expands, masks or transforms."""
+    while hasattr(distribution, "base_dist"):
+        distribution = distribution.base_dist
+    return distribution
 
 
 def put_chains_first(name: str, array: ArrayLike, chain_axis: int | None) -> np.ndarray:

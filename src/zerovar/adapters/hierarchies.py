@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import NumericalWarning, warn
 from ..inputs.coordinates import CLOSE, MOST_JACOBIAN, Coordinates, Coupling
 from ..inputs.integrands import DrawFunction, Returned, entry_name, run_in_double
-from .base import ravel, unraveller
+from .base import base_distribution, ravel, unraveller
 
 Sites = dict[str, Any]
 Places = dict[str, np.ndarray]  # where each latent site is in a flat draw
@@ -195,9 +195,7 @@ def _location_and_scale(site: Any) -> tuple[jax.Array, jax.Array] | None:
     entry of the site, or as scale a triangular matrix for each vector in it."""
     from numpyro.distributions import constraints
 
-    base = site["fn"]
-    while hasattr(base, "base_dist"):
-        base = base.base_dist
+    base = base_distribution(site["fn"])
     if site["is_observed"] or not hasattr(base, "loc"):
         return None
     shape = jnp.shape(site["value"])

@@ -1,6 +1,6 @@
 """Any JAX log density: emcee, zeus, TensorFlow Probability, a sampler of your own."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import jax
@@ -11,6 +11,7 @@ from ..arguments import MORE_VALUES, OF_A_DRAW, takes
 from ..errors import ScoreWarning, warn
 from ..inputs.coordinates import CLOSE
 from ..inputs.integrands import DrawFunction, Tree, run_in_double, run_or_explain
+from ..inputs.points import Matrix
 from ..inputs.sample import Posterior
 from .base import (
     CHAIN_AXIS,
@@ -23,11 +24,13 @@ from .base import (
     merge_values,
     named_leaves,
     put_chains_first,
+    ravel,
+    unraveller,
 )
 
 # Draws at which gradients are held against differences, and the step in deviations: the error of a
 # central difference, its square, is then far below what a wrong gradient makes
-COMPARED, STEP = 8, 1e-3
+_COMPARED, _STEP = 8, 1e-3
 
 
 @takes(
@@ -100,38 +103,39 @@ def gradients(name: str, function: DrawFunction, tree: Tree) -> Tree:
 
 def compare_with_differences(log_density: DrawFunction, tree: Tree, scores: Tree) -> None:
     """Warn if gradients at some draws are not those of the values nearby, as where a function has a
-    rule of its own for derivatives, or stops them: each along one random direction."""
-    rng = np.random.default_rng(0)
-    leaves, structure = jax.tree.flatten(tree)
-    flat = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in leaves]
-    rows = np.unique(np.linspace(0, len(flat[0]) - 1, COMPARED).astype(int))
-    steps = [
-        np.where(leaf.std(axis=0) > 0, leaf.std(axis=0), 1.0)
-        * rng.normal(size=leaf[rows].shape)
-        * STEP
-        for leaf in flat
-    ]
+    rule of its own for derivatives, or stops them."""
+    unravel = unraveller(tree)
+    draws, slopes = (flat.reshape(-1, flat.shape[-1]) for flat in (ravel(tree), ravel(scores)))
 
-    def at(side: float) -> np.ndarray:
-        moved = [leaf[rows] + side * step for leaf, step in zip(flat, steps, strict=True)]
-        return np.asarray(jax.jit(jax.vmap(log_density))(jax.tree.unflatten(structure, moved)))
+    def value(points: Matrix) -> np.ndarray:
+        at = jax.jit(jax.vmap(lambda x: log_density(unravel(x))))
+        return run_in_double("log_density", lambda: np.asarray(at(points)))
 
-    ahead, behind = run_in_double("log_density", lambda: (at(1.0), at(-1.0)))
-    parts = [
-        (np.asarray(leaf).reshape(-1, *step.shape[1:])[rows] * step).reshape(len(rows), -1)
-        for leaf, step in zip(jax.tree.leaves(scores), steps, strict=True)
-    ]
-    slopes = np.concatenate(parts, axis=1)
-    off = np.abs((ahead - behind) / 2 - slopes.sum(axis=1))
-    rounding = COMPARED * np.finfo(ahead.dtype).eps * np.maximum(np.abs(ahead), np.abs(behind))
-    wrong = off > CLOSE * np.abs(slopes).sum(axis=1) + rounding + STEP**2
-    if wrong.sum() > len(rows) / 2:
+    wrong = slopes_apart(value, draws, slopes, CLOSE)
+    if wrong.sum() > len(wrong) / 2:
         warn(
             f"The gradients of log_density are not those of its values, at {wrong.sum()} of "
-            f"{len(rows)} draws by finite differences: a rule for derivatives of your own, a "
+            f"{len(wrong)} draws by finite differences: a rule for derivatives of your own, a "
             "stop_gradient, or a step? Every answer rests on them. Mend the function",
             ScoreWarning,
         )
+
+
+def slopes_apart(
+    value: Callable[[Matrix], np.ndarray], draws: Matrix, scores: Matrix, tolerance: float
+) -> np.ndarray:
+    """Return whether the slopes of a log density, a function of points (m, d), at some of the
+    draws (n, d) are further than a relative tolerance from what the scores (n, d) say: each along
+    one random direction."""
+    rows = np.unique(np.linspace(0, len(draws) - 1, _COMPARED).astype(int))
+    scale = draws.std(axis=0)
+    noise = np.random.default_rng(0).normal(size=(len(rows), draws.shape[1]))
+    steps = np.where(scale > 0, scale, 1.0) * noise * _STEP
+    ahead, behind = np.split(value(np.concatenate([draws[rows] + steps, draws[rows] - steps])), 2)
+    parts = scores[rows] * steps
+    off = np.abs((ahead - behind) / 2 - parts.sum(axis=1))
+    rounding = _COMPARED * np.finfo(ahead.dtype).eps * np.maximum(np.abs(ahead), np.abs(behind))
+    return off > tolerance * np.abs(parts).sum(axis=1) + rounding + _STEP**2
 
 
 def natural_values(

@@ -17,6 +17,7 @@ from ..inputs.density import Constants
 from ..inputs.sample import Posterior
 from .base import (
     MAPS,
+    base_distribution,
     build_posterior,
     copy_arrays,
     density_of,
@@ -27,6 +28,7 @@ from .base import (
     merge_values,
 )
 from .hierarchies import HierarchicalCoordinates
+from .numpyro_terms import describe_subsample, numpyro_terms
 
 
 @takes(
@@ -140,6 +142,7 @@ def from_numpyro(
         partial(constrain_fn, model, *own, return_deterministic=True),
         values,
         constants=partial(_constants, handlers.substitute(model, data=first), args, kwargs),
+        terms=partial(numpyro_terms, model, own, discrete),
     )
     posterior = build_posterior(
         draws,
@@ -212,14 +215,11 @@ def _constants(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Con
     trace = handlers.trace(handlers.seed(model, rng_seed=0)).get_trace(*args, **kwargs)
     relative, meaningless = [], []
     for name, site in trace.items():
-        if site["type"] == "plate" and len(set(site["args"])) > 1:
-            size, some = site["args"]
-            meaningless.append(f"the plate {name} takes {some} of {size} data at a time, by chance")
+        if part := describe_subsample(name, site):
+            meaningless.append(part)
         if site["type"] != "sample":
             continue
-        base = site["fn"]
-        while hasattr(base, "base_dist"):
-            base = base.base_dist
+        base = base_distribution(site["fn"])
         if isinstance(base, distributions.Unit):
             relative.append(f"the factor {name} is no normalised density")
         elif isinstance(base, distributions.ImproperUniform) and not site["is_observed"]:

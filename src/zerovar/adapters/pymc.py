@@ -25,6 +25,7 @@ from .base import (
     map_chains,
     named_entries,
 )
+from .pymc_terms import find_minibatches, jaxify, pymc_terms
 
 
 @takes(
@@ -95,6 +96,7 @@ def from_pymc(
         values,
         axis_labels(posterior),
         functools.partial(_constants, model),
+        functools.partial(pymc_terms, model),
     )
     found = build_posterior(named_draws, named_scores, wanted, coordinates, density=known)
     return dataclasses.replace(
@@ -134,12 +136,7 @@ def _constants(model: Any) -> Constants:
     relative += [
         f"the prior of {name} is improper" for name, kind in kinds.items() if "Flat" in kind
     ]
-    meaningless = [
-        f"{one.name} takes some of its data at a time"
-        for one in model.observed_RVs
-        if "Minibatch" in type(one.owner.op).__name__
-    ]
-    return Constants(tuple(relative), tuple(meaningless))
+    return Constants(tuple(relative), tuple(find_minibatches(model)))
 
 
 def _natural_scale(model: Any, names: list[str]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
@@ -148,11 +145,8 @@ def _natural_scale(model: Any, names: list[str]) -> Callable[[Mapping[str, Any]]
 
     @functools.cache
     def compile_forward() -> tuple[list[str], Callable[..., Any]]:
-        # not by pymc_in_jax, which would restore the precision of whoever traces this
-        from pymc.sampling.jax import get_jaxified_graph
-
         shown = [*model.free_RVs, *model.deterministics]
-        forward = get_jaxified_graph(model.value_vars, model.replace_rvs_by_values(shown))
+        forward = jaxify(model.value_vars, model.replace_rvs_by_values(shown))
         return [variable.name for variable in shown], forward
 
     def natural(point: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,12 +8,14 @@ it is a smooth function of the draw.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int
+from jaxtyping import Bool, Float64, Int
 
 from ..inputs.density import Density, OfPoints
+from ..inputs.integrands import ROWS
 from ..inputs.points import Matrix, Vector, find_distinct
 from ..inputs.sample import Sample
 from ..statistics.quantiles import weighted_quantile
@@ -97,10 +99,45 @@ class Lines:
 
     def below(self, levels: Float64[np.ndarray, " l"]) -> Smooth:
         """Return the conditional probabilities and densities at these levels."""
+        found = self._cross(levels)
+        below = np.clip(found.sum_up(self.conditional), 0.0, 1.0)
+        own, place, step = found.line, found.place, found.step
+        rise = self._along(own, place + step) - self._along(own, place - step)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            height = self.conditional.at(own, place) * np.abs(2 * step / rise)
+        density = np.bincount(found.cell, height, below.size).reshape(below.shape)
+        error = np.full(len(levels), self.share @ self.conditional.error)
+        return Smooth(below[self.line], density[self.line], error, error)
+
+    def below_times(
+        self, levels: Float64[np.ndarray, " l"], function: Callable[[Matrix], Matrix]
+    ) -> Float64[np.ndarray, "n l r"]:
+        """Return conditional means of r functions of points, (m, d) to (m, r), each zero where the
+        quantity is not below a level."""
+        found = self._cross(levels)
+        parts = [found.sum_up(each) for each in self._times(function)]
+        return np.stack(parts, axis=2)[self.line]
+
+    def mean_of(self, function: Callable[[Matrix], Matrix]) -> Float64[np.ndarray, "n r"]:
+        """Return conditional means of r functions of points, (m, d) to (m, r)."""
+        return np.stack([each.total for each in self._times(function)], axis=1)[self.line]
+
+    def _times(self, function: Callable[[Matrix], Matrix]) -> Iterator[Conditional]:
+        """The density along lines times each of some functions, evaluated some panels at a time."""
+        panels = self.conditional.panels
+        parts = [
+            function(self._points(panels.line[some], panels.nodes[some]))
+            for some in np.array_split(np.arange(len(panels.line)), len(panels.line) // ROWS + 1)
+        ]
+        columns = np.concatenate(parts).T
+        for column in columns:
+            yield self.conditional.times(column.reshape(panels.nodes.shape))
+
+    def _cross(self, levels: Float64[np.ndarray, " l"]) -> _Crossings:
+        """Find where the quantity crosses levels along each line."""
         panels = self.conditional.panels
         line = np.repeat(panels.line, panels.nodes.shape[1])
         u, values = panels.nodes.ravel(), self.values.ravel()
-        n, count = len(self.draws), len(levels)
         under = values < levels[:, None]
         level, place = np.nonzero((under[:, 1:] != under[:, :-1]) & (line[1:] == line[:-1]))
         own, beside = line[place], place + 1
@@ -111,23 +148,48 @@ class Lines:
             values[place] - levels[level],
             values[beside] - levels[level],
         )
-        # the mass up to a crossing counts where the quantity is below before it
-        sign = np.where(under[level, place], 1.0, -1.0)
-        until = sign * self.conditional.until(own, crossing)
-        last = np.searchsorted(line, np.arange(n), side="right") - 1
-        cell = own * count + level
-        below = np.bincount(cell, until, n * count).reshape(n, count) + under[:, last].T
-        step = _STEP * (u[beside] - u[place])
-        rise = self._along(own, crossing + step) - self._along(own, crossing - step)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            height = self.conditional.at(own, crossing) * np.abs(2 * step / rise)
-        density = np.bincount(cell, height, n * count).reshape(n, count)
-        error = np.full(count, self.share @ self.conditional.error)
-        below = np.clip(below, 0.0, 1.0)
-        return Smooth(below[self.line], density[self.line], error, error)
+        last = np.searchsorted(line, np.arange(len(self.draws)), side="right") - 1
+        return _Crossings(
+            own,
+            level,
+            crossing,
+            np.where(under[level, place], 1.0, -1.0),
+            _STEP * (u[beside] - u[place]),
+            under[:, last].T,
+        )
+
+    def _points(self, line: np.ndarray, u: np.ndarray) -> Matrix:
+        """Places (m, k) of lines (m,) as points."""
+        moved = self.draws[line][:, None, :] + u[:, :, None] * self.vectors[line][:, None, :]
+        return moved.reshape(-1, self.draws.shape[1])
 
     def _along(self, line: np.ndarray, u: np.ndarray) -> np.ndarray:
         """The quantity at one place of each of these lines."""
         if not len(line):  # where no line crosses a level
             return np.empty(0)
         return self.quantity(self.draws[line] + u[:, None] * self.vectors[line])
+
+
+class _Crossings(NamedTuple):
+    """Where the quantity crosses levels: on which line, which level, at which place; 1 where it is
+    below before that and −1 where it is after; a small step there; and whether it is below at the
+    end of each line."""
+
+    line: Int[np.ndarray, " r"]
+    level: Int[np.ndarray, " r"]
+    place: Float64[np.ndarray, " r"]
+    sign: Float64[np.ndarray, " r"]
+    step: Float64[np.ndarray, " r"]
+    at_end: Bool[np.ndarray, "n l"]
+
+    @property
+    def cell(self) -> Int[np.ndarray, " r"]:
+        """Their places in an array with a row for each line and a column for each level."""
+        return self.line * self.at_end.shape[1] + self.level
+
+    def sum_up(self, conditional: Conditional) -> Float64[np.ndarray, "n l"]:
+        """Return integrals along each line over all that is below each level: the mass up to a
+        crossing counts where the quantity is below before it."""
+        until = self.sign * conditional.until(self.line, self.place)
+        parts = np.bincount(self.cell, until, self.at_end.size).reshape(self.at_end.shape)
+        return parts + self.at_end * conditional.total[:, None]

@@ -69,7 +69,8 @@ class Conditional:
     right.
 
     `before` is the probability of all that lies before a panel; `error` what an integral along each
-    line may be off by, of its mass; `evaluations` are those of the log density.
+    line may be off by, of its mass; `evaluations` are those of the log density; `total` is one, or
+    the mean along the line of what the density was multiplied by.
     """
 
     panels: Panels
@@ -78,12 +79,25 @@ class Conditional:
     mass: Float64[np.ndarray, " n"]
     error: Float64[np.ndarray, " n"]
     evaluations: int
+    total: Float64[np.ndarray, " n"]
 
     def until(self, line: np.ndarray, u: np.ndarray) -> Float64[np.ndarray, " r"]:
         """Return the probability of all that lies before places `u` of these lines."""
         panel, t, half = self._locate(line, u)
         inside = half * _evaluate(self.series[panel] @ _TO_INTEGRAL, t)
-        return np.clip(self.before[panel] + inside / self.mass[line], 0.0, 1.0)
+        return self.before[panel] + inside / self.mass[line]
+
+    def times(self, values: Float64[np.ndarray, "m k"]) -> Conditional:
+        """Return the density times a function that has these values at the nodes: `until` then
+        gives means of the function over what lies before a place."""
+        series = (legendre.legval(_X, self.series.T) * values) @ _TO_SERIES
+        shares = self.panels.width * series[:, 0] / self.mass[self.panels.line]
+        n = len(self.mass)
+        before, total = (
+            _before(self.panels.line, shares, n),
+            np.bincount(self.panels.line, shares, n),
+        )
+        return dataclasses.replace(self, series=series, before=before, total=total)
 
     def at(self, line: np.ndarray, u: np.ndarray) -> Float64[np.ndarray, " r"]:
         """Return the probability density at places `u` of these lines."""
@@ -137,10 +151,14 @@ def integrate_lines(
         panels = panels.take(~fit.unresolved).join(new)
     # of each line's own mass, lest one that has no end drown the others
     shares = panels.width * fit.series[:, 0] / fit.mass[panels.line]
+    before = _before(panels.line, shares, n)
+    return Conditional(panels, fit.series, before, fit.mass, fit.error, evaluations, np.ones(n))
+
+
+def _before(line: np.ndarray, shares: np.ndarray, n: int) -> np.ndarray:
+    """What the panels of the same line before each panel add up to."""
     before = np.cumsum(shares) - shares
-    first = np.searchsorted(panels.line, np.arange(n))
-    before = before - before[first][panels.line]
-    return Conditional(panels, fit.series, before, fit.mass, fit.error, evaluations)
+    return before - before[np.searchsorted(line, np.arange(n))][line]
 
 
 class _Fit(NamedTuple):

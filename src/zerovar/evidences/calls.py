@@ -7,12 +7,10 @@ from warnings import WarningMessage
 
 import numpy as np
 
-from ..adapters.log_density import COMPARED, STEP, from_log_density
-from ..adapters.recognition import draws_in_chains, posterior_in_memory, recognise
-from ..arguments import FLAG, OF_A_DRAW, takes, whole
+from ..adapters.log_density import slopes_apart
+from ..arguments import FLAG, OF_A_DRAW, read_numbers, takes, where, whole
 from ..choice import CHOICE, Automatic, Request
 from ..errors import (
-    NumericalError,
     ZerovarWarning,
     hold_warnings,
     merge_warnings,
@@ -20,7 +18,7 @@ from ..errors import (
 )
 from ..inference.cautions import Cautions
 from ..inputs.density import Density
-from ..inputs.integrands import DrawFunction, InSingleOnly
+from ..inputs.integrands import DrawFunction
 from ..inputs.points import Vector
 from ..inputs.sample import Sample
 from ..output import BridgeTraces, Evidence, LadderTraces, Part
@@ -29,6 +27,7 @@ from ..session import Session
 from .bridge import Half, cross
 from .combination import evidence_of_ladder
 from .ladders import Ladder
+from .opening import open_density, require_double
 
 # Points of the proposal, or twice as many as draws: their error is then below that of the draws on
 # nine of ten models
@@ -38,12 +37,20 @@ _APART = 0.02
 _FEWEST = 20  # draws, of which a half is fitted to: as many as the errors of a mean need
 
 
-@takes(log_density=OF_A_DRAW, evaluations=whole(2), family=CHOICE, progress=FLAG, seed=whole(0))
+@takes(
+    log_density=OF_A_DRAW,
+    evaluations=whole(2),
+    temperatures=where("numbers, one or more", lambda t: t.ndim == 1 and t.size, read_numbers),
+    family=CHOICE,
+    progress=FLAG,
+    seed=whole(0),
+)
 def evidence(
     data: Any,
     log_density: DrawFunction | None = None,
     *,
     evaluations: int = 20,
+    temperatures: Any = None,
     family: Automatic | None = None,
     progress: bool = True,
     seed: int = 0,
@@ -56,7 +63,10 @@ def evidence(
     log_density: a JAX function of one unconstrained draw (d,), constants in it, where `data` has
         none: for arrays, and for files of Stan, which do not have the density itself.
     evaluations: of the log density, at most so many a draw.
-    family, seed: as in `zv.estimate`.
+    temperatures: of a ladder, inverse temperatures other than its own, from its lowest to its
+        highest: its draws serve them by importance weights, which needs scores of prior and
+        likelihood apart.
+    family, seed: as in `zv.estimate`. A ladder chooses its own, and draws no numbers.
 
     A proposal, a distribution whose density is known with its constant, is fitted to half of the
     draws, and a bridge between it and the other half gives log Z (Meng and Wong 1996); then with
@@ -69,14 +79,11 @@ def evidence(
     neighbours, each with control variates, and from their best combination.
     """
     if isinstance(data, Ladder):
-        return _of_ladder(data)
-    session, density = _open(data, log_density)
-    constants = density.constants()
-    if constants.meaningless:
-        raise ValueError(
-            f"log Z of this model means nothing: {'; '.join(constants.meaningless)}. Run it with "
-            "all its data"
-        )
+        _refuse("a Ladder", log_density=log_density, family=family)
+        return _of_ladder(data, temperatures)
+    _refuse("draws without a ladder", temperatures=temperatures)
+    posterior, density = open_density(data, log_density)
+    session = Session.of(posterior)
     n = len(session.sample)
     if n < _FEWEST:
         raise ValueError(f"evidence needs at least {_FEWEST} draws; got {n}")
@@ -84,12 +91,19 @@ def evidence(
     with hold_warnings() as caught, stages("evidence", 4, progress) as tell:
         Cautions().add_divergences(session.divergences, n)
         tell("log density at the draws")
-        at_draws = _log_density(session.sample, density)
+        at_draws, used = _log_density(session.sample, density)
         # no stream that draws may have been made of
         rng = np.random.default_rng(seed).spawn(1)[0]
         halves = cross(session, at_draws, density, count, Request(family, seed=seed), rng, tell)
     texts = _repeat(caught)
-    return _conclude(session, halves, constants.relative, n + count + 2 * COMPARED, texts)
+    return _conclude(session, halves, density.constants().relative, used + count, texts)
+
+
+def _refuse(what: str, **given: Any) -> None:
+    """Raise a ValueError if arguments were given that make no sense for such data."""
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} is not for {what}: leave it out")
 
 
 def _repeat(caught: list[WarningMessage]) -> list[str]:
@@ -99,10 +113,10 @@ def _repeat(caught: list[WarningMessage]) -> list[str]:
     return [str(one) for one in merge_warnings(own)]
 
 
-def _of_ladder(ladder: Ladder) -> Evidence:
+def _of_ladder(ladder: Ladder, temperatures: np.ndarray | None) -> Evidence:
     with hold_warnings() as caught:
-        found = evidence_of_ladder(ladder)
-        plain = evidence_of_ladder(ladder, order=0, check=False)
+        found = evidence_of_ladder(ladder, temperatures=temperatures)
+        plain = evidence_of_ladder(ladder, temperatures=temperatures, order=0, check=False)
     parts = tuple(
         Part(one.name, one.value, one.std_error, other.value, other.std_error, float(weight))
         for one, other, weight in zip(found.routes, plain.routes, found.weights, strict=True)
@@ -136,62 +150,24 @@ def _of_ladder(ladder: Ladder) -> Evidence:
     )
 
 
-def _open(data: Any, log_density: DrawFunction | None) -> tuple[Session, Density]:
-    """The draws, checked, and their log density."""
-    if log_density is not None and recognise(data) is None:
-        data = from_log_density(log_density, draws_in_chains(data), chain_axis=0)
-    if log_density is None and isinstance(data, np.ndarray):
-        raise ValueError(
-            "data is an array: give log_density too, a JAX function of one draw (d,), with all its "
-            "constants"
-        )
-    posterior = posterior_in_memory(data)
-    density = posterior.density
-    if log_density is not None and density is None:
-        density = Density(log_density, lambda x: x)
-    if density is None:
-        raise ValueError(
-            "evidence needs the log density itself, and these draws came without: use an adapter "
-            "that has it (zv.from_numpyro, zv.from_pymc, zv.from_bridgestan, zv.from_log_density), "
-            "or give log_density=, a JAX function of one unconstrained draw"
-        )
-    return Session.of(posterior), density
-
-
-def _log_density(sample: Sample, density: Density) -> Vector:
-    """At the draws, (n,), if it is theirs: its slopes along random directions are those that the
-    scores say."""
-    rng = np.random.default_rng(0)
-    rows = np.unique(np.linspace(0, len(sample) - 1, COMPARED).astype(int))
-    deviations = sample.draws.std(axis=0)
-    steps = (
-        STEP * rng.normal(size=(len(rows), sample.dim)) * np.where(deviations > 0, deviations, 1)
-    )
-    try:
-        at_draws = density.at(sample.draws)
-        ahead, behind = (density.at(sample.draws[rows] + side * steps) for side in (1, -1))
-    except InSingleOnly as single:
-        raise NumericalError(
-            "the log density can be evaluated in single precision alone, whose seven digits are "
-            f"too few for evidence: {single}. Let it keep the precision of its argument"
-        ) from None
+def _log_density(sample: Sample, density: Density) -> tuple[Vector, int]:
+    """At the draws, (n,), if it is theirs, as its slopes along random directions tell; and how
+    often it was evaluated."""
+    at_draws = require_double(lambda: density.at(sample.draws))
     if not np.isfinite(at_draws).all():
         raise ValueError(
             f"the log density is not finite at {np.sum(~np.isfinite(at_draws))} of {len(sample)} "
             "draws: it is that of other draws, or of draws on another scale. It takes one draw on "
             "the unconstrained scale"
         )
-    parts = sample.scores[rows] * steps
-    size = np.abs(parts).sum(axis=1) + STEP**2
-    rounding = 64 * np.finfo(float).eps * np.abs(at_draws[rows])
-    off = np.abs((ahead - behind) / 2 - parts.sum(axis=1)) > _APART * size + rounding
-    if 2 * off.sum() > len(rows):
+    off = slopes_apart(density.at, sample.draws, sample.scores, _APART)
+    if 2 * off.sum() > len(off):
         raise ValueError(
-            f"the log density does not belong to these draws: at {off.sum()} of {len(rows)} of "
+            f"the log density does not belong to these draws: at {off.sum()} of {len(off)} of "
             "them its slope is not what the scores say. Both must be of the same model, data and "
             "scale, with the Jacobian of the transformation in them"
         )
-    return at_draws
+    return at_draws, len(at_draws) + 2 * len(off)
 
 
 def _conclude(

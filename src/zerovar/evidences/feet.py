@@ -11,11 +11,12 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from ..adapters.models import flat_density
-from ..adapters.recognition import draws_in_chains, posterior_in_memory, recognise
+from ..adapters.recognition import draws_in_chains, recognise
 from ..inputs.integrands import DrawFunction
 from ..inputs.points import Matrix, Vector
 from ..inputs.sample import as_float
 from ..mixtures import Frame
+from .opening import open_density
 from .tempering import Factors, fit_frame
 
 
@@ -76,7 +77,13 @@ def make_foot(
             "ladder: start, args and kwargs belong to a model, as data; from draws the ladder "
             "begins at a normal that is fitted to them"
         )
-    given, density, weights = _draws(data, log_density)
+    weights: Vector | None = None
+    if log_density is not None and recognise(data) is None:
+        given, density = draws_in_chains(data), log_density  # no scores are needed
+    else:
+        posterior, known = open_density(data, log_density)
+        sample, density = posterior.sample, known.log_density
+        given, weights = sample.by_chain(sample.draws), sample.weights
     flat_draws = given.reshape(-1, given.shape[-1])
     foot = _from_normal(density, flat_draws, "normal fitted to the draws", weights)
     return foot._replace(given=given if weights is None else None)
@@ -87,30 +94,6 @@ def is_model(data: Any) -> bool:
     return type(data).__module__.split(".")[0] == "pymc" or (
         callable(data) and not hasattr(data, "shape")
     )
-
-
-def _draws(
-    data: Any, log_density: DrawFunction | None
-) -> tuple[np.ndarray, DrawFunction, Vector | None]:
-    """Draws (chain, draw, d), their log density, and their probabilities if these differ."""
-    if log_density is not None and recognise(data) is None:
-        return draws_in_chains(data), log_density, None
-    posterior = posterior_in_memory(data)
-    density = posterior.density
-    if log_density is None and density is None:
-        raise ValueError(
-            "ladder needs the log density itself, and these draws came without: use an adapter "
-            "that has it (zv.from_numpyro, zv.from_pymc, zv.from_bridgestan, zv.from_log_density), "
-            "or give log_density=, a JAX function of one unconstrained draw"
-        )
-    if log_density is None and density.constants().meaningless:
-        raise ValueError(
-            f"log Z of this model means nothing: {'; '.join(density.constants().meaningless)}. Run "
-            "it with all its data"
-        )
-    sample = posterior.sample
-    given = sample.by_chain(sample.draws)
-    return given, density.log_density if log_density is None else log_density, sample.weights
 
 
 def _from_normal(

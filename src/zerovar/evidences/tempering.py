@@ -13,9 +13,10 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float64
 
 from ..errors import NumericalError, missing_package
-from ..inputs.integrands import DrawFunction, InSingleOnly, insist_on_double, map_tiles
+from ..inputs.integrands import DrawFunction, map_tiles
 from ..inputs.points import Matrix, Vector, sum_to_one
 from ..mixtures import Frame, cholesky
+from .opening import require_double
 
 # Moves of each chain that adapt the step, and forget where it began, before those that are kept.
 # Of 20 answers each for bananas, funnels and two modes, in 4 to 10 dimensions, 80 to 85 % were
@@ -75,7 +76,9 @@ class Tempering:
         def run() -> Any:
             return map_tiles(self._values, np.asarray(x))
 
-        first_scores, rest, rest_scores = (np.asarray(one, np.float64) for one in _double(run))
+        first_scores, rest, rest_scores = (
+            np.asarray(one, np.float64) for one in require_double(run)
+        )
         if (rest == np.inf).any():
             raise ValueError("the log density is +inf somewhere: no density is")
         zero = ~np.isfinite(rest)
@@ -90,7 +93,7 @@ class Tempering:
             key = jax.random.key(seed)
             return self._moves(key, x, t, frame.centre, frame.root, np.log(step))
 
-        draws, log_step, rates, steps = map(np.asarray, _double(run))
+        draws, log_step, rates, steps = map(np.asarray, require_double(run))
         cost = self._chains * (int(steps.sum()) + 1)
         return Moved(
             np.array(np.swapaxes(draws, 0, 1)),
@@ -146,16 +149,6 @@ class Tempering:
 
 def _number(function: DrawFunction) -> DrawFunction:
     return lambda x: jnp.reshape(function(x), ()).astype(float)
-
-
-def _double(run: Callable[[], Any]) -> Any:
-    try:
-        return insist_on_double(run)
-    except InSingleOnly as single:
-        raise NumericalError(
-            "the log density can be evaluated in single precision alone, whose seven digits are "
-            f"too few for a ladder: {single}. Let it keep the precision of its argument"
-        ) from None
 
 
 def next_temperature(t: float, rest: Vector, overlap: float) -> tuple[float, Vector]:

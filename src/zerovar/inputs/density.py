@@ -23,6 +23,7 @@ from .integrands import (
     run_or_explain,
 )
 from .points import Matrix, Vector
+from .terms import Terms
 
 
 @runtime_checkable
@@ -53,6 +54,7 @@ class Density:
     more: name → further functions of the draw on its natural scale.
     labels: what an entry of a named array is called.
     constants: says what is known of the constants of the log density, for evidence.
+    terms: says what the log density of a model is made of; a ValueError if that cannot be told.
     """
 
     log_density: DrawFunction
@@ -60,6 +62,7 @@ class Density:
     more: Mapping[str, DrawFunction] = dataclasses.field(default_factory=dict)
     labels: Callable[[str, tuple[int, ...]], str] = entry_name
     constants: Callable[[], Constants] = Constants
+    terms: Callable[[], Terms] | None = None
 
     def at(self, points: Matrix) -> Vector:
         """Return the log density at points (m, d)."""
@@ -73,7 +76,7 @@ class Density:
 
     def quantity(self, function: DrawFunction) -> OfPoints:
         """Return a function of one draw on the natural scale, to a number, as one of points."""
-        return _Tiled(lambda x: jnp.reshape(function(self.natural(x)), ()).astype(float))
+        return Tiled(lambda x: jnp.reshape(function(self.natural(x)), ()).astype(float))
 
     def evaluate(
         self, name: str, function: DrawFunction, draws: Matrix
@@ -113,7 +116,7 @@ class Density:
 
     @cached_property
     def _log_density(self) -> OfPoints:
-        return _Tiled(lambda x: jnp.reshape(self.log_density(x), ()))
+        return Tiled(lambda x: jnp.reshape(self.log_density(x), ()))
 
     @cached_property
     def _entry(self) -> Any:
@@ -121,7 +124,7 @@ class Density:
             arrays = self._arrays(x).values()
             return jnp.concatenate([jnp.ravel(one).astype(float) for one in arrays])[number]
 
-        return _Tiled(entry)
+        return Tiled(entry)
 
 
 def _shapes(function: DrawFunction, draw: Vector) -> Tree:
@@ -133,22 +136,22 @@ def _shapes(function: DrawFunction, draw: Vector) -> Tree:
         return single.found
 
 
-class _Tiled:
+class Tiled:
     """A function of one draw at any number of points, and its gradient there: one program each, for
-    so many rows at once."""
+    so many rows at once. Most give a number."""
 
     def __init__(self, function: Callable[..., Tree], **options: Any):
         self.function, self.options = function, options
         self._programs: dict[str, Any] = {}
         self._single: list[InSingleOnly] = []
 
-    def with_options(self, **options: Any) -> _Tiled:
+    def with_options(self, **options: Any) -> Tiled:
         """Return the same with some of its arguments given; programs are shared."""
-        other = _Tiled(self.function, **options)
+        other = Tiled(self.function, **options)
         other._programs, other._single = self._programs, self._single
         return other
 
-    def __call__(self, points: Matrix) -> Vector:
+    def __call__(self, points: Matrix) -> np.ndarray:
         return self._at("value", self.function, points)
 
     def gradient(self, points: Matrix) -> Matrix:

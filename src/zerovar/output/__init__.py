@@ -11,3 +11,6 @@ from .evidences import Part as Part
 from .record import Integration as Integration
 from .record import Traces as Traces
 from .selection import Selection as Selection
+from .sensitivities import Jackknife as Jackknife
+from .sensitivities import PowerCurves as PowerCurves
+from .sensitivities import Sensitivities as Sensitivities

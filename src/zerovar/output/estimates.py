@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from html import escape
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from ..io.archive import storable
 from . import plots, report
 from .formatting import format_count, plus_minus, worth
 from .record import NUMBERS, Contrast, EstimateRecord, by_integrand
+from .tables import html_table, render, text_table
 
 if TYPE_CHECKING:  # what only people who print need is imported as they print
     from rich.console import Group
@@ -41,17 +41,7 @@ class Estimate(EstimateRecord):
     def table(self) -> "Table":
         """Return a rich table: name, value ± error, plain value ± error, gain, and what the draws
         are now worth."""
-        from rich.table import Column, Table
-        from rich.text import Text
-
-        first, *others = _COLUMNS
-        table = Table(
-            Column(first, no_wrap=True),
-            *(Column(name, justify="right", no_wrap=True) for name in others),
-        )
-        for row in self._cells():
-            table.add_row(*map(Text, row))  # not markup: names hold brackets
-        return table
+        return text_table(_COLUMNS, self._cells())
 
     def __rich__(self) -> "Group":
         from rich.console import Group
@@ -62,27 +52,12 @@ class Estimate(EstimateRecord):
         return Group(Text(self._title, style="bold"), self.table(), *notes, *cautions)
 
     def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console(
-            width=max(110, *(len(name) + 90 for name in self.names)), no_color=True, highlight=False
-        )
-        with console.capture() as capture:
-            console.print(self)
-        return capture.get().rstrip()
+        return render(self, max(len(name) for name in self.names))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(column)}</th>" for column in _COLUMNS)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in self._cells()
-        )
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        notes += "".join(f"<p>⚠ {escape(text)}</p>" for text in self.warnings)
-        caption = f"<caption>{escape(self._title)}</caption>"
-        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+        return html_table(self._title, _COLUMNS, self._cells(), self.notes, self.warnings)
 
     @takes(a=instance(str, "the name of an integrand"), b=instance(str, "the name of an integrand"))
     def contrast(self, a: str, b: str) -> Contrast:

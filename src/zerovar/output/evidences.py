@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from html import escape
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +15,7 @@ from ..arguments import PATH, instance, takes
 from . import plots, report
 from .formatting import plus_minus, worth
 from .record import Contrast
+from .tables import html_table, render, text_table
 
 if TYPE_CHECKING:  # what only people who print need is imported as they print
     from rich.console import Group
@@ -119,17 +119,7 @@ class Evidence:
 
     def table(self) -> Table:
         """Return a rich table: each part and all together, plain beside controlled."""
-        from rich.table import Column, Table
-        from rich.text import Text
-
-        first, *others = _COLUMNS
-        table = Table(
-            Column(first, no_wrap=True),
-            *(Column(name, justify="right", no_wrap=True) for name in others),
-        )
-        for k, row in enumerate(self._cells()):
-            table.add_row(*map(Text, row), end_section=k == len(self.parts) - 1)
-        return table
+        return text_table(_COLUMNS, self._cells(), above_the_line=len(self.parts))
 
     def _cells(self) -> list[tuple[str, ...]]:
         rows = [
@@ -166,13 +156,12 @@ class Evidence:
         return Group(Text(self.title, style="bold"), self.table(), *notes, *cautions)
 
     def __str__(self) -> str:
-        return _render(self)
+        return render(self)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        notes = (*self.notes, *(f"⚠ {text}" for text in self.warnings))
-        return _html(self.title, _COLUMNS, self._cells(), notes)
+        return html_table(self.title, _COLUMNS, self._cells(), self.notes, self.warnings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers for JSON."""
@@ -245,16 +234,7 @@ class Comparison:
 
     def table(self) -> Table:
         """Return a rich table: log Z, log Bayes factor of the first against each, probability."""
-        from rich.table import Column, Table
-
-        first, *others = _COMPARED
-        table = Table(
-            Column(first, no_wrap=True),
-            *(Column(name, justify="right", no_wrap=True) for name in others),
-        )
-        for row in self._cells():
-            table.add_row(*row)
-        return table
+        return text_table(_COMPARED, self._cells())
 
     def _cells(self) -> list[tuple[str, ...]]:
         columns = (
@@ -279,34 +259,13 @@ class Comparison:
         return [f"Right if the models share a constant: {text}." for text in self.relative]
 
     def __str__(self) -> str:
-        return _render(self)
+        return render(self)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return _html("", _COMPARED, self._cells(), self._cautions)
+        return html_table("", _COMPARED, self._cells(), (), self._cautions)
 
 
 _COLUMNS = ("by", "log Z", "plain", "gain", "weight")
 _COMPARED = ("model", "log Z", "log Bayes factor of the first", "probability")
-
-
-def _render(shown: Evidence | Comparison) -> str:
-    from rich.console import Console
-
-    console = Console(width=110, no_color=True, highlight=False)
-    with console.capture() as capture:
-        console.print(shown)
-    return capture.get().rstrip()
-
-
-def _html(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]
-) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    said = "".join(f"<p>{escape(note)}</p>" for note in notes)
-    caption = f"<caption>{escape(title)}</caption>" if title else ""
-    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{said}"

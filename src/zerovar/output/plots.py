@@ -56,7 +56,7 @@ def forest(
     value, error, unit = (
         column[chosen] for column in (estimate.value, estimate.std_error, estimate.plain_std_error)
     )
-    with _picture(path, dark, figsize=(9.5, 1.5 + 0.42 * count)) as (figure, axes, colours):
+    with picture(path, dark, figsize=(9.5, 1.5 + 0.42 * count)) as (figure, axes, colours):
         rows = np.arange(count)[::-1]
         shift = (estimate.plain_value[chosen] - value) / unit
         style = {"capsize": 0, "zorder": 3, "markersize": 6, "linewidth": 2.5}
@@ -100,7 +100,7 @@ def densities(curves: Any, path: File | None = None, *, dark: bool = False) -> A
     columns = min(count, _ACROSS)
     rows = -(-count // columns)
     size = {"figsize": (3.4 * columns, 0.6 + 2.4 * rows), "nrows": rows, "ncols": columns}
-    with _picture(path, dark, squeeze=False, **size) as (figure, axes, colours):
+    with picture(path, dark, squeeze=False, **size) as (figure, axes, colours):
         for k, panel in enumerate(axes.ravel()):
             panel.grid(visible=False)
             panel.spines["left"].set_visible(False)
@@ -147,7 +147,7 @@ def scatter(
     f, residual = f[some], residual[some]
     control = f - residual
     frame = {"nrows": 2, "figsize": (7, 6.4), "sharex": True, "height_ratios": (2.4, 1)}
-    with _picture(path, dark, **frame) as (figure, (above, below), colours):
+    with picture(path, dark, **frame) as (figure, (above, below), colours):
         points = {
             "s": 9,
             "alpha": 0.45,
@@ -193,7 +193,7 @@ def errors(
     last, error, gain = (
         float(column[k]) for column in (estimate.plain_std_error, estimate.std_error, estimate.gain)
     )
-    with _picture(path, dark, figsize=(8, 4.8)) as (figure, axes, colours):
+    with picture(path, dark, figsize=(8, 4.8)) as (figure, axes, colours):
         for label, series, marker, colour, ending in (
             ("plain Monte Carlo", traces.values, "s", colours.plain, last),
             ("with control variates", traces.residuals, "o", colours.controlled, error),
@@ -249,7 +249,7 @@ def training(
             f"there is no training curve: the fit was {stats.get('form', 'of another kind')}, not "
             "by SGD"
         )
-    with _picture(path, dark, figsize=(8, 4.8)) as (figure, axes, colours):
+    with picture(path, dark, figsize=(8, 4.8)) as (figure, axes, colours):
         positive = True
         for key, label, colour, line in (
             ("loss", "loss on fitting draws", colours.controlled, "-"),
@@ -285,7 +285,7 @@ def bridge(evidence: Any, path: File | None = None, *, dark: bool = False) -> An
     inside = np.concatenate([one[np.isfinite(one)] for one in both])
     low, high = np.quantile(inside, (0.001, 0.999))
     bins = np.linspace(low, high, 60) if high > low else 60
-    with _picture(path, dark, figsize=(8, 4.2)) as (figure, axes, colours):
+    with picture(path, dark, figsize=(8, 4.2)) as (figure, axes, colours):
         for values, colour, label in (
             (both.at_points, colours.plain, "points of the proposal"),
             (both.at_draws, colours.controlled, "draws of the posterior"),
@@ -310,7 +310,7 @@ def temperatures(evidence: Any, path: File | None = None, *, dark: bool = False)
     the variance."""
     traces = evidence.traces
     size = {"figsize": (8, 5.6), "nrows": 2, "height_ratios": (3, 1), "sharex": True}
-    with _picture(path, dark, **size) as (figure, (top, low), colours):
+    with picture(path, dark, **size) as (figure, (top, low), colours):
         top.fill_between(traces.temperatures, traces.means, color=colours.controlled, alpha=0.15)
         top.errorbar(
             traces.temperatures,
@@ -330,7 +330,7 @@ def temperatures(evidence: Any, path: File | None = None, *, dark: bool = False)
 
 
 @contextmanager
-def _picture(
+def picture(
     path: File | None, dark: bool, **frame: Any
 ) -> Iterator[tuple[Any, Any, SimpleNamespace]]:
     """Give a figure in our style, its axes, and the colours to draw with; save it to `path` at the

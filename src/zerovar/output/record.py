@@ -143,11 +143,10 @@ class EstimateRecord:
     @property
     def notes(self) -> list[str]:
         """What stands under the table besides warnings."""
-        skipped = (
-            []
-            if self.selection is None
-            else [f"Not tried: {text}." for text in self.selection.skipped]
-        )
+        skipped = list[str]()
+        if self.selection is not None:
+            skipped = [f"Found: {text}." for text in self.selection.found]
+            skipped += [f"Not tried: {text}." for text in self.selection.skipped]
         origin = [] if self.integration is None else [self.integration.describe()]
         unhelped = [self.unhelped] if self.unhelped else []
         rests = [f"Control variates rest on {self.scores}."] if self.scores else []

@@ -3,7 +3,7 @@
 import base64
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from importlib.resources import files
 from os import PathLike
@@ -44,16 +44,25 @@ def write_page(estimate: EstimateRecord, path: str | PathLike[str]) -> None:
 def write_evidence(evidence: Any, path: str | PathLike[str]) -> None:
     """Write a page of an `Evidence`: its table, what it rests on, its picture; whole or not at
     all."""
+    title = f"log Z = {plus_minus(evidence.log_z, evidence.std_error)}"
+    draw = plots.temperatures if evidence.overlap is None else plots.bridge
+    write_short(evidence, path, title, [(draw, "what log Z is made of")])
+
+
+def write_short(
+    found: Any, path: str | PathLike[str], title: str, pictures: Sequence[tuple[Any, str]]
+) -> None:
+    """Write a page of what has a table for notebooks: that, and pictures with what they show; whole
+    or not at all."""
     style = "body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
     style += "td,th{padding:.2rem .8rem;text-align:right}td:first-child{text-align:left}"
     style += "caption{text-align:left}img{max-width:100%}"
-    title = escape(f"log Z = {plus_minus(evidence.log_z, evidence.std_error)}")
-    draw = plots.temperatures if evidence.overlap is None else plots.bridge
+    title = escape(title)
     with atomic(Path(path)) as temporary:
-        picture = _figure(evidence, draw, (), "what log Z is made of")
+        drawn = "".join(_figure(found, draw, (), words) for draw, words in pictures)
         temporary.write_text(
             f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
-            f"<style>{style}</style><h1>{title}</h1>{evidence._repr_html_()}{picture}"
+            f"<style>{style}</style><h1>{title}</h1>{found._repr_html_()}{drawn}"
             f"<p>zerovar {escape(versions()['zerovar version'])}</p></html>\n",
             encoding="utf-8",
         )
@@ -221,7 +230,9 @@ def _choice(estimate: EstimateRecord) -> str:
     cells = [(name, chosen.describe(k), chosen.reasons[k]) for k, name in enumerate(estimate.names)]
     row = '<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>'
     rows = "".join(row.format(*map(escape, each)) for each in cells)
-    skipped = "".join(f"<p>Not tried: {escape(text)}.</p>" for text in chosen.skipped)
+    told = [f"Found: {text}" for text in chosen.found]
+    told += [f"Not tried: {text}" for text in chosen.skipped]
+    skipped = "".join(f"<p>{escape(text)}.</p>" for text in told)
     head = '<tr><th scope="col">name</th><th scope="col">taken</th><th scope="col">why</th></tr>'
     return (
         "<p>Chosen for each estimate from candidates that run from none to tuned sums of "
