@@ -26,6 +26,7 @@ from . import (
     ladders,
     peers,
     scale,
+    sensitivities,
     sgd,
     shapes,
     stream,
@@ -121,6 +122,15 @@ def run_integrate(quick: bool, data: Path | None, processes: int | None) -> dict
             )
         }
     return {"integrate": integrate.run(data, processes=processes)}
+
+
+def run_sensitivities(quick: bool, options: argparse.Namespace) -> dict[str, Any]:
+    """Derivatives in powers of prior, likelihood and observations, where they are known."""
+    if quick:
+        rows = sensitivities.run(None, 1, 200, processes=1, beside=False)
+    else:
+        rows = sensitivities.run(options.data, processes=options.processes)
+    return {"sensitivities": rows}
 
 
 def run_evidence(quick: bool, options: argparse.Namespace) -> dict[str, Any]:
@@ -486,6 +496,7 @@ def main() -> None:
             "integrate",
             "intervals",
             "evidence",
+            "sensitivities",
             "checks",
             "dimensions",
             "adapters",
@@ -548,6 +559,7 @@ def main() -> None:
     runs |= {"integrate": lambda quick: run_integrate(quick, options.data, options.processes)}
     runs |= {"intervals": lambda quick: run_intervals(quick, options)}
     runs |= {"evidence": lambda quick: run_evidence(quick, options)}
+    runs |= {"sensitivities": lambda quick: run_sensitivities(quick, options)}
     runs |= {"checks": lambda quick: run_checks(quick, options.data, options.seed)}
     runs |= {"dimensions": run_dimensions}
     runs |= {

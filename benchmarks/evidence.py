@@ -1,8 +1,8 @@
 """log Z of chains against what is known, beside the plain bridge on the same draws.
 
 `data` is a folder with models/densities.py (log densities in JAX), posteriors/events.json (log Z by
-importance sampling) and the draws of posteriors and tails. Hierarchies and the pines have exact
-draws and log Z by conjugacy, and come with the benchmark. Ladders are in `ladders.py`.
+importance sampling) and the draws of posteriors and tails. Hierarchies have exact draws
+and log Z by conjugacy, and come with the benchmark. Ladders are in `ladders.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import optimize
 
-from .harness import print_table, workers
+from .harness import collect, print_table
 from .integrate import load_model
 from .intervals import MODELS
 
@@ -169,11 +169,7 @@ def run(
     """Print a row a case, and return them."""
     names = list(only or [*(MODELS if data else ()), *EXACT])
     jobs = [(name, k, draws, data) for k in range(replicates) for name in names]
-    if processes == 1:
-        outcomes = [_ask(job) for job in jobs]
-    else:
-        with workers(processes) as pool:
-            outcomes = pool.map(_ask, jobs, chunksize=1)
+    outcomes = collect(_ask, jobs, processes)
     rows = [summarise(name, [one for one in outcomes if one.case == name]) for name in names]
     cells = [[row["case"], row["answers"], *(f"{row[c]:.2g}" for c in _NUMBERS)] for row in rows]
     title = f"log Z of {draws} draws, {replicates} samples"

@@ -95,6 +95,18 @@ def workers(processes: int | None = None) -> Pool:
     return get_context("spawn").Pool(processes)
 
 
+def collect(ask: Callable[[Any], Any], jobs: Sequence[Any], processes: int | None) -> list[Any]:
+    """What came of all jobs, in any order; those that return a message are told and left out."""
+    found = []
+    with workers(processes) as pool:
+        for one in pool.imap_unordered(ask, jobs):
+            if isinstance(one, str):
+                print(one)
+            else:
+                found.append(one)
+    return found
+
+
 def show(title: str, rows: list[Row], floor: str) -> None:
     table = Table(title=title, title_justify="left")
     for column, justify in (

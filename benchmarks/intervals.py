@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special, stats
 
-from .harness import print_table, workers
+from .harness import collect, print_table
 from .integrate import load_model
 
 LEVELS = (0.01, 0.05, 0.5, 0.95, 0.99)
@@ -311,13 +311,7 @@ def run(
         for way in ("density", "scores")
         for replicate in range(replicates)
     ]
-    with workers(processes) as pool:
-        found = []
-        for one in pool.imap_unordered(ask, jobs):
-            if isinstance(one, str):
-                print(one)
-            else:
-                found.append(one)
+    found = collect(ask, jobs, processes)
     rows = []
     for name in chosen:
         for way in ("density", "scores"):

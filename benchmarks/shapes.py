@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import interpolate, optimize, stats
 
-from .harness import print_table, workers
+from .harness import collect, print_table
 
 PROB = 0.89
 # Observed effects of coaching in eight schools, and their standard errors
@@ -315,13 +315,7 @@ def run(
         for way in ways
         for replicate in range(replicates)
     ]
-    with workers(processes) as pool:
-        found = []
-        for one in pool.imap_unordered(ask, jobs):
-            if isinstance(one, str):
-                print(one)
-            else:
-                found.append(one)
+    found = collect(ask, jobs, processes)
     rows = []
     for name in chosen:
         for way in ways:

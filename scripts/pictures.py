@@ -9,6 +9,7 @@ script has written before you commit it.
     python scripts/pictures.py forest start        # the picture of the front page, the notebook
     python scripts/pictures.py intervals           # density curves, on the page of that name
     python scripts/pictures.py evidence            # the bridge, on the page of that name
+    python scripts/pictures.py sensitivity         # three pictures, on the page of that name
     python scripts/pictures.py lotka_volterra      # a page of the gallery
 """
 
@@ -58,6 +59,14 @@ def evidence() -> None:
     save_picture(names["picture"], ROOT / "docs" / "images" / "evidence.png", {})
 
 
+def sensitivity() -> None:
+    """What moves most, each observation, and curves along powers."""
+    names, printed = run_page("docs/sensitivity.md")
+    print(printed)
+    for end, figure in (("", "bars"), ("_influence", "influence"), ("_curve", "figure")):
+        save_picture(names[figure], ROOT / "docs" / "images" / f"sensitivity{end}.png", {})
+
+
 def gallery(page: str) -> None:
     """A page's picture is the last that its examples draw."""
     names, printed = run_page(f"docs/gallery/{page}.md")
@@ -80,9 +89,9 @@ def notebook() -> None:
 
 
 def main(wanted: list[str]) -> None:
-    made = {"forest": forest, "start": notebook, "intervals": intervals, "evidence": evidence} | {
-        page: lambda page=page: gallery(page) for page in GALLERY
-    }
+    made = {"forest": forest, "start": notebook, "intervals": intervals, "evidence": evidence}
+    made |= {"sensitivity": sensitivity}
+    made |= {page: lambda page=page: gallery(page) for page in GALLERY}
     unknown = [name for name in wanted if name not in made]
     if unknown:
         raise SystemExit(f"no such picture: {', '.join(unknown)}; there are {', '.join(made)}")

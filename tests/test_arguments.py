@@ -86,6 +86,12 @@ def fitted():
     return zv.fit(zv.Polynomial(1), zv.Sample(X, S), F)
 
 
+@functools.cache
+def sensitivities():
+    values, slopes = {"f": F[None]}, {"h": F[None]}
+    return zv.sensitivity(posterior(), values, to=slopes, family=zv.Polynomial(1))
+
+
 def tree():
     """A DataTree as nutpie leaves one."""
     import xarray
@@ -133,6 +139,7 @@ GOOD = {
     "rows": lambda: np.array([1]),
     "sample": lambda: zv.Sample(X, S),
     "scores": lambda: S,
+    "space": lambda: zv.spaces.Torus(),
     "states": lambda: State(X, F, S),
     "strength": lambda: 0.1,
     "value": lambda: 1.0,
@@ -147,6 +154,12 @@ ALSO = {
     **{
         name: lambda: {"data": posterior(), "family": zv.Automatic(effort="low", progress=False)}
         for name in ("probability", "quantile", "interval", "density")
+    },
+    "sensitivity": lambda: {
+        "data": posterior(),
+        "values": {"f": F[None]},
+        "to": {"h": F[None]},
+        "family": zv.Polynomial(1),
     },
     "evidence": lambda: {
         "data": X,
@@ -166,7 +179,7 @@ ALSO = {
 }
 # Records that zerovar makes and users read; bases to subclass; warnings, which take any text
 OTHERS = {"Estimate", "Fitted", "Check", "Selection", "Tuned", "Posterior", "LinearFamily"}
-OTHERS |= {"Densities", "Evidence", "Comparison"}
+OTHERS |= {"Densities", "Evidence", "Comparison", "Sensitivities"}
 OTHERS |= {"Solver", "Prepared", "BasisFamily", "AbstractKernel", "LengthScaleKernel", "Schedule"}
 OTHERS |= {"NumericalError", "NumericalWarning", "SampleWarning", "ScoreWarning", "ZerovarWarning"}
 OTHERS |= {"CentreRule", "keep_compiled"}  # the last changes JAX for the whole process
@@ -189,8 +202,11 @@ def public() -> dict[str, object]:
         else:
             found[name] = thing
     found = {name: one for name, one in found.items() if name.rpartition(".")[2] not in OTHERS}
-    for owner, maker in (("Estimate", answer), ("Fitted", fitted)):
+    makers = (("Estimate", answer), ("Fitted", fitted), ("Sensitivities", sensitivities))
+    for owner, maker in makers:
         for name in shown[owner].split(", "):
+            if isinstance(getattr(getattr(zv, owner), name), property):
+                continue
             found[f"{owner}.{name}"] = functools.partial(
                 lambda maker, name: getattr(maker(), name), maker, name
             )
@@ -277,7 +293,7 @@ def test_raw_errors_are_seen():
 
 def test_the_fuzzer_sees_all_that_is_public():
     assert {"summary", "tune", "check", "load", "plots.forest", "Estimate.report"} <= set(PUBLIC)
-    assert {"probability", "quantile", "interval", "density"} <= set(PUBLIC)
+    assert {"probability", "quantile", "interval", "density", "sensitivity"} <= set(PUBLIC)
     assert {"Fitted.refit", "schedules.Cosine", "SGD", "kernels.Matern", "Coupling"} <= set(PUBLIC)
 
 

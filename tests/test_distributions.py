@@ -147,6 +147,7 @@ SHORTEST = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("how", HOW)
 def test_shortest_intervals_are_calibrated(posteriors, how):
     """Also of exp of a normal by scores, whose density has a slope near its lower end that

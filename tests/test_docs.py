@@ -57,6 +57,7 @@ LONG = (
     "docs/intervals.md",
     "docs/large.md",
     "docs/limits.md",
+    "docs/sensitivity.md",
     "docs/gallery/eight_schools.md",
     "docs/gallery/gaussian_process.md",
     "docs/gallery/lotka_volterra.md",
@@ -64,6 +65,7 @@ LONG = (
 SAMPLED = (
     "README.md",
     "docs/evidence.md",
+    "docs/sensitivity.md",
     "docs/gallery/eight_schools.md",
     "docs/gallery/gaussian_process.md",
 )
@@ -190,7 +192,7 @@ def test_every_public_name_has_an_example_that_runs():
     # the test can fail
     assert _without_example(["estimate", "estimat"], "zv.estimate(x)") == ["estimat"]
     reference = text_of("docs/api.md")
-    modules = {"centres", "kernels", "plots", "schedules"}
+    modules = {"centres", "kernels", "metrics", "plots", "schedules", "spaces"}
     assert [
         name
         for name in dir(zv)

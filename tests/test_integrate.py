@@ -321,6 +321,7 @@ def searched(log_density, d, seeds):
         yield find_modes(target, np.zeros((1, d)), np.random.default_rng(seed), silent, True)
 
 
+@pytest.mark.whole
 def test_narrow_modes_are_found_or_others_are_likely():
     places = np.array([[0, 0], [9, 0], [0, 9], [-9, -9]])
     four = normals(places, [1.0, 0.3, 2.0, 0.1], [0.6, 0.2, 0.15, 0.05])

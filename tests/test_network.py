@@ -116,6 +116,7 @@ def test_relu_is_refused_as_a_potential_and_allowed_as_a_field():
     assert abs(g.mean() + 0.399) < 0.01
 
 
+@pytest.mark.whole
 def test_any_module_is_a_potential_or_a_field():
     x, s = gaussian(400, 2)
     z = (x - [1, 2]) / x.std(axis=0)

@@ -467,7 +467,11 @@ def test_arrays_that_jax_has_seen_in_single_precision():
     assert jax.jit(lambda x: log_density(x))(x[0]) == before  # and in the user's hands as it was
 
 
-@pytest.mark.parametrize("given", [True, False], ids=["arguments", "globals"])
+@pytest.mark.parametrize(
+    "given",
+    [pytest.param(True, marks=pytest.mark.whole), False],
+    ids=["arguments", "globals"],
+)
 def test_numpyro_models_that_index_by_numpy_arrays(given):
     """A user's own program, the search for coordinates, a log density for `integrate`, the user's
     again: JAX remembers the arrays in the precision of whoever used them last."""
@@ -748,7 +752,7 @@ def test_a_posterior_is_taken_whole():
     assert zv.estimate(weighted, family=zv.Polynomial(1)).value == pytest.approx([0.1], abs=1e-12)
     with pytest.raises(ValueError, match="has weights, which are lost"):
         zv.estimate(*weighted)
-    with pytest.raises(ValueError, match="a Posterior has scores and weights of its own"):
+    with pytest.raises(ValueError, match="a Posterior has scores, weights and a space of its own"):
         zv.estimate(NAMED, -X)
     with pytest.raises(
         ValueError, match="scores, the gradients of the log density at the draws, are needed"

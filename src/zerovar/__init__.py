@@ -1,7 +1,7 @@
 """Control variates by Stein's method: draws and scores in, means with far smaller standard errors
 out."""
 
-from . import kernels
+from . import kernels, spaces
 from .adapters import (
     from_arviz,
     from_blackjax,
@@ -35,6 +35,7 @@ from .families import (
     ResNet,
     RidgeFunctions,
     SparsePolynomial,
+    metrics,
 )
 from .fitting import Fitted, fit
 from .inference.splits import cross_fit, holdout, in_sample
@@ -44,9 +45,10 @@ from .integration import integrate
 from .io.archive import load
 from .io.programs import keep_compiled
 from .objectives import L1, L2, LeastSquares, Magnitude, Ridge, SpectralVariance, Variance
-from .operators import Langevin, ScalarLangevin
-from .output import Comparison, Densities, Estimate, Evidence, Selection, plots
+from .operators import Langevin, Operator, ScalarLangevin
+from .output import Comparison, Densities, Estimate, Evidence, Selection, Sensitivities, plots
 from .probabilities import probability
+from .sensitivities import sensitivity
 from .solvers import CG, SGD, DualSGD, Exact, Nystrom, Prepared, Screening, Solver, Spectral
 from .solvers.exact import centres
 from .solvers.training import schedules
@@ -85,6 +87,7 @@ __all__ = [
     "NumericalError",
     "NumericalWarning",
     "Nystrom",
+    "Operator",
     "Polynomial",
     "Posterior",
     "Prepared",
@@ -97,6 +100,7 @@ __all__ = [
     "ScoreWarning",
     "Screening",
     "Selection",
+    "Sensitivities",
     "Solver",
     "SparsePolynomial",
     "Spectral",
@@ -126,10 +130,13 @@ __all__ = [
     "kernels",
     "ladder",
     "load",
+    "metrics",
     "plots",
     "probability",
     "quantile",
     "schedules",
+    "sensitivity",
+    "spaces",
     "summary",
     "tune",
 ]

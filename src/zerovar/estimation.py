@@ -18,6 +18,7 @@ from .output import Estimate
 from .probabilities import estimate_with_events
 from .session import Session
 from .solvers import Solver
+from .spaces import REALS, SPACE, Space
 
 
 @takes(
@@ -25,6 +26,7 @@ from .solvers import Solver
     objective=OBJECTIVE,
     solver=SOLVER,
     split=SPLIT,
+    space=SPACE,
     standardise=FLAG,
     score_error=SCORE_ERROR,
     seed=whole(0),
@@ -40,6 +42,7 @@ def estimate(
     split: Split | None = None,
     names: Sequence[str] | None = None,
     log_weights: Any = None,
+    space: Space | None = None,
     standardise: bool = True,
     score_error: float | str = 0.0,
     seed: int = 0,
@@ -51,7 +54,9 @@ def estimate(
         MCMC after its run, ArviZ's data with gradients.
     values: the integrands at the draws, (n,), (n, q), (chain, draw), (chain, draw, q), a dict of
         name → such arrays, a data frame, or a function of one draw (d,), vmapped; by default those
-        of the posterior, or the draws themselves. Booleans are events, and so are numbers that are
+        of the posterior, or the draws themselves. They must not be fitted to these draws (a
+        residual about their own mean): plain means are then too exact, and answers are judged by
+        these. Booleans are events, and so are numbers that are
         all 0 or 1. Of a posterior a dict may also have comparisons of its named values, such as
         "tau > 5", and, where it knows its log density, functions of one draw on the natural scale.
     family: what the control variates are taken from. By default, `Automatic()`, candidates from
@@ -66,6 +71,9 @@ def estimate(
         leave-out residuals, where the solver has those in closed form, and `cross_fit()` where it
         has not.
     log_weights: unnormalised log importance weights, (n,) or (chain, draw).
+    space: where the draws live, if it is not Rᵈ: `Torus()` for angles, `Sphere()` for directions,
+        `Simplex()` for proportions, `Box(low, high)` for coordinates that end at bounds; scores are
+        what the space says.
     score_error: a relative error of the scores that standard errors are to carry, such as 0.001 for
         gradients by finite differences; "verified" for all that `zv.check` could not see, which
         leaves little but plain means. By default scores count as exact; `estimate.scores` says
@@ -75,14 +83,14 @@ def estimate(
     Arrays may be chunked, larger than memory: dask arrays, or xarray opened with `chunks=`; then
     all of them must be. They are read on the cluster that Dask is set to: once for `Exact()` and a
     family with features, by default the polynomial of the highest degree up to three with at most
-    600 terms and twenty draws for each; window by window for `SGD()`, the default of networks. The
+    600 terms and ten draws for each; window by window for `SGD()`, the default of networks. The
     split is `cross_fit()` or `holdout()`.
 
     Problems with the draws, scores or fit are warned of (`ZerovarWarning`) and kept in
     `estimate.warnings`.
     """
     request = Request(family, objective, solver, split, standardise, seed, score_error)
-    posterior = _posterior(draws, scores, values, log_weights)
+    posterior = _posterior(draws, scores, values, log_weights, space)
     values = posterior.values if values is None else values
     if any(map(is_chunked, (posterior.draws, posterior.scores, values, posterior.log_weights))):
         return estimate_chunked(dataclasses.replace(posterior, values=values), names, request)
@@ -107,7 +115,9 @@ def check(sample: Any, level: float = 0.001) -> Check:
     return check_sample(found, level)
 
 
-def _posterior(draws: Any, scores: Any, values: Any, log_weights: Any) -> Posterior:
+def _posterior(
+    draws: Any, scores: Any, values: Any, log_weights: Any, space: Space | None
+) -> Posterior:
     """The posterior in place of draws and scores, or one that is made of the arrays."""
     posterior = recognise(draws)
     if posterior is None:
@@ -121,10 +131,11 @@ def _posterior(draws: Any, scores: Any, values: Any, log_weights: Any) -> Poster
                 f"got {type(draws).__name__} alone. In place of both: {kinds}; "
                 "zv.from_log_density computes them"
             )
-        return Posterior(draws, scores, values, log_weights=log_weights)
-    if scores is not None or log_weights is not None:
+        where = REALS if space is None else space
+        return Posterior(draws, scores, values, log_weights=log_weights, space=where)
+    if scores is not None or log_weights is not None or space is not None:
         raise ValueError(
-            f"a {type(draws).__name__} has scores and weights of its own: leave scores and "
-            "log_weights out"
+            f"a {type(draws).__name__} has scores, weights and a space of its own: leave scores, "
+            "log_weights and space out"
         )
     return posterior

@@ -22,9 +22,9 @@ from .arguments import (
     whole,
 )
 from .errors import NumericalError, NumericalWarning, refuse_fork, warn
-from .families import FAMILY, Family
+from .families import FAMILY, Family, settle
 from .inputs.integrands import as_values
-from .inputs.points import FittingDraws, RowNumbers, Standardisation
+from .inputs.points import FittingDraws, Placement, RowNumbers, Standardisation
 from .inputs.sample import SAMPLE, Sample, as_float
 from .io import archive
 from .io.archive import storable
@@ -61,7 +61,7 @@ class Fitted:
 
     family: Family
     objective: Objective
-    standardisation: Standardisation
+    standardisation: Standardisation | Placement
     terms: tuple[Term, ...]  # g is their sum
     intercept: Float64[np.ndarray, " q"]
     result: Result
@@ -91,7 +91,7 @@ class Fitted:
         draws, scores, d = (
             as_float("draws", draws),
             as_float("scores", scores),
-            len(self.standardisation.mean),
+            self.standardisation.dim,
         )
         if draws.shape != scores.shape or draws.shape != (len(draws) or 1, d):
             raise ValueError(
@@ -273,15 +273,15 @@ def fit_draws(
     family, objective, solver = method.complete()
     started = time.perf_counter()
     distinct, merged = draws.distinct, draws.merge(values)
-    family.check(distinct.dim)
+    standardisation = draws.standardisation(mixing=not family.keeps_axes)
+    points = draws.standardise(mixing=not family.keeps_axes)
+    family.check(points.dim)
     solver = (
-        default_solver(family, len(distinct), distinct.dim, merged.shape[1], objective)
+        default_solver(family, len(distinct), points.dim, merged.shape[1], objective)
         if solver is None
         else solver
     )
-    standardisation = draws.standardisation(mixing=not family.keeps_axes)
-    points = draws.standardise(mixing=not family.keeps_axes)
-    family = family.resolve(points.x, merged)
+    family = settle(family, points, merged)
     solver.check(family, objective, points.dim)
     prepared = solver.prepare(family, objective, points, seed)
     solution = Solution(np.full(merged.shape[1], np.nan), ())

@@ -9,13 +9,16 @@ Gram matrices are built from matrix products without an n × n × d array (see `
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from .arguments import FLAG, number, takes
@@ -56,7 +59,7 @@ class AbstractKernel(Storable, eqx.Module):
         return type(self).__name__
 
     def __call__(self, x: Float[Array, " d"], y: Float[Array, " d"]) -> Float[Array, ""]:
-        return jnp.asarray(self.derivative((0, 0, 0), x @ x, y @ y, (x - y) @ (x - y)))
+        return _differentiable((0, 0, 0), self, x @ x, y @ y, (x - y) @ (x - y))
 
     def __add__(self, other: AbstractKernel) -> KernelSum:
         return KernelSum(self, other) if isinstance(other, AbstractKernel) else NotImplemented
@@ -67,6 +70,39 @@ class AbstractKernel(Storable, eqx.Module):
         return KernelProduct(self, other) if isinstance(other, AbstractKernel) else NotImplemented
 
     __rmul__ = __mul__
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _differentiable(
+    order: DerivativeOrder, kernel: AbstractKernel, p: Numbers, q: Numbers, z: Numbers
+) -> Numbers:
+    """Return a derivative of a kernel, whose own derivatives are the kernel's of higher order:
+    automatic differentiation is then right at equal points too, and as far as the kernel is smooth.
+    """
+    return jnp.asarray(kernel.derivative(order, p, q, z), dtype=z.dtype)
+
+
+def _differentiate(order: DerivativeOrder, at: Any, along: Any) -> tuple[Numbers, Numbers]:
+    kernel, *numbers = at
+    value = _differentiable(order, *at)
+    slope = jnp.zeros_like(value)
+    for k, direction in enumerate(along[1:]):
+        if not isinstance(direction, SymbolicZero):
+            higher = (*order[:k], order[k] + 1, *order[k + 1 :])
+            slope = slope + _differentiable(higher, *at) * direction
+    moved = jax.tree.leaves(along[0], is_leaf=lambda leaf: isinstance(leaf, SymbolicZero))
+    if not all(isinstance(leaf, SymbolicZero) for leaf in moved):
+        of_kernel = lambda kernel: _differentiable.fun(order, kernel, *numbers)  # noqa: E731
+        directions = jax.tree.map(
+            lambda leaf, to: jnp.zeros_like(leaf) if isinstance(to, SymbolicZero) else to,
+            kernel,
+            along[0],
+        )
+        slope = slope + jax.jvp(of_kernel, (kernel,), (directions,))[1]
+    return value, slope
+
+
+_differentiable.defjvp(_differentiate, symbolic_zeros=True)
 
 
 class _Pair(AbstractKernel):

@@ -14,7 +14,7 @@ from ..inference.fits import default_split, fit_answer
 from ..inference.splits import cross_fit
 from ..inference.task import Task
 from ..inputs.points import DRAWS_PER_TERM
-from ..objectives import Objective, SpectralVariance
+from ..objectives import LeastSquares, Objective, Ridge, SpectralVariance
 from ..tuning import RIDGES, Tuned, tune
 from .policy import Policy
 
@@ -140,6 +140,8 @@ class Directional(Candidate):
 
 def offer(task: Task, policy: Policy) -> list[Candidate]:
     """The candidates that need no tuning, for draws of this size and dimension, simplest first."""
+    if not task.sample.space.is_flat:
+        return _offer_in_space(task, policy)
     d, a_term = task.sample.dim, draws_per_term(task, policy)
     found: list[Candidate] = [
         AsGiven(f"Polynomial({degree})", Polynomial(degree))
@@ -168,6 +170,18 @@ def offer(task: Task, policy: Policy) -> list[Candidate]:
             found.append(Directional(label, Polynomial(1) + bends, degree))
             break
     return found
+
+
+def _offer_in_space(task: Task, policy: Policy) -> list[Candidate]:
+    """The same in a space other than Rᵈ: polynomials in what families see, which may be linearly
+    dependent there, as 1 and ‖x‖² are on a sphere, so that a ridge holds them."""
+    d = task.draws.standardise(mixing=True).dim
+    held = LeastSquares(Ridge(np.sqrt(np.finfo(float).eps)))
+    return [
+        AsGiven(f"Polynomial({degree})", Polynomial(degree), held)
+        for degree in range(1, policy.separate_degree + 1)
+        if draws_per_term(task, policy) * Polynomial(degree).num_features(d) <= task.effective
+    ]
 
 
 def draws_per_term(task: Task, policy: Policy) -> float:

@@ -75,7 +75,7 @@ def race(
     `plain` and `before` (q,) are mean squared influences without a control variate and with the
     best so far; `known` is what other integrands on these draws have taught. `say` shows what runs.
     """
-    d = task.sample.dim
+    d, space = task.draws.standardise(mixing=True).dim, task.sample.space
     if refusal := _refusal(task, policy):
         return RaceResult([], [f"tuned kernels: {refusal}"], {})
     track = task if len(task) <= policy.pilot else task.thin(policy.pilot)[0]
@@ -153,7 +153,7 @@ def race(
         for old, new in zip(close, further, strict=True):
             runners[runners.index(old)] = new
 
-    offered = [one for one in offer_rivals(d, policy) if _is_worth_it(one, d, policy, known)]
+    offered = [one for one in offer_rivals(d, policy, space) if _is_worth_it(one, d, policy, known)]
     general, special = ([one for one in offered if one.special is so] for so in (False, True))
     open_ = np.ptp(track.values, axis=0) > 0
     signed: list[Rival] = []

@@ -12,6 +12,7 @@ from ..inference.answer import Answer
 from ..inference.fits import default_split, fit_answer
 from ..inference.splits import OutOfFold, in_sample
 from ..inference.task import Task
+from ..spaces import REALS, Space
 from ..tuning import Descent, DescentEnd, DescentStart, MarginalLikelihood
 from .candidates import at_all_draws, draws_per_term
 from .policy import Policy
@@ -90,9 +91,11 @@ class Rival:
         return at_all_draws(fit_answer(task, method, split), task)
 
 
-def offer_rivals(d: int, policy: Policy) -> list[Rival]:
+def offer_rivals(d: int, policy: Policy, space: Space = REALS) -> list[Rival]:
     """Families to be tuned: for all integrands, and for those that the others leave with little
-    gain."""
+    gain. `d` is how many coordinates families see."""
+    if not space.is_flat:
+        return _offer_in_space(policy)
     cubic = Polynomial(3, weight=policy.degree_weights)
     scale = max(3.0, np.sqrt(d))
     long = policy.long * scale
@@ -112,6 +115,16 @@ def offer_rivals(d: int, policy: Policy) -> list[Rival]:
         family = Anisotropic(Sum((each, slow)))
         found.append(Rival("additive + IMQ", family, special=True, share=2, sign=sign))
     return found
+
+
+def _offer_in_space(policy: Policy) -> list[Rival]:
+    """The same in a space other than Rᵈ, whose coordinates must not be scaled."""
+    quadratic = Polynomial(2, weight=policy.degree_weights[:2])
+    smooth, rough = Kernel(kernels.Gaussian(1.0)), Kernel(kernels.InverseMultiquadric(1.0))
+    return [
+        Rival("Polynomial(2) + Gaussian", Sum((quadratic, smooth))),
+        Rival("Polynomial(2) + IMQ", Sum((quadratic, rough))),
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,14 +26,14 @@ from jaxtyping import Float64
 from ..choice import Automatic, Request
 from ..choice.defaults import streamed_polynomial
 from ..diagnostics import check_sample
-from ..families import Family
+from ..families import Family, settle
 from ..inference import rules
 from ..inference.answer import Answer, mean_answer
 from ..inference.cautions import Cautions
 from ..inference.conclude import conclude, describe_settings
 from ..inference.facts import Digits, Facts, ScoreFacts, some_names
 from ..inference.splits import Contiguous, Split, cross_fit
-from ..inputs.points import FittingDraws
+from ..inputs.points import FittingDraws, Standardisation
 from ..inputs.sample import Posterior
 from ..objectives import LeastSquares
 from ..output import Estimate
@@ -57,6 +57,11 @@ def estimate_chunked(
     and is what the scores are checked on. Everything that is estimated comes from all draws.
     """
     started = time.perf_counter()
+    if not posterior.space.is_flat:
+        raise ValueError(
+            f"chunked draws must live in Rᵈ, not on a {posterior.space.describe()}: read them into "
+            "memory, or thin them"
+        )
     family = request.family
     objective = LeastSquares() if request.objective is None else request.objective
     split = cross_fit() if request.split is None else _check_split(request.split)
@@ -77,6 +82,7 @@ def estimate_chunked(
     sample = pilot.sample.replace(from_model=posterior.from_model)
     draws = FittingDraws(sample.points(), request.standardise)
     standardisation = draws.standardisation(mixing=not family.keeps_axes)
+    assert isinstance(standardisation, Standardisation)
     points = standardisation.points(draws.points)
     centre = points.probabilities @ pilot.values
     size = np.abs(pilot.values - centre).max(axis=0)
@@ -86,7 +92,7 @@ def estimate_chunked(
         standardisation, function, list(chunks.value_blocks), centre, unit, pilot.log_weight, parts
     )
     edges = _batches(parts, chains)
-    resolved = family.resolve(points.x, pilot.values)
+    resolved = settle(family, points, pilot.values)
     work = StreamedTask(
         chunks, view, edges, fitting, pilot, points, resolved, objective, request.seed
     )

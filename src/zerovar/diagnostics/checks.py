@@ -28,6 +28,7 @@ from .identities import (
 )
 from .layout import layout_mistakes, undo_resampling
 from .outliers import burn_in_p_value, find_outlying_scores
+from .space_identities import identities_in_space
 
 RIGHT = "The scores agree with the draws"
 WRONG = "The scores do not agree with the draws"
@@ -106,6 +107,8 @@ def check_sample(sample: Sample | Posterior, level: float = 0.001) -> Check:
     """Test layout, beginning and scores of `sample`; `level` is the nominal probability that a
     right one fails."""
     sample = sample.sample if isinstance(sample, Posterior) else sample
+    if not sample.space.is_flat:
+        return _check_in_space(sample, level)
     away = some_columns(sample.draws, 20) - np.median(some_columns(sample.draws, 20), axis=0)
     late = sample.by_chain(np.concatenate([away, np.abs(away)], axis=1))[
         :, len(sample) // sample.num_chains // 2 :
@@ -114,6 +117,27 @@ def check_sample(sample: Sample | Posterior, level: float = 0.001) -> Check:
     return _check_draws(sample, slowest, level) or _check_scores(
         undo_resampling(sample), slowest, level
     )
+
+
+def _check_in_space(sample: Sample, level: float) -> Check:
+    """Test weights, layout and the identities of a space other than Rᵈ."""
+    if sample.weights is not None and (said := heavy_weights(sample.probabilities)):
+        return Check(False, said, (), 0.0, finding=_WEIGHTS)
+    if said := next(layout_mistakes(sample), ""):
+        return Check(False, said, (), 0.0, finding=_LAYOUT)
+    found = identities_in_space(sample)
+    if found.adjusted >= level:
+        few = found.num_batches < ENOUGH_BATCHES
+        said = "There are too few effective draws to tell much." if few else ""
+        precision = 2 * float(found.scale_error.max())
+        return Check(True, said, (), found.adjusted, precision=precision)
+    said = (
+        f"{_FLIPPED}: these are gradients of the negative log density. Pass −scores."
+        if identities_in_space(sample, -1.0).adjusted >= level
+        else f"They are of other draws, of another density, or not what a {sample.space.describe()}"
+        f" asks for: {sample.space.scores}."
+    )
+    return Check(False, said, (), found.adjusted, finding=WRONG)
 
 
 def _check_draws(sample: Sample, slowest: float, level: float) -> Check | None:

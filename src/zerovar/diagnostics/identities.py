@@ -49,9 +49,7 @@ class ScoredChains:
         products = some_z * some_t
         products -= products.mean(axis=1, keepdims=True)
         slowest = max(autocorrelation_time(np.concatenate([some_z, some_t, products], axis=2)), 1.0)
-        batch = max(len(sample) // _MOST_BATCHES, int(np.ceil(BLOCK_TIMES * slowest)))
-        # never fewer than four, if the chains are that long
-        batch = max(min(batch, draws, max(len(sample) // 4, 1)), 1)
+        batch = batch_length(sample, slowest)
         weights = None if sample.weights is None else shape(len(sample) * points.probabilities)
         return ScoredChains(
             shape(points.x - points.probabilities @ points.x),
@@ -79,6 +77,13 @@ class ScoredChains:
     def divide_scores(self, factor: float) -> ScoredChains:
         """Return the same with the scores divided by `factor`."""
         return dataclasses.replace(self, s=self.s / factor, t=self.t / factor)
+
+
+def batch_length(sample: Sample, slowest: float) -> int:
+    """Return how many draws make a batch, for this longest autocorrelation time."""
+    batch = max(len(sample) // _MOST_BATCHES, int(np.ceil(BLOCK_TIMES * slowest)))
+    # never fewer than four, if the chains are that long
+    return max(min(batch, len(sample) // sample.num_chains, max(len(sample) // 4, 1)), 1)
 
 
 def _standardise(sample: Sample, points: Points) -> tuple[np.ndarray, np.ndarray]:
@@ -145,11 +150,12 @@ def identities(series: ScoredChains, mixed: bool = True) -> Identities:
     """Test all chains together; `mixed=False` leaves products of different coordinates out."""
     products = series.z * series.t + 1
     mean, raw, turned = (
-        _Mean.of(array, series) for array in (series.s, series.x * series.s + 1, series.t)
+        BatchMean.of(array, series.weights, series.batch)
+        for array in (series.s, series.x * series.s + 1, series.t)
     )
     scale, trace = (
-        _Mean.of(products, series),
-        _Mean.of(products.mean(axis=2, keepdims=True), series),
+        BatchMean.of(products, series.weights, series.batch),
+        BatchMean.of(products.mean(axis=2, keepdims=True), series.weights, series.batch),
     )
     return Identities(
         mean.value,
@@ -167,7 +173,7 @@ def identities(series: ScoredChains, mixed: bool = True) -> Identities:
     )
 
 
-class _Mean(NamedTuple):
+class BatchMean(NamedTuple):
     """Means over batches (b, d) of what should have mean zero, and the least and the largest that
     one draw adds (d,)."""
 
@@ -176,12 +182,17 @@ class _Mean(NamedTuple):
     high: np.ndarray
 
     @staticmethod
-    def of(array: Float64[np.ndarray, "chain draw d"], series: ScoredChains) -> _Mean:
-        if series.weights is not None:
-            array = array * series.weights[:, :, None]
-        cut = _cut(array, series.batch)
+    def of(
+        array: Float64[np.ndarray, "chain draw d"], weights: np.ndarray | None, batch: int
+    ) -> BatchMean:
+        """Cut into batches, with weights n·p (chain, draw) where draws do not count alike."""
+        if weights is not None:
+            array = array * weights[:, :, None]
+        cut = _cut(array, batch)
         draws = cut.shape[0] * cut.shape[1]
-        return _Mean(cut.mean(axis=1), cut.min(axis=(0, 1)) / draws, cut.max(axis=(0, 1)) / draws)
+        return BatchMean(
+            cut.mean(axis=1), cut.min(axis=(0, 1)) / draws, cut.max(axis=(0, 1)) / draws
+        )
 
     @property
     def value(self) -> np.ndarray:
@@ -284,5 +295,5 @@ def quadratic_p_value(series: ScoredChains, flagged: Bool[np.ndarray, " d"]) -> 
     this one.
     """
     z, t = series.z[:, :, flagged], series.t[:, :, flagged]
-    p = _Mean.of(z**2 * t + 2 * z, series).p_values()
+    p = BatchMean.of(z**2 * t + 2 * z, series.weights, series.batch).p_values()
     return float(min(1.0, p.size * p.min()))

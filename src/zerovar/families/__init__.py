@@ -1,5 +1,6 @@
 """Families of control variates."""
 
+from . import metrics as metrics
 from .anisotropic import Anisotropic as Anisotropic
 from .base import FAMILY as FAMILY
 from .base import LINEAR as LINEAR
@@ -17,4 +18,5 @@ from .network import Network as Network
 from .network import ResNet as ResNet
 from .polynomial import Polynomial as Polynomial
 from .ridge_functions import RidgeFunctions as RidgeFunctions
+from .settling import settle as settle
 from .sparse_polynomial import SparsePolynomial as SparsePolynomial

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..arguments import instance
 from ..io.archive import Storable
 from ..operators import Operator
+from ..spaces import Space
 
 Nd = Float[Array, "n d"]
 Md = Float[Array, "m d"]
@@ -53,6 +54,9 @@ class Family(Storable, eqx.Module):
 
     def check(self, d: int) -> None:
         """Raise a ValueError if this family makes no sense in d dimensions."""
+
+    def check_space(self, space: Space) -> None:
+        """Raise a ValueError if this family makes no sense in a space other than Rᵈ."""
 
     def separate(self) -> tuple[LinearFamily | None, tuple[Family, ...]]:
         """Return the part that is linear in its parameters, and the parts that are not."""
@@ -217,6 +221,9 @@ class MonomialFamily(LinearFamily):
     def with_monomials(self, monomials: np.ndarray) -> MonomialFamily:
         """Return the same family with these monomials (p, degree)."""
 
+    def check_space(self, space):
+        refuse_space(self, space)
+
     @property
     def chooses_monomials(self):
         return self.choice is not None
@@ -224,6 +231,15 @@ class MonomialFamily(LinearFamily):
     @property
     def sees_values(self):
         return self.chooses_monomials
+
+
+def refuse_space(family: Family, space: Space) -> None:
+    """Raise a ValueError: this family maps points linearly, or has an operator that it cannot
+    change."""
+    raise ValueError(
+        f"{family.describe()} is for draws in Rᵈ, and these live on a {space.describe()}. Use a "
+        "Polynomial, a Kernel, a Network, or a sum of these"
+    )
 
 
 class _OfParts(Family):
@@ -302,6 +318,9 @@ class Wrapper(LinearFamily):
     the same way."""
 
     family: eqx.AbstractVar[LinearFamily]
+
+    def check_space(self, space):
+        refuse_space(self, space)
 
     @abstractmethod
     def wrap(self, family: LinearFamily) -> LinearFamily:

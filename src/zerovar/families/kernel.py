@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -19,44 +20,67 @@ from jaxtyping import Array, Float
 from ..arguments import Requirement, instance, takes, whole
 from ..hyper import LEAF, WEIGHT
 from ..kernels import AbstractKernel, Gaussian, is_zero, median_heuristic
+from ..operators import OPERATOR, Diffusion, Langevin, Operator, ScalarLangevin
 from .base import LinearFamily, Md, Nd
 
 
 class Kernel(LinearFamily):
     """Control variates in the reproducing-kernel space of a Stein kernel k₀ made from `base`.
 
-    `order=1` applies the Langevin operator to both arguments of base · I (control functionals of
-    Oates et al., the paper's k₀); `order=2` the scalar Langevin operator to both arguments of base,
-    which needs a base with second derivatives in each. `weight` multiplies k₀: the part's prior
-    variance in a sum. A base without length-scale gets the median heuristic.
+    The operator is applied to both arguments: `Langevin()` to those of base · I (control
+    functionals of Oates et al., the paper's k₀), `ScalarLangevin()` to those of base, which needs a
+    base with second derivatives in each. `order` 1 or 2 names these two in short; other operators
+    are given as `operator`. `weight` multiplies k₀: the part's prior variance in a sum. A base
+    without length-scale gets the median heuristic.
     """
 
     base: AbstractKernel
-    order: int = eqx.field(static=True)
     weight: np.ndarray = eqx.field(metadata=WEIGHT)
+    operator: Operator
 
     @takes(
         base=instance(AbstractKernel, "a kernel such as kernels.Gaussian(1.0)"),
         order=Requirement("1 (Langevin) or 2 (scalar Langevin)", whole(1, 2).read),
         weight=LEAF,
+        operator=OPERATOR,
     )
-    def __init__(self, base: AbstractKernel | None = None, order: int = 1, weight: Any = 1.0):
-        base = Gaussian() if base is None else base
-        if base.smoothness <= order:
+    def __init__(
+        self,
+        base: AbstractKernel | None = None,
+        order: int | None = None,
+        weight: Any = 1.0,
+        operator: Operator | None = None,
+    ):
+        if operator is None:
+            operator = ScalarLangevin() if order == 2 else Langevin()
+        self.base = base = Gaussian() if base is None else base
+        self.weight, self.operator = weight, operator
+        if order not in (None, self.order):
             raise ValueError(
-                f"Kernel: order {order} needs a base kernel with more than {order} derivatives in "
-                "each argument; "
+                f"Kernel: {operator.describe()} is of order {self.order}, not {order}; leave order "
+                "out"
+            )
+        if isinstance(operator, Diffusion) and base.smoothness <= self.order:
+            raise ValueError(
+                f"Kernel: order {self.order} needs a base kernel with more than {self.order} "
+                "derivatives in each argument; "
                 f"this one has fewer than {base.smoothness}. Use a larger nu, or order=1"
             )
-        self.base, self.order, self.weight = base, order, weight
+
+    @property
+    def order(self) -> int:
+        """1 where the operator is on vector fields, 2 where it is on potentials."""
+        return 1 if self.operator.on_fields else 2
 
     def resolve(self, x, values):
         if not self.base.needs_length_scale:
             return self
-        return Kernel(self.base.resolve(median_heuristic(x)), self.order, self.weight)
+        base = self.base.resolve(median_heuristic(x))
+        return Kernel(base, None, self.weight, self.operator)
 
     def describe(self):
-        order = ", order 2" if self.order == 2 else ""
+        plain = {Langevin().describe(): "", ScalarLangevin().describe(): ", order 2"}
+        order = plain.get(name := self.operator.describe(), f", {name}")
         weight = "" if self.weight == 1 else f", weight {float(self.weight):.3g}"
         return f"Kernel({self.base.describe()}{order}{weight})"
 
@@ -73,11 +97,32 @@ class Kernel(LinearFamily):
         return 2.0 * self.order
 
     def unweighted(self):
-        return Kernel(self.base, self.order)
+        return Kernel(self.base, operator=self.operator)
 
     def gram(self, x, s, y, t):
-        stein = first_order if self.order == 1 else second_order
-        return self.weight * stein(self.base, InnerProducts.of(x, s, y, t))
+        operator = self.operator
+        if isinstance(operator, Diffusion) and operator.is_plain:
+            stein = first_order if self.order == 1 else second_order
+            return self.weight * stein(self.base, InnerProducts.of(x, s, y, t))
+        known = [jax.vmap(operator.prepare)(*points) for points in ((x, s), (y, t))]
+        if isinstance(operator, Langevin):
+            return self.weight * under_metric(self.base, x, y, *known)
+        return self.weight * self._gram_by_differentiation(x, y, *known)
+
+    def _gram_by_differentiation(self, x: Nd, y: Md, at_x: Any, at_y: Any) -> Float[Array, "n m"]:
+        """Return the operator on both arguments of base, or of base · I under one on fields, by
+        automatic differentiation."""
+        operator, unit = self.operator, jnp.eye(x.shape[1], dtype=x.dtype)
+
+        def value(a: Any, b: Any) -> Any:
+            k = self.base(a, b)
+            return k * unit if operator.on_fields else k
+
+        def pair(a: Any, at_a: Any, b: Any, at_b: Any) -> Any:
+            return operator.apply(lambda u: operator.apply(lambda v: value(u, v), b, at_b), a, at_a)
+
+        row = jax.vmap(pair, (None, None, 0, 0))
+        return jax.vmap(row, (0, 0, None, None))(x, at_x, y, at_y)
 
 
 class InnerProducts(NamedTuple):
@@ -122,6 +167,44 @@ def first_order(base: AbstractKernel, m: InnerProducts) -> Float[Array, "n m"]:
         (-2 * (m.p + m.z - m.q), k(1, 0, 1)),
         (-2 * (m.q + m.z - m.p), k(0, 1, 1)),
     )
+
+
+def under_metric(
+    base: AbstractKernel, x: Nd, y: Md, at_x: tuple[Any, Any], at_y: tuple[Any, Any]
+) -> Float[Array, "n m"]:
+    """Return the Langevin operator on both arguments of base · I, from D and drift b at each point:
+    tr(D ∇ₓ∇ᵧᵀk E) + c·D∇ₓk + b·E∇ᵧk + b·c k, with E and c those at y.
+
+    Products D y and E x of all pairs are an n × m × d array, of one tile at a time.
+    """
+    d = x.shape[1]
+    (D, b), (E, c) = ((_as_matrices(D, d), b) for D, b in (at_x, at_y))
+    p, q = jnp.sum(x * x, axis=1)[:, None], jnp.sum(y * y, axis=1)[None, :]
+    z = jnp.sum((x[:, None] - y) ** 2, axis=2)
+    k = lambda *order: base.derivative(order, p, q, z)  # noqa: E731
+    dx = jnp.einsum("nij,nj->ni", D, x)[:, None]
+    ey = jnp.einsum("mij,mj->mi", E, y)[None]
+    dz = dx - jnp.einsum("nij,mj->nmi", D, y)  # D (x − y), and E (x − y)
+    ez = jnp.einsum("mij,nj->nmi", E, x) - ey
+    dot = lambda u, v: jnp.sum(u * v, axis=2)  # noqa: E731
+    b, c = b[:, None], c[None]
+    return _total(
+        (dot(b, c), k(0, 0, 0)),
+        (2 * dot(c, dx), k(1, 0, 0)),
+        (2 * dot(b, ey), k(0, 1, 0)),
+        (2 * dot(c, dz) - 2 * dot(b, ez) - 2 * jnp.einsum("nij,mji->nm", D, E), k(0, 0, 1)),
+        (4 * dot(dx, ey), k(1, 1, 0)),
+        (-4 * dot(dx, ez), k(1, 0, 1)),
+        (4 * dot(dz, ey), k(0, 1, 1)),
+        (-4 * dot(dz, ez), k(0, 0, 2)),
+    )
+
+
+def _as_matrices(D: Any, d: int) -> Float[Array, "n d d"]:
+    """Return D at each point as a matrix."""
+    if D.ndim == 3:
+        return D
+    return jnp.eye(d, dtype=D.dtype) * (D[:, None, None] if D.ndim == 1 else D[:, None, :])
 
 
 def second_order(base: AbstractKernel, m: InnerProducts) -> Float[Array, "n m"]:

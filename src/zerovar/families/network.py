@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..arguments import function, takes, where, whole
 from ..io.archive import Storable, register_functions
-from ..operators import OPERATOR, Langevin, Operator, ScalarLangevin
+from ..operators import OPERATOR, Diffusion, Langevin, Operator, ScalarLangevin, weigh
 from .base import Nd, NonlinearFamily
 
 # Files name them by these keys. All but the last have a bounded second derivative, which is what a
@@ -175,7 +175,7 @@ class Network(NonlinearFamily):
         self.module = MLP() if module is None else module
         self.operator = Langevin() if operator is None else operator
         self.probes = probes
-        if probes and isinstance(self.operator, ScalarLangevin):
+        if probes and not isinstance(self.operator, Langevin):
             raise ValueError(
                 "Network: probes estimate the divergence of a vector field, so they need "
                 "operator=Langevin(); the Laplacian of a potential is exact in one forward pass"
@@ -187,14 +187,15 @@ class Network(NonlinearFamily):
             if isinstance(self.module, Architecture)
             else type(self.module).__name__
         )
-        potential = ", ScalarLangevin" if isinstance(self.operator, ScalarLangevin) else ""
-        return f"Network({inside}{potential}{f', {self.probes} probes' if self.probes else ''})"
+        name = self.operator.describe()
+        under = "" if name == Langevin().describe() else f", {name}"
+        return f"Network({inside}{under}{f', {self.probes} probes' if self.probes else ''})"
 
     def build(self, d: int, q: int, rng: np.random.Generator) -> Network:
         """Return this network with parameters in double precision, for q integrands in d
         dimensions, shape and smoothness checked."""
         module = self.module
-        wanted = (q,) if isinstance(self.operator, ScalarLangevin) else (q, d)
+        wanted = (q, d) if self.operator.on_fields else (q,)
         if isinstance(module, Architecture) and not module.layers:
             module = module.build(d, math.prod(wanted), rng)
         module = jax.tree.map(
@@ -209,16 +210,12 @@ class Network(NonlinearFamily):
                 f"{error}"
             ) from error
         if math.prod(shape) != math.prod(wanted):
-            short = (
-                ""
-                if q > 1
-                else (" or ()" if isinstance(self.operator, ScalarLangevin) else f" or ({d},)")
-            )
+            short = "" if q > 1 else (f" or ({d},)" if self.operator.on_fields else " or ()")
             raise ValueError(
                 f"{self.describe()}: the module returns shape {shape}; {q} integrand(s) in d = {d} "
                 f"under {type(self.operator).__name__} need {wanted}{short}"
             )
-        network = Network(module, self.operator, self.probes)
+        network = Network(module, self.operator.build(d, rng), self.probes)
         if isinstance(self.operator, ScalarLangevin) and not _is_smooth(module):
             network.perturb(rng)._check_curvature(d, rng)
         return network
@@ -250,7 +247,8 @@ class Network(NonlinearFamily):
     def floats(self, d: int) -> int:
         """Return about how many numbers g at one point holds in memory at once."""
         outputs = math.prod(_output_shape(self.module, d))
-        closed = isinstance(self.module, Architecture) and isinstance(self.operator, Langevin)
+        closed = isinstance(self.module, Architecture) and self._is_plain
+        closed = closed and self.operator.on_fields
         return outputs + self.module.width * d if closed else outputs * d
 
     def probe(
@@ -259,27 +257,37 @@ class Network(NonlinearFamily):
         """Return two independent unbiased estimates of g."""
 
         def one(point, score, key):
+            field = self._field(len(point))
+            D, drift = self.operator.prepare(point, score)
+
             def estimate(directions):
-                images = jax.vmap(
-                    lambda v: jax.jvp(self._field(len(point)), (point,), (v,))[1] @ v
-                )(directions)
+                images = jax.vmap(lambda v: jax.jvp(field, (point,), (weigh(D, v),))[1] @ v)(
+                    directions
+                )
                 return jnp.mean(images, axis=0)
 
             signs = jax.random.rademacher(key, (2, self.probes, len(point)), dtype=point.dtype)
-            drift = self._field(len(point))(point) @ score
-            return drift + estimate(signs[0]), drift + estimate(signs[1])
+            mean = field(point) @ drift
+            return mean + estimate(signs[0]), mean + estimate(signs[1])
 
         return jax.vmap(one)(x, s, jax.random.split(key, len(x)))
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether its operator is one of Langevin's with D the identity."""
+        return isinstance(self.operator, Diffusion) and self.operator.is_plain
 
     def _field(self, d: int) -> Callable:
         return lambda x: jnp.reshape(self.module(x), (-1, d))
 
     def _one(self, x, s):
-        if isinstance(self.operator, Langevin):
+        if self.operator.on_fields:
             field = self._field(len(x))
-            if isinstance(self.module, Architecture):
+            if isinstance(self.module, Architecture) and self._is_plain:
                 return self.module.divergence(x) + field(x) @ s
             return self.operator(field, x, s)
+        if not self._is_plain:
+            return self.operator(lambda point: jnp.ravel(self.module(point)), x, s)
         # imported here because it is only needed here, and takes a while
         from folx import forward_laplacian
 

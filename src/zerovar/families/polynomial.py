@@ -12,6 +12,7 @@ import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -26,7 +27,7 @@ from ..arguments import (
     whole,
 )
 from ..hyper import WEIGHT
-from ..operators import OPERATOR, Langevin, Operator, ScalarLangevin
+from ..operators import OPERATOR, Diffusion, Operator, ScalarLangevin
 from .base import BasisFamily, Nd
 
 _HIGHEST = 80  # degree: the squares of factorials, by which coefficients are scaled, are doubles
@@ -44,9 +45,10 @@ def _weights(count: int) -> Requirement:
 class Polynomial(BasisFamily):
     """Control variates L u with u a polynomial of total degree at most `degree`.
 
-    Under `ScalarLangevin` (the default) u is a potential, degrees 1 … degree, p = C(d + degree, d)
-    − 1. Under `Langevin` it is a vector field with polynomial components, degrees 0 … degree, p = d
-    · C(d + degree, d); `Polynomial(1, operator=Langevin())` already contains `Polynomial(2)`.
+    Under `ScalarLangevin` (the default), and other operators on potentials, u is a potential,
+    degrees 1 … degree, p = C(d + degree, d) − 1. Under `Langevin`, and others on fields, it is a
+    vector field with polynomial components, degrees 0 … degree, p = d · C(d + degree, d);
+    `Polynomial(1, operator=Langevin())` already contains `Polynomial(2)`.
 
     `coordinates` restricts u to some of the coordinates (standardisation then treats each
     coordinate by itself). `weight` is the prior variance of the coefficients, one number or one a
@@ -91,7 +93,7 @@ class Polynomial(BasisFamily):
     @property
     def lowest(self) -> int:
         """The lowest degree that the operator does not take to zero."""
-        return 0 if isinstance(self.operator, Langevin) else 1
+        return 0 if self.operator.on_fields else 1
 
     @property
     def keeps_axes(self):
@@ -101,8 +103,8 @@ class Polynomial(BasisFamily):
         inside = [str(self.degree)]
         if self.coordinates is not None:
             inside.append(f"coordinates={list(self.coordinates)}")
-        if isinstance(self.operator, Langevin):
-            inside.append("Langevin")
+        if (operator := self.operator.describe()) != ScalarLangevin().describe():
+            inside.append(operator)
         if self.free:
             inside.append(
                 "unpenalised" if not self.penalised else f"unpenalised in degree {list(self.free)}"
@@ -113,7 +115,7 @@ class Polynomial(BasisFamily):
 
     def num_features(self, d):
         d = len(self.coordinates) if self.coordinates is not None else d
-        per_monomial = d if isinstance(self.operator, Langevin) else 1
+        per_monomial = d if self.operator.on_fields else 1
         return per_monomial * sum(math.comb(d + k - 1, k) for k in self._present)
 
     def check(self, d):
@@ -138,12 +140,12 @@ class Polynomial(BasisFamily):
 
     def basis(self, x):
         d = len(x)
-        inner, _ = self._restrict(x[None], x[None])
-        degrees = _monomials(inner, inner, self.degree)
+        inner = x[None] if self.coordinates is None else x[None, np.asarray(self.coordinates)]
+        degrees = _monomials(inner, self.degree)
         monomials = jnp.concatenate(
-            [scale * degrees[k][0][:, 0] for k, scale in self._scales(inner.shape[1])]
+            [scale * degrees[k][:, 0] for k, scale in self._scales(inner.shape[1])]
         )
-        if isinstance(self.operator, ScalarLangevin):
+        if not self.operator.on_fields:
             return monomials
         directions = (
             jnp.eye(d) if self.coordinates is None else jnp.eye(d)[np.asarray(self.coordinates)]
@@ -151,15 +153,22 @@ class Polynomial(BasisFamily):
         return (monomials[:, None, None] * directions).reshape(-1, d)
 
     def features(self, x, s):
-        x, s = self._restrict(x, s)
-        degrees = list(_monomials(x, s, self.degree))
-        if isinstance(self.operator, ScalarLangevin):
-            blocks = [scale[:, None] * degrees[k][1] for k, scale in self._scales(x.shape[1])]
-        else:  # L(P e_i) = ∂_i P + P s_i
-            monomials = [p for p, _ in degrees]
-            gradients = _gradients(x, monomials)
+        if not isinstance(self.operator, Diffusion):
+            return super().features(x, s)
+        D, b = jax.vmap(self.operator.prepare)(x, s)
+        x, b, D = self._restrict(x, b, D)
+        monomials = _monomials(x, self.degree)
+        # L P = tr(D H) + b·∇P of a potential, and L(P e_i) = (D∇P)_i + P b_i of a field
+        slopes = (
+            None if self._is_plain and not self.operator.on_fields else _slopes(monomials, D, x)
+        )
+        if not self.operator.on_fields:
+            images = _images(monomials, slopes, x, b)
+            blocks = [scale[:, None] * images[k] for k, scale in self._scales(x.shape[1])]
+        else:
+            assert slopes is not None
             blocks = [
-                (scale[:, None, None] * (gradients[k] + monomials[k][:, None] * s.T[None])).reshape(
+                (scale[:, None, None] * (slopes[k] + monomials[k][:, None] * b.T)).reshape(
                     -1, len(x)
                 )
                 for k, scale in self._scales(x.shape[1])
@@ -167,9 +176,15 @@ class Polynomial(BasisFamily):
         return jnp.concatenate(blocks).T
 
     @property
+    def _is_plain(self) -> bool:
+        """Whether its operator is one of Langevin's with D the identity."""
+        return isinstance(self.operator, Diffusion) and self.operator.is_plain
+
+    @property
     def _quadratic(self) -> bool:
         """Whether it is a quadratic potential, whose control variates are sᵀAx + tr A + b·s."""
-        return isinstance(self.operator, ScalarLangevin) and self.degree == 2 and 2 in self._present
+        potential = self._is_plain and not self.operator.on_fields
+        return potential and self.degree == 2 and 2 in self._present
 
     def work(self, d):
         d = len(self.coordinates) if self.coordinates is not None else d
@@ -180,7 +195,7 @@ class Polynomial(BasisFamily):
         no features."""
         if not self._quadratic:
             return super().apply(x, s, theta)
-        x, s = self._restrict(x, s)
+        x, s, _ = self._restrict(x, s, None)
         d, q = x.shape[1], theta.shape[1]
         scaled = jnp.concatenate([scale for _, scale in self._scales(d)])[:, None] * theta
         linear = scaled[:d] if len(scaled) > d * (d + 1) // 2 else jnp.zeros((d, q), theta.dtype)
@@ -192,7 +207,9 @@ class Polynomial(BasisFamily):
         return jnp.einsum("niq,ni->nq", image, s) + jnp.trace(matrix) + s @ linear
 
     def gram(self, x, s, y, t):
-        (x, s), (y, t) = self._restrict(x, s), self._restrict(y, t)
+        if not self._is_plain:
+            return super().gram(x, s, y, t)
+        (x, s, _), (y, t, _) = self._restrict(x, s, None), self._restrict(y, t, None)
         d = x.shape[1]
         xy, st = x @ y.T, s @ t.T
         xs, yt = jnp.sum(x * s, axis=1)[:, None], jnp.sum(y * t, axis=1)[None, :]
@@ -207,7 +224,7 @@ class Polynomial(BasisFamily):
             ]
             return sum(terms[1:], terms[0]) if terms else 0.0
 
-        if isinstance(self.operator, Langevin):
+        if self.operator.on_fields:
             return st * h(0) + (d + xs + yt) * h(1) + xy * h(2)
         sy, xt = s @ y.T, x @ t.T
         total = st * h(1) + (xt * sy + 2 * (d + xs + yt)) * h(2)
@@ -216,11 +233,14 @@ class Polynomial(BasisFamily):
             total = total + (4 * xy + yy * xt + xx * sy) * h(3) + xx * yy * h(4)
         return total
 
-    def _restrict(self, x, s):
+    def _restrict(self, x, b, D):
+        """Return points, drifts and D (n, …) of the coordinates that u depends on."""
         if self.coordinates is None:
-            return x, s
+            return x, b, D
         chosen = np.asarray(self.coordinates)
-        return x[:, chosen], s[:, chosen]
+        if D is not None and D.ndim > 1:
+            D = D[:, chosen] if D.ndim == 2 else D[:, chosen[:, None], chosen]
+        return x[:, chosen], b[:, chosen], D
 
     def _scales(self, d: int) -> list[tuple[int, Float[Array, " p"]]]:
         """Return for each degree present the factors of its monomials, √(weight / (α! j!))."""
@@ -271,32 +291,50 @@ def _table(d: int, degree: int) -> tuple[_Degree, ...]:
     return tuple(tables)
 
 
-def _monomials(x: Float[Array, "n d"], s: Float[Array, "n d"], degree: int):
-    """Return for each degree 0 … degree monomials P and L P = ΔP + ∇P·s, both (p, n).
-
-    With P = x_v Q:  L P = x_v L Q + s_v Q + 2 ∂_v Q. Rows are monomials, so that every step is a
-    gather of whole rows.
-    """
-    xt, st = x.T, s.T
-    tables = _table(x.shape[1], degree)
-    values = [(jnp.ones_like(xt[:1]), jnp.zeros_like(xt[:1]))]
-    for j in range(1, degree + 1):
-        table = tables[j]
-        p, lp = values[-1]
-        q, lq, xv = p[table.parent], lp[table.parent], xt[table.variable]
-        image = xv * lq + st[table.variable] * q
-        if j >= 2:
-            image = image + (2.0 * table.power)[:, None] * values[-2][0][table.grandparent]
-        values.append((xv * q, image))
+def _monomials(x: Nd, degree: int) -> list[Float[Array, "p n"]]:
+    """Return the monomials of each degree 0 … degree, P = x_v Q. Rows are monomials, so that every
+    step is a gather of whole rows."""
+    values = [jnp.ones_like(x.T[:1])]
+    for table in _table(x.shape[1], degree)[1:]:
+        values.append(x.T[table.variable] * values[-1][table.parent])
     return values
 
 
-def _gradients(x: Nd, monomials: list[Float[Array, "p n"]]) -> list[Float[Array, "p d n"]]:
-    """Return ∇P of all monomials P, for each degree. With P = x_v Q: ∂_i P = x_v ∂_i Q + δ_iv Q."""
+def _slopes(monomials: list[Float[Array, "p n"]], D: Any, x: Nd) -> list[Float[Array, "p d n"]]:
+    """Return D∇P of all monomials P, for each degree, D (n, …) or None for the identity. With P =
+    x_v Q: D∇P = x_v D∇Q + D e_v Q."""
     n, d = x.shape
-    gradients = [jnp.zeros((1, d, n), x.dtype)]
+    columns = _columns(D, d, x.dtype)
+    slopes = [jnp.zeros((1, d, n), x.dtype)]
     for table, below in zip(_table(d, len(monomials) - 1)[1:], monomials[:-1], strict=True):
-        units = jnp.eye(d, dtype=x.dtype)[table.variable][:, :, None]
-        through = x.T[table.variable][:, None] * gradients[-1][table.parent]
-        gradients.append(through + units * below[table.parent][:, None])
-    return gradients
+        through = x.T[table.variable][:, None] * slopes[-1][table.parent]
+        slopes.append(through + columns[table.variable] * below[table.parent][:, None])
+    return slopes
+
+
+def _columns(D: Any, d: int, dtype: Any) -> Float[Array, "d d n"]:
+    """Return D e_v for each coordinate v, at every point; one point where that suffices."""
+    unit = jnp.eye(d, dtype=dtype)[:, :, None]
+    if D is None:
+        return unit
+    return jnp.moveaxis(D, 0, 2) if D.ndim == 3 else unit * D.T
+
+
+def _images(
+    monomials: list[Float[Array, "p n"]], slopes: Any, x: Nd, b: Nd
+) -> list[Float[Array, "p n"]]:
+    """Return L P = tr(D H) + b·∇P of all monomials P, for each degree. With P = x_v Q: L P = x_v L
+    Q + b_v Q + 2 (D∇Q)_v. Without `slopes` D is the identity, and ∂_v Q a multiple of the monomial
+    before Q."""
+    xt, bt, tables = x.T, b.T, _table(x.shape[1], len(monomials) - 1)
+    images = [jnp.zeros_like(monomials[0])]
+    for j, table in enumerate(tables[1:], 1):
+        image = xt[table.variable] * images[-1][table.parent]
+        image = image + bt[table.variable] * monomials[j - 1][table.parent]
+        if j >= 2 and slopes is None:
+            before = monomials[j - 2][table.grandparent]
+            image = image + (2.0 * table.power)[:, None] * before
+        elif j >= 2:
+            image = image + 2.0 * slopes[j - 1][table.parent, table.variable]
+        images.append(image)
+    return images

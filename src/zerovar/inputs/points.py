@@ -13,8 +13,10 @@ from jaxtyping import Float64, Int
 
 from ..errors import NumericalError
 from ..io.archive import storable
+from ..spaces import REALS, Space
 
 Matrix = Float64[np.ndarray, "n d"]
+PointData = Float64[np.ndarray, "n k"]
 Vector = Float64[np.ndarray, " n"]
 RowNumbers = Int[np.ndarray, " k"]
 
@@ -36,15 +38,16 @@ class ChainOrder(NamedTuple):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Points:
     """Points x (n, d) with scores s (n, d), and what each counts: probabilities (n,), which sum to
-    one unless it is said.
+    one unless it is said. In a countable space s (n, k) is what is known of k neighbours.
 
-    `chain` is the order in which they were drawn, where that is known.
+    `chain` is the order in which they were drawn, where that is known; `space` where they live.
     """
 
     x: Matrix
-    s: Matrix
+    s: PointData
     probabilities: Vector
     chain: ChainOrder | None = None
+    space: Space = REALS
 
     def __len__(self) -> int:
         return len(self.x)
@@ -55,7 +58,8 @@ class Points:
 
     def take(self, rows: np.ndarray) -> Points:
         """Return some of the points, without an order."""
-        return Points(self.x[rows], self.s[rows], sum_to_one(self.probabilities[rows]))
+        p = sum_to_one(self.probabilities[rows])
+        return Points(self.x[rows], self.s[rows], p, space=self.space)
 
 
 class FittingDraws:
@@ -64,7 +68,7 @@ class FittingDraws:
 
     def __init__(self, points: Points, standardise: bool = True):
         self.points, self._wanted = points, standardise
-        self._standardisations: dict[bool, Standardisation] = {}
+        self._standardisations: dict[bool, Standardisation | Placement] = {}
         self._standardised: dict[bool, Points] = {}
 
     def __len__(self) -> int:
@@ -85,7 +89,7 @@ class FittingDraws:
         counts = np.bincount(group, weights=everything.probabilities)
         chain = everything.chain
         merged = None if chain is None else ChainOrder(group[chain.group], chain.segment)
-        return Points(everything.x[first], everything.s[first], counts, merged)
+        return Points(everything.x[first], everything.s[first], counts, merged, everything.space)
 
     @property
     def group(self) -> RowNumbers:
@@ -107,9 +111,11 @@ class FittingDraws:
         _check_agreement("values", values, *self._equal)
         return values[self._equal[0]]
 
-    def standardisation(self, mixing: bool) -> Standardisation:
+    def standardisation(self, mixing: bool) -> Standardisation | Placement:
         """Return that by mean and covariance of all draws; `mixing=False` scales each coordinate by
-        itself."""
+        itself. In other spaces than Rᵈ it is the space's own."""
+        if not self.points.space.is_flat:
+            return Placement(self.points.space, self.points.dim)
         if not self._wanted:
             return Standardisation.identity(self.points.dim)
         if mixing not in self._standardisations:
@@ -151,6 +157,11 @@ class Standardisation:
     mean: Float64[np.ndarray, " d"]
     factor: Float64[np.ndarray, "d d"]
     kind: str
+
+    @property
+    def dim(self) -> int:
+        """The number of coordinates of a draw."""
+        return len(self.mean)
 
     @staticmethod
     def identity(d: int) -> Standardisation:
@@ -222,7 +233,30 @@ class Standardisation:
                 f"sums overflow: it has {raw.x[row, j]:.3g} and the score {raw.s[row, j]:.3g} in "
                 f"coordinate {j}. Leave it out of all arrays, or mend the log density there"
             )
-        return Points(x, s, raw.probabilities, raw.chain)
+        return Points(x, s, raw.probabilities, raw.chain, raw.space)
+
+
+@storable
+@dataclasses.dataclass(frozen=True, eq=False)
+class Placement:
+    """Draws (n, dim) of a space other than Rᵈ, and their scores, as families see them: what a
+    standardisation is there."""
+
+    space: Space
+    dim: int
+
+    @property
+    def kind(self) -> str:
+        """How it came about, in a word."""
+        return self.space.describe()
+
+    def __call__(self, draws: Matrix, scores: PointData) -> tuple[Matrix, PointData]:
+        self.space.check(draws, scores)
+        return self.space.place(draws, scores)
+
+    def points(self, raw: Points) -> Points:
+        """Return the same points as families see them."""
+        return Points(*self(raw.x, raw.s), raw.probabilities, raw.chain, raw.space)
 
 
 def find_distinct(rows: np.ndarray) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:

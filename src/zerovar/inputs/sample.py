@@ -11,6 +11,7 @@ from jaxtyping import Bool
 from numpy.typing import ArrayLike
 
 from ..arguments import FLAG, instance, takes
+from ..spaces import REALS, SPACE, Space
 from .points import ChainOrder, Matrix, Points, RowNumbers, Vector, sum_to_one
 
 
@@ -74,7 +75,8 @@ class Sample:
     (n, d), chain after chain. `log_weights`, (n,) or (chain, draw), are unnormalised log importance
     weights; without them every draw counts alike. `from_model` says that the scores are those that
     a model's log density has at the draws, computed by an adapter or a sampler, and not numbers of
-    unknown origin; `as_chains`, that draws came with an axis of chains.
+    unknown origin; `as_chains`, that draws came with an axis of chains. `space` is where they live,
+    by default Rᵈ, and says what scores are there.
     """
 
     draws: Matrix
@@ -84,8 +86,9 @@ class Sample:
     names: tuple[str, ...] | None = None
     from_model: bool = False
     as_chains: bool = False
+    space: Space = REALS
 
-    @takes(from_model=FLAG)
+    @takes(from_model=FLAG, space=SPACE)
     def __init__(
         self,
         draws: ArrayLike,
@@ -93,11 +96,13 @@ class Sample:
         log_weights: ArrayLike | None = None,
         names: Sequence[str] | None = None,
         from_model: bool = False,
+        space: Space | None = None,
     ):
+        space = REALS if space is None else space
         draws, scores = (
             as_float(name, array, power=4) for name, array in (("draws", draws), ("scores", scores))
         )
-        if draws.shape != scores.shape:
+        if draws.shape != scores.shape and (space.is_flat or draws.shape[:-1] != scores.shape[:-1]):
             hint = "; the axes look swapped" if draws.shape == scores.shape[::-1] else ""
             raise ValueError(
                 "draws and scores must have the same shape, (n, d) or (chain, draw, d); "
@@ -117,17 +122,18 @@ class Sample:
                 f"{chains} chain(s) of {draws.shape[-2]} draws in {d} dimensions. If the axes are "
                 "(parameter, draw), transpose"
             )
-        draws, scores = draws.reshape(-1, d), scores.reshape(-1, d)
+        draws, scores = draws.reshape(-1, d), scores.reshape(-1, scores.shape[-1])
+        space.check(draws, scores)
         labels = check_names(names, d)
         for name, array in (("draws", draws), ("scores", scores)):
             constant = np.flatnonzero(np.ptp(array, axis=0) == 0)
-            if constant.size:
+            if constant.size and space.is_flat:
                 raise ValueError(
                     f"{name}: {coordinate_name(labels, constant[0])} is the same number, "
                     f"{array[0, constant[0]]:g}, at every draw ({constant.size} such of {d}). A "
                     "fixed parameter is not sampled: leave it out of draws and scores"
                 )
-            if (small := np.flatnonzero(underflows(array, power=4))).size:
+            if space.is_flat and (small := np.flatnonzero(underflows(array, power=4))).size:
                 raise ValueError(
                     f"{name}: {coordinate_name(labels, small[0])} moves by only "
                     f"{np.ptp(array[:, small[0]]):.2g}, and squares underflow. Use other units"
@@ -141,6 +147,7 @@ class Sample:
             names=labels,
             from_model=bool(from_model),
             as_chains=as_chains,
+            space=space,
         )
 
     def __len__(self) -> int:
@@ -148,9 +155,10 @@ class Sample:
 
     def __repr__(self) -> str:
         weighted = ", weighted" if self.weights is not None else ""
+        where = "" if self.space.is_flat else f", {self.space.describe()}"
         return (
             f"Sample({self.num_chains} × {len(self) // self.num_chains} draws, d = "
-            f"{self.dim}{weighted})"
+            f"{self.dim}{weighted}{where})"
         )
 
     @property
@@ -168,13 +176,12 @@ class Sample:
         if rows is None:
             segment = np.repeat(np.arange(self.num_chains), len(self) // self.num_chains)
             order = ChainOrder(np.arange(len(self)), segment)
-            return Points(self.draws, self.scores, self.probabilities, order)
+            return Points(self.draws, self.scores, self.probabilities, order, self.space)
         chain = rows // (len(self) // self.num_chains)
         breaks = (np.diff(rows, prepend=-2) != 1) | (np.diff(chain, prepend=-1) != 0)
         order = ChainOrder(np.arange(len(rows)), np.cumsum(breaks) - 1)
-        return Points(
-            self.draws[rows], self.scores[rows], sum_to_one(self.probabilities[rows]), order
-        )
+        p = sum_to_one(self.probabilities[rows])
+        return Points(self.draws[rows], self.scores[rows], p, order, self.space)
 
     def thin(self, most: int) -> tuple[Sample, RowNumbers]:
         """Return about `most` draws, equally spaced within every chain, and their row numbers; all
@@ -238,6 +245,7 @@ class Posterior:
     density: the log density and the quantities as functions of a draw, where the adapter has them:
         probabilities and quantiles then gain most. Files and arrays do without.
     divergences: how many of the sampler's transitions diverged, as far as it tells.
+    space: where the draws live, by default Rᵈ.
 
     Arrays are NumPy's, or Dask's where they stay on disk.
     """
@@ -251,6 +259,7 @@ class Posterior:
     from_model: bool = False
     density: Any = None
     divergences: int = 0
+    space: Space = REALS
 
     def __repr__(self) -> str:
         weighted = "" if self.log_weights is None else ", weighted"
@@ -272,7 +281,8 @@ class Posterior:
     @property
     def sample(self) -> Sample:
         """The draws and scores, checked."""
-        return Sample(self.draws, self.scores, self.log_weights, self.names, self.from_model)
+        about = (self.log_weights, self.names, self.from_model, self.space)
+        return Sample(self.draws, self.scores, *about)
 
 
 def _weights(log_weights: ArrayLike | None, chains: int, n: int) -> Vector | None:

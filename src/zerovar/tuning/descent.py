@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
-from ..families import Family, LinearFamily
+from ..families import Family, LinearFamily, settle
 from ..hyper import Kind, declarations, hyper_parameters, may_move, with_hyper_parameters
 from ..inputs.points import FittingDraws, Points
 from ..objectives import LeastSquares, Ridge
@@ -97,9 +97,9 @@ class Descent:
         """Make the descent of a family on `draws`, in the coordinates of a fit to `fitted`, of
         which `draws` may be a part."""
         merged = draws.merge(values)
-        family.check(draws.points.dim)
         points = fitted.standardisation(mixing=not family.keeps_axes).points(draws.distinct)
-        family = family.resolve(points.x, merged)
+        family.check(points.dim)
+        family = settle(family, points, merged)
         if not isinstance(family, LinearFamily) or family.split()[0] is None:
             raise ValueError(
                 f"{family.describe()} has nothing to tune: no penalised terms that are linear in "
