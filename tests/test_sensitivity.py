@@ -2,6 +2,7 @@
 quantiles, powers and the jackknife make of them."""
 
 import dataclasses
+import json
 
 import jax.numpy as jnp
 import numpy as np
@@ -241,9 +242,16 @@ def test_tables_pages_and_pictures(tmp_path):
     }.items():
         one.plot(tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").stat().st_size > 10_000
-    assert found.to_dict()["derivative"] == found.derivative.tolist()
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["derivative"] == found.derivative.tolist()
+    assert plain["jackknife"]["covariance"] == found.jackknife.covariance.tolist()
+    assert np.shape(plain["curves"]["value"]) == found.curves.value.shape
     dataset = found.to_dataset()
     assert dataset["gain"].sel(to="prior").shape == (3,)
+    np.testing.assert_array_equal(dataset["value"], found.value)
+    np.testing.assert_array_equal(dataset["jackknife_covariance"], found.jackknife.covariance)
+    assert dataset["curve_value"].sel(term="prior").shape == (3, len(found.curves.grid))
+    assert "Deviations over other data of the same kind" in text
 
 
 def test_the_benchmark_knows_its_regression():

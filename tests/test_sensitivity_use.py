@@ -93,6 +93,25 @@ def test_what_moves_by_itself_is_counted():
     assert np.allclose(found.derivative, exact, rtol=1e-4)
 
 
+def test_what_moves_by_itself_is_known_of_the_models_own_values_alone():
+    """A user's function may have the name of a value of the model, and be something else."""
+    ratio = POSTERIOR.values["ratio"]
+    assert (
+        ask(values={"ratio": ratio}, to="scale").derivative
+        == ask(to="scale", var_names="ratio").derivative
+    )
+    for other in (lambda draw: draw["mu"], np.sin(np.asarray(ratio))):
+        with pytest.raises(ValueError, match="ratio may depend on it"):
+            ask(values={"ratio": other}, to="scale")
+
+
+def test_a_quantile_where_no_density_is_known_is_named():
+    """Of whole numbers, which have none."""
+    counts = zv.Posterior(ARRAYS.draws, ARRAYS.scores, {"count": np.round(MU / 10)})
+    with pytest.raises(ValueError, match="count 50%: no density is known there"):
+        ask(counts, to={"h": MU}, probs=0.5, var_names="count")
+
+
 def test_what_the_density_does_not_depend_on_is_said():
     found = ask(to=["unused", "prior"])
     assert found.derivative[0, 0] == found.std_error[0, 0] == 0
@@ -211,7 +230,7 @@ def test_table_report_and_numbers(found, tmp_path):
     assert "Sensitivities of 1 value to 7 numbers, from 400 draws" in page
     assert found.to_dict()["derivative"] == found.derivative.tolist()
     dataset = found.to_dataset()
-    assert float(dataset.derivative.sel(value="mu", to="prior")) == found.derivative[0, 5]
+    assert float(dataset.derivative.sel(integrand="mu", to="prior")) == found.derivative[0, 5]
     strongest = found.table(most=1)
     assert strongest.row_count == 1
     assert "y[4]" in str(found).splitlines()[4]  # the outlier moves it most

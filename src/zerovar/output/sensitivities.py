@@ -47,6 +47,26 @@ class Jackknife:
     def deviation_error(self) -> Float64[np.ndarray, " q"]:
         return np.diag(self.std_error) / (2 * self.deviation)
 
+    def describe(self, posterior: Float64[np.ndarray, " q"]) -> str:
+        """Return a sentence: deviations over other data, beside those over the `posterior` (q,), of
+        the values where these differ most."""
+        known = np.isfinite(self.deviation) & (self.deviation > 0) & (posterior > 0)
+        if not known.any():
+            return "Of deviations over other data nothing is left after noise."
+        far = np.full(len(posterior), -1.0)
+        far[known] = np.abs(np.log(self.deviation[known] / posterior[known]))
+        most = np.argsort(-far, kind="stable")[: min(_MOST_DEVIATIONS, int(known.sum()))]
+        each = [
+            f"{self.names[k]} "
+            f"{plus_minus(float(self.deviation[k]), float(self.deviation_error[k]))} "
+            f"({posterior[k]:.3g})"
+            for k in most
+        ]
+        return (
+            "Deviations over other data of the same kind, by the infinitesimal jackknife (over the "
+            f"posterior): {', '.join(each)}."
+        )
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PowerCurves:
@@ -170,7 +190,9 @@ class Sensitivities:
     def _said(self) -> tuple[str, ...]:
         left = self.derivative.size - 12
         more = (f"And {left} more that move less.",) if left > 0 else ()
-        return (*more, *self.notes, *(self.curves.ends() if self.curves is not None else ()))
+        spread = () if self.jackknife is None else (self.jackknife.describe(self.deviation),)
+        ends = () if self.curves is None else self.curves.ends()
+        return (*more, *self.notes, *spread, *ends)
 
     def __rich__(self) -> Group:
         from rich.console import Group
@@ -191,19 +213,35 @@ class Sensitivities:
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers for JSON."""
         found: dict[str, Any] = {"values": list(self.values), "to": list(self.to)}
-        for key in ("value", "value_error", "deviation", *_TABLES, "gain", "in_deviations"):
+        for key in (*_OF_VALUES, "observed", *_TABLES, "gain", "in_deviations"):
             found[key] = getattr(self, key).tolist()
+        for key, part in (("jackknife", self.jackknife), ("curves", self.curves)):
+            found[key] = None if part is None else _plain_numbers(part)
         return found | {"warnings": list(self.warnings), "notes": list(self.notes)}
 
     def to_dataset(self) -> Any:
-        """Return an xarray Dataset over the dimensions `value` and `to` (needs the extra
-        `zerovar[xarray]`)."""
+        """Return an xarray Dataset over the dimensions `integrand` and `to`, with the jackknife
+        over `integrand` and `other`, and curves over `integrand`, `term` and `power` (needs the
+        extra `zerovar[xarray]`)."""
         try:
             import xarray
         except ImportError as error:
             raise missing_package("xarray", "xarray") from error
-        data = {key: (("value", "to"), getattr(self, key)) for key in (*_TABLES, "gain")}
-        return xarray.Dataset(data, coords={"value": list(self.values), "to": list(self.to)})
+        tables = (*_TABLES, "gain", "in_deviations")
+        data: dict[str, Any] = {key: (("integrand", "to"), getattr(self, key)) for key in tables}
+        data |= {key: ("integrand", getattr(self, key)) for key in _OF_VALUES}
+        data["observed"] = ("to", self.observed)
+        coords: dict[str, Any] = {"integrand": list(self.values), "to": list(self.to)}
+        if self.jackknife is not None:
+            coords["other"] = list(self.values)
+            for key in _OF_JACKKNIFE:
+                data[f"jackknife_{key}"] = (("integrand", "other"), getattr(self.jackknife, key))
+        if (curves := self.curves) is not None:
+            coords |= {"term": list(curves.to), "power": curves.grid}
+            for key in _OF_CURVES:
+                data[f"curve_{key}"] = (("integrand", "term", "power"), getattr(curves, key))
+            data["curve_pareto_k"] = (("term", "power"), curves.pareto_k)
+        return xarray.Dataset(data, coords=coords)
 
     @takes(path=PATH, value=instance((str, type(None)), "the name of a value"))
     def plot(self, path: str | PathLike[str] | None = None, *, value: str | None = None) -> Any:
@@ -233,5 +271,18 @@ def _draws_of(found: Sensitivities) -> list[tuple[Any, str]]:
     return draws
 
 
+def _plain_numbers(part: Jackknife | PowerCurves) -> dict[str, Any]:
+    return {
+        field.name: one.tolist()
+        if isinstance(one := getattr(part, field.name), np.ndarray)
+        else one
+        for field in dataclasses.fields(part)
+    }
+
+
+_MOST_DEVIATIONS = 4  # in a sentence that is read
 _COLUMNS = ("value", "moves with", "derivative", "plain", "gain", "in deviations")
+_OF_VALUES = ("value", "value_error", "deviation")
 _TABLES = ("derivative", "std_error", "plain_derivative", "plain_std_error")
+_OF_JACKKNIFE = ("covariance", "std_error", "plain", "plain_std_error")
+_OF_CURVES = ("value", "std_error", "reweighted", "reweighted_error")

@@ -88,7 +88,8 @@ def sensitivity(
         question = read_question(session, to, log_density, at)
         subjects = _subjects(session, values, shares, var_names, filter_vars, request)
         found = estimate_covariances(session, subjects.each, question.slopes, request)
-        result = _report(session, subjects, question, found, request, ends)
+        own = _own_names(session, values)
+        result = _report(session, subjects, question, found, request, ends, own)
     return _with_words(result, caught)
 
 
@@ -100,6 +101,19 @@ def _read_curve(curve: Sequence[float], shares: np.ndarray) -> tuple[float, floa
     if shares.size:
         raise ValueError("curve follows means: leave probs out")
     return float(curve[0]), float(curve[1])
+
+
+def _own_names(session: Session, values: Any) -> set[str]:
+    """Values that a user gives as arrays or functions, which may be others than those of the model
+    that have their name."""
+    if not isinstance(values, Mapping):
+        return set()
+    return {
+        name
+        for name, one in values.items()
+        if callable(one)
+        or not (isinstance(one, str) or np.array_equal(one, session.values.get(name, ())))
+    }
 
 
 def _has_events(values: Any) -> bool:
@@ -147,13 +161,16 @@ def _report(
     found: Covariances,
     request: Request,
     ends: tuple[float, float] | None,
+    own_names: set[str],
 ) -> Sensitivities:
     slopes, names = question.slopes, tuple(subject.name for subject in subjects.each)
     derivative, error = found.table(found.controlled)
     plain, plain_error = found.table(found.plain)
     off = np.array([one.factor_off for one in subjects.each])[:, None]
     error, plain_error = np.hypot(error, off * derivative), np.hypot(plain_error, off * plain)
-    own, own_error, own_plain, own_plain_error = _by_itself(session, names, question, request)
+    own, own_error, own_plain, own_plain_error = _by_itself(
+        session, names, own_names, question, request
+    )
     result = Sensitivities(
         names,
         slopes.names,
@@ -193,14 +210,20 @@ def _report(
 
 
 def _by_itself(
-    session: Session, names: Sequence[str], question: Question, request: Request
+    session: Session,
+    names: Sequence[str],
+    own_names: set[str],
+    question: Question,
+    request: Request,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """E[∂f / ∂α] of values that depend on α themselves, (q, k), its errors, and both plain."""
+    """E[∂f / ∂α] of values that depend on α themselves, (q, k), its errors, and both plain; of a
+    user's `own_names` it is not known."""
     shape = (len(names), len(question.slopes.names))
     found = tuple(np.zeros(shape) for _ in range(4))
     if not question.moved:
         return found  # type: ignore[return-value]
-    lost = [name for name in names if name not in question.moved and name not in session.values]
+    known = (set(question.moved) | set(session.values)) - own_names
+    lost = [name for name in names if name not in known]
     if lost:
         raise ValueError(
             f"{list_names(list(question.moved))} depends on an argument by itself, and "

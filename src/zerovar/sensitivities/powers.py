@@ -50,11 +50,20 @@ def power_curves(
     with hold_warnings():  # of tails of products, as in `covariances`
         found = session.estimate(columns, [*labels, *(f"{name}²" for name in names)], request)
     size = q * k
-    second, second_error = (one[:size].reshape(q, k) for one in (found.value, found.std_error))
+    (second, second_error), (triple, triple_error) = (
+        (found.value[part].reshape(q, k), found.std_error[part].reshape(q, k))
+        for part in (slice(size), slice(size, 2 * size))
+    )
     variance = found.value[2 * size :]
-    third = found.value[size : 2 * size].reshape(q, k) - 3 * first[0] * variance
+    # about means that are off by δa and δb it moves by −Var(h) δa − 2 Cov(f, h) δb
+    second_error = np.sqrt(
+        second_error**2
+        + (variance * value_error[:, None]) ** 2
+        + (2 * first[0] * means.std_error) ** 2
+    )
+    third = np.hypot(triple - 3 * first[0] * variance, triple_error)
     value = values[:, None, None] + first[0][..., None] * step + second[..., None] * step**2 / 2
-    left = np.abs(third)[..., None] * np.abs(step) ** 3 / 6
+    left = third[..., None] * np.abs(step) ** 3 / 6
     error = np.sqrt(
         value_error[:, None, None] ** 2
         + (first[1][..., None] * step) ** 2

@@ -10,6 +10,7 @@ import numpy as np
 from ..choice import Request
 from ..distributions.marginals import Marginals
 from ..distributions.quantiles import estimate_quantiles
+from ..errors import list_names
 from ..events.lines import Lines
 from ..events.quantities import Event, Marginal, Quantity
 from ..inputs.integrands import as_values
@@ -63,12 +64,19 @@ def quantiles(
     marginals, shape = Marginals.of(session, names), (len(names), len(probs))
     levels = found.value.reshape(shape)
     height, height_off = _density(session, marginals, levels, found.names, request)
+    if (flat := ~(height.ravel() > 0)).any():
+        bad = list_names([name for name, so in zip(found.names, flat, strict=True) if so])
+        raise ValueError(
+            f"{bad}: no density is known there, as of whole numbers, and a quantile moves as the "
+            "probability below it does, over the density. Ask for the probability of an event, "
+            "such as 'x > 3', in its place"
+        )
     p, each = session.sample.probabilities, []
     for j, quantity in enumerate(marginals.quantities):
         for i, share in enumerate(probs):
             k = j * len(probs) + i
             event = Event(quantity, (float(levels[j, i]),), (1.0,), 0.0)
-            factor = -1 / height[j, i] if height[j, i] > 0 else np.nan
+            factor = -1 / height[j, i]
             smooth = _along_lines(event, marginals.smooth[j], float(share))
             centred = event.seen - share
             # the level is known as well as it is; what is below it, by as much times the density
