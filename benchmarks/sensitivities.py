@@ -1,9 +1,10 @@
-"""Derivatives of posterior means in powers of prior, likelihood and single observations, against
-exact ones, beside plain covariances of the same draws.
+"""Derivatives of posterior means in the prior, the data, and powers of prior, likelihood and single
+observations, against exact ones, beside plain covariances of the same draws.
 
-Regressions with flat priors of the coefficients have exact covariances by one integral over the
-scale, and the non-centred eight schools by an integral over two parameters. `data` is a folder with
-the models and draws; small regressions with exact draws come with the benchmark.
+A conjugate linear model has its means in closed form, as functions of prior and data. Regressions
+with flat priors of the coefficients have exact covariances by one integral over the scale, and the
+non-centred eight schools by an integral over two parameters. `data` is a folder with the models and
+draws; small regressions with exact draws come with the benchmark.
 """
 
 from __future__ import annotations
@@ -21,18 +22,99 @@ from .harness import collect, print_table
 
 
 class Case(NamedTuple):
-    """Draws (chain, draw, d), their log density, values, log-likelihoods of the observations and
-    log prior, functions of one draw; and exact derivatives: (q, N) in the observations, (q,) in the
-    power of the prior; and the exact jackknife covariance, if there is one."""
+    """Draws (chain, draw, d), their log density and values, functions of one draw; what
+    `zv.sensitivity` is asked, and the exact derivatives (q, k) by part of the answer, in its order;
+    and the exact jackknife covariance, if there is one."""
 
     draws: np.ndarray
     log_density: Callable[[Any], Any]
     values: Callable[[Any], Any]
-    observations: Callable[[Any], Any]
-    prior: Callable[[Any], Any]
-    in_observations: np.ndarray
-    in_prior: np.ndarray
+    asked: dict[str, Any]
+    exact: dict[str, np.ndarray]
     jackknife: np.ndarray | None = None
+
+
+def powers(
+    prior: Callable[[Any], Any],
+    observations: Callable[[Any], Any],
+    in_prior: np.ndarray,
+    in_observations: np.ndarray,
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What is asked, and the exact answers, in the powers of prior, likelihood and observations."""
+    to = {
+        "prior": prior,
+        "likelihood": lambda x: observations(x).sum(),
+        "observations": observations,
+    }
+    likelihood = in_observations.sum(axis=1, keepdims=True)
+    exact = {"prior": in_prior[:, None], "likelihood": likelihood, "observations": in_observations}
+    return {"to": to}, exact
+
+
+class Conjugate:
+    """y ~ N(Xβ, σ²) with β ~ N(m, σ² s²) and σ² inverse gamma: posterior means in closed form as
+    functions of the prior and of the data."""
+
+    SHAPE, RATE = 3.0, 2.0  # of the prior of 1/σ²
+
+    def __init__(self) -> None:
+        self.prior = {"m": 0.5, "s": 2.0}  # of β
+        rng = np.random.default_rng(12)
+        self.design = np.column_stack([np.ones(20), rng.normal(size=(20, 2))])
+        self.y = self.design @ np.array([1.0, -0.5, 0.0]) + rng.normal(size=20)
+
+    def posterior(self, m: Any, s: Any, y: Any) -> tuple[Any, Any, Any, Any]:
+        """Mean of β, its covariance over σ², shape and rate of 1/σ²."""
+        import jax.numpy as jnp
+
+        d = self.design.shape[1]
+        precision = self.design.T @ self.design + jnp.eye(d) / s**2
+        mean = jnp.linalg.solve(precision, self.design.T @ y + m / s**2)
+        rate = self.RATE + (y @ y + d * m**2 / s**2 - mean @ precision @ mean) / 2
+        return mean, jnp.linalg.inv(precision), self.SHAPE + len(y) / 2, rate
+
+    def means(self, m: Any, s: Any, y: Any) -> Any:
+        """E[β] and E[σ²]."""
+        import jax.numpy as jnp
+
+        mean, _, shape, rate = self.posterior(m, s, y)
+        return jnp.append(mean, rate / (shape - 1))
+
+    def log_density(self, x: Any, m: Any, s: Any, y: Any) -> Any:
+        """Of β and log σ²."""
+        import jax.numpy as jnp
+
+        beta, precision = x[:-1], jnp.exp(-x[-1])
+        squares = jnp.sum((y - self.design @ beta) ** 2) + jnp.sum((beta - m) ** 2) / s**2
+        count = len(self.y) + len(beta)
+        prior = -self.SHAPE * x[-1] - self.RATE * precision - len(beta) * jnp.log(s)
+        return -precision * squares / 2 - count * x[-1] / 2 + prior
+
+    def case(self, n: int, seed: int) -> Case:
+        import jax
+        import jax.numpy as jnp
+
+        at: dict[str, Any] = {**self.prior, "y": self.y}
+        with jax.enable_x64(True):
+            mean, covariance, shape, rate = (np.asarray(one) for one in self.posterior(**at))
+            slopes = jax.jacobian(lambda at: self.means(**at))(at)
+            exact = {name: np.asarray(one).reshape(len(one), -1) for name, one in slopes.items()}
+        rng = np.random.default_rng(seed)
+        variance = rate / rng.gamma(shape, size=n)
+        noise = rng.normal(size=(n, len(mean))) @ np.linalg.cholesky(covariance).T
+        draws = np.column_stack([mean + np.sqrt(variance)[:, None] * noise, np.log(variance)])
+        return Case(
+            draws[None],
+            lambda x: self.log_density(x, **at),
+            lambda x: jnp.append(x[:-1], jnp.exp(x[-1])),
+            {"log_density": self.log_density, "at": at},
+            exact,
+        )
+
+
+def conjugate(replicate: int, draws: int, data: Path | None) -> Case:
+    """Exact draws of a conjugate linear model: three coefficients, 20 observations."""
+    return Conjugate().case(draws, 2000 + replicate)
 
 
 class Regression:
@@ -86,12 +168,26 @@ class Regression:
             draws,
             lambda x: jnp.sum(observations(x)) + self.log_prior(x[-1], jnp) + x[-1],
             lambda x: jnp.append(x[:-1], jnp.exp(x[-1])),
-            observations,
-            lambda x: self.log_prior(x[-1], jnp),
-            in_observations,
-            in_prior,
+            *powers(lambda x: self.log_prior(x[-1], jnp), observations, in_prior, in_observations),
             away @ away.T,
         )
+
+    def plain_jackknife(self, n: int, seed: int) -> np.ndarray:
+        """The jackknife's variances by plain covariances of n draws, without what their noise adds:
+        what they are off by, relative to the exact ones."""
+        draws = self.draws(n, seed)
+        sigma = np.exp(draws[:, -1:])
+        h = -(((self.y - draws[:, :-1] @ self.design.T) / sigma) ** 2) / 2 - draws[:, -1:]
+        f = np.column_stack([draws[:, :-1], sigma])
+        f, h = f - f.mean(axis=0), h - h.mean(axis=0)
+        found = f.T @ h / n
+        away = found - found.mean(axis=1, keepdims=True)
+        # Σ_i of the variances of ψ_i − ψ̄
+        rows = h - h.mean(axis=1, keepdims=True)
+        noise = ((f**2).T @ np.sum(rows**2, axis=1) / n - np.sum(away**2, axis=1)) / n
+        exact = self.case(draws[None]).jackknife
+        assert exact is not None
+        return (np.sum(away**2, axis=1) - noise) / np.diag(exact) - 1
 
 
 def small_regression() -> Regression:
@@ -119,14 +215,18 @@ def _read(name: str, data: Path) -> dict[str, np.ndarray]:
     return {key: np.asarray(value, float) for key, value in found.items()}
 
 
-def kidscore(replicate: int, draws: int, data: Path | None) -> Case:
+def kidscore_model(data: Path) -> Regression:
     """kidscore_interaction: 434 observations."""
-    assert data is not None
     own = _read("kidiq", data)
     school, iq = own["mom_hs"], own["mom_iq"]
     design = np.column_stack([np.ones_like(school), school, iq, school * iq])
-    model = Regression(design, own["kid_score"], 2.5)
-    return model.case(_stored("kidscore_interaction", replicate, draws, data))
+    return Regression(design, own["kid_score"], 2.5)
+
+
+def kidscore(replicate: int, draws: int, data: Path | None) -> Case:
+    """Its stored draws."""
+    assert data is not None
+    return kidscore_model(data).case(_stored("kidscore_interaction", replicate, draws, data))
 
 
 def mesquite(replicate: int, draws: int, data: Path | None) -> Case:
@@ -175,20 +275,19 @@ def eight_schools(replicate: int, draws: int, data: Path | None) -> Case:
         _stored("eight_schools_noncentered", replicate, draws, data),
         lambda x: jnp.sum(observations(x)) + prior(x) + x[9] + normal(x[:8], 1.0).sum(),
         lambda x: jnp.concatenate([x[8] + jnp.exp(x[9]) * x[:8], x[8:9], jnp.exp(x[9:])]),
-        observations,
-        prior,
-        outer[:, :8],
-        outer[:, 8],
+        *powers(prior, observations, outer[:, 8], outer[:, :8]),
     )
 
 
 CASES: dict[str, Callable[[int, int, Path | None], Case]] = {
+    "conjugate": conjugate,
     "small regression": small,
     "kidscore_interaction": kidscore,
     "logmesquite": mesquite,
     "eight_schools_noncentered": eight_schools,
 }
-TOLD = ("prior", "likelihood", "observations")
+OWN = ("conjugate", "small regression")  # which need no data
+MANY = 100_000  # plain draws, beside a thousand with control variates
 
 
 class Outcome(NamedTuple):
@@ -210,23 +309,16 @@ def ask(name: str, replicate: int, draws: int, data: Path | None, beside: bool) 
     warnings.simplefilter("ignore")
     case = CASES[name](replicate, draws, data)
     posterior = zv.from_log_density(case.log_density, case.draws, chain_axis=0)
-    values = {f"f{k}": (lambda x, k=k: case.values(x)[k]) for k in range(len(case.in_prior))}
+    count = len(next(iter(case.exact.values())))
+    values = {f"f{k}": (lambda x, k=k: case.values(x)[k]) for k in range(count)}
     start = time.perf_counter()
-    found = zv.sensitivity(
-        posterior,
-        values,
-        to={
-            "prior": case.prior,
-            "likelihood": lambda x: case.observations(x).sum(),
-            "observations": case.observations,
-        },
-    )
+    found = zv.sensitivity(posterior, values, **case.asked)
     seconds = time.perf_counter() - start
     start = time.perf_counter()
     if beside:
         zv.summary(posterior)
     of_summary = time.perf_counter() - start
-    exact = np.column_stack([case.in_prior, case.in_observations.sum(axis=1), case.in_observations])
+    exact = np.concatenate(list(case.exact.values()), axis=1)
     every = np.stack(
         [
             found.derivative - exact,
@@ -235,7 +327,8 @@ def ask(name: str, replicate: int, draws: int, data: Path | None, beside: bool) 
             found.plain_std_error,
         ]
     )
-    parts = dict(zip(TOLD, (every[..., :1], every[..., 1:2], every[..., 2:]), strict=True))
+    ends = np.cumsum([one.shape[1] for one in case.exact.values()])
+    parts = dict(zip(case.exact, np.split(every, ends[:-1], axis=2), strict=True))
     squares = None
     if case.jackknife is not None and found.jackknife is not None:
         own, true = found.jackknife, np.diag(case.jackknife)
@@ -263,13 +356,13 @@ def run(
     beside: bool = True,
 ) -> list[dict[str, Any]]:
     """Print a row for each case and what is differentiated in, and return them."""
-    names = list(only or [name for name in CASES if data or name == "small regression"])
+    names = list(only or [name for name in CASES if data or name in OWN])
     jobs = [(name, k, draws, data, beside) for k in range(replicates) for name in names]
     outcomes = collect(_ask, jobs, processes)
     rows = []
     for name in names:
         own = [one for one in outcomes if one.case == name]
-        for told in TOLD:
+        for told in own[0].parts:
             rows.append(_row(name, told, np.stack([one.parts[told] for one in own]), own))
         squares = [one.jackknife for one in own if one.jackknife is not None]
         if squares:
@@ -278,7 +371,32 @@ def run(
     cells = [[row["case"], row["to"], *(f"{row[key]:.3g}" for key in _NUMBERS)] for row in kept]
     title = f"sensitivities, {draws} draws, {replicates} samples"
     print_table(title, ("case", "to", *_NUMBERS), cells)
+    if beside:
+        _print_many(names, outcomes, data, replicates)
     return kept
+
+
+def _print_many(
+    names: Sequence[str], outcomes: Sequence[Outcome], data: Path | None, replicates: int
+) -> None:
+    """How many plain draws the jackknife's variances would need: errors beside those of MANY plain
+    draws, which fall with the root of their number."""
+    models = {"small regression": small_regression}
+    if data is not None:
+        models["kidscore_interaction"] = lambda: kidscore_model(data)
+    cells = []
+    for name in (one for one in names if one in models):
+        own = [one.jackknife for one in outcomes if one.case == name and one.jackknife is not None]
+        model = models[name]()
+        many = [model.plain_jackknife(MANY, 3000 + k) for k in range(replicates)]
+        ours, plain, large = (
+            float(np.sqrt(np.mean(np.square(one))))
+            for one in ([one[0] for one in own], [one[2] for one in own], many)
+        )
+        numbers = (ours, plain, large, MANY * (large / ours) ** 2)
+        cells.append([name, *(f"{one:.2g}" for one in numbers)])
+    header = ("case", "with control variates", "plain", f"plain, {MANY} draws", "draws as good")
+    print_table("relative errors of the jackknife's variances", header, cells)
 
 
 _NUMBERS = ("gain", "reported", "within", "rms z", "plain within", "seconds", "summary")

@@ -108,7 +108,7 @@ def test_errors_are_calibrated():
         case = small(replicate, 200, None)
         found = ask(case, 4, zv.Polynomial(1))
         k = replicate  # an observation of its own
-        exact = case.in_observations[4, k]
+        exact = case.exact["observations"][4, k]
         off.append((found.derivative[0, k] - exact) / found.std_error[0, k])
         wrong.append((found.derivative[0, k] - exact) / found.std_error[0, k] + 4)
         own = found.jackknife
@@ -265,4 +265,4 @@ def test_the_benchmark_knows_its_regression():
     f, h = f - f.mean(axis=0), h - h.mean(axis=0)
     products = f.T @ h / len(f)
     errors = np.sqrt((f**2).T @ h**2 / len(f) - products**2) / np.sqrt(len(f))
-    assert np.sqrt(np.mean(((products - case.in_observations) / errors) ** 2)) < 1.3
+    assert np.sqrt(np.mean(((products - case.exact["observations"]) / errors) ** 2)) < 1.3
