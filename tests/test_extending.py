@@ -53,6 +53,7 @@ def scratch(tmp_path_factory):
         folder=folder,
         Cauchy=found["cauchy"].Cauchy,
         Symmetric=found["symmetric"].Symmetric,
+        Irreversible=found["irreversible"].Irreversible,
         NormalEquations=found["normal_equations"].NormalEquations,
         GeneralisedCrossValidation=found["gcv"].GeneralisedCrossValidation,
     )
@@ -89,7 +90,7 @@ def in_a_fresh_process(script: str, *path: Path) -> str:
 
 
 def test_the_page_has_the_modules_that_it_speaks_of():
-    expected = {"cauchy", "symmetric", "normal_equations", "gcv", "few_draws"}
+    expected = {"cauchy", "symmetric", "irreversible", "normal_equations", "gcv", "few_draws"}
     assert set(MODULES) == expected
 
 
@@ -212,6 +213,28 @@ def test_steins_identity_by_quadrature_in_one_dimension(scratch, which):
     assert relative_means(lambda x: -(x**3) + 0.5).max() < 1e-11
     assert relative_means(lambda x: x**3 - 0.5).min() > 0.1, "a wrong sign must fail"
     assert relative_means(lambda x: -(x**3) + 1.0).min() > 0.01, "a wrong constant must fail"
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_operator_has_mean_zero_by_quadrature(scratch):
+    """Under a normal in three dimensions, since in fewer J is zero."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(8)
+    grid = np.stack(np.meshgrid(nodes, nodes, nodes), axis=-1).reshape(-1, 3)
+    p = np.prod(np.stack(np.meshgrid(weights, weights, weights), axis=-1), axis=-1).ravel()
+    root = np.array([[1.0, 0, 0], [0.6, 0.8, 0], [-0.3, 0.5, 0.9]])
+    x, s = grid @ root.T, -grid @ np.linalg.inv(root)
+    family = zv.Polynomial(3, operator=scratch.Irreversible(2.0))
+
+    def features(family, scores):
+        return np.asarray(jax.jit(lambda *at: family.features(*at))(x, scores))
+
+    def relative(scores):
+        g = features(family, scores)
+        return np.abs(p @ g) / (p @ np.abs(g))
+
+    assert relative(s).max() < 1e-12
+    assert relative(-s).max() > 0.1
+    assert np.abs(features(family, s) - features(zv.Polynomial(3), s)).max() > 1
 
 
 # ---- all of them in a fit
