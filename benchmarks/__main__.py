@@ -24,6 +24,7 @@ from . import (
     integrate,
     intervals,
     ladders,
+    metrics,
     peers,
     scale,
     sensitivities,
@@ -131,6 +132,11 @@ def run_sensitivities(quick: bool, options: argparse.Namespace) -> dict[str, Any
     else:
         rows = sensitivities.run(options.data, processes=options.processes)
     return {"sensitivities": rows}
+
+
+def run_metrics(quick: bool) -> dict[str, Any]:
+    """Operators with a metric D(x) beside the identity."""
+    return {"metrics": metrics.run(1, 200, 2) if quick else metrics.run(3, 1000, 60)}
 
 
 def run_evidence(quick: bool, options: argparse.Namespace) -> dict[str, Any]:
@@ -497,6 +503,7 @@ def main() -> None:
             "intervals",
             "evidence",
             "sensitivities",
+            "metrics",
             "checks",
             "dimensions",
             "adapters",
@@ -560,6 +567,7 @@ def main() -> None:
     runs |= {"intervals": lambda quick: run_intervals(quick, options)}
     runs |= {"evidence": lambda quick: run_evidence(quick, options)}
     runs |= {"sensitivities": lambda quick: run_sensitivities(quick, options)}
+    runs |= {"metrics": run_metrics}
     runs |= {"checks": lambda quick: run_checks(quick, options.data, options.seed)}
     runs |= {"dimensions": run_dimensions}
     runs |= {

@@ -153,7 +153,3 @@ def run(seeds: int = 5, n: int = 1000, epochs: int = 100) -> list[dict[str, Any]
     header = ("case", "family", "D(x)", "variance ratio", "of the identity's", "seconds")
     print_table(f"metrics, {n} draws, {seeds} seeds", header, cells)
     return rows
-
-
-if __name__ == "__main__":
-    run()
