@@ -51,15 +51,19 @@ RUN = [page for page in PAGES if page != "docs/extending.md" and "```python" in 
 # each for ten seconds and more where nothing is compiled yet: `make whole` runs them
 LONG = (
     "docs/api.md",
+    "docs/choosing.md",
     "docs/evidence.md",
     "docs/guide.md",
+    "docs/hierarchies.md",
     "docs/integrate.md",
     "docs/intervals.md",
     "docs/large.md",
     "docs/limits.md",
     "docs/sensitivity.md",
+    "docs/when.md",
     "docs/gallery/eight_schools.md",
     "docs/gallery/gaussian_process.md",
+    "docs/gallery/logistic_regression.md",
     "docs/gallery/lotka_volterra.md",
 )
 SAMPLED = (

@@ -53,7 +53,19 @@ SIZES = {
 
 
 @pytest.mark.parametrize(
-    ("case", "keep"), [*((case, True) for case in SIZES), ("semi-exact", False)]
+    ("case", "keep"),
+    [
+        ("semi-exact", True),
+        ("quadratic, primal", True),
+        *(
+            pytest.param(case, keep, marks=pytest.mark.whole)
+            for case, keep in (
+                ("cubic, primal", True),
+                ("more terms than draws", True),
+                ("semi-exact", False),
+            )
+        ),
+    ],
 )
 def test_conjugate_gradients_keep_their_promise(case, keep):
     """By default the intercept is within a tenth of a standard error of the exact one, and g so

@@ -658,6 +658,7 @@ def test_hyper_parameters_are_trained_in_the_same_loop():
     assert left(tuned) < 2 * left(exact)
 
 
+@pytest.mark.whole
 def test_estimate_by_training_is_calibrated():
     """Cross-fitted errors over replicates: the spread of (value − truth) / error is one."""
     rng = np.random.default_rng(0)

@@ -272,6 +272,7 @@ def test_networks_are_trained_on_windows():
     np.testing.assert_array_less(np.abs(answer.value - truth), 4 * answer.std_error)
 
 
+@pytest.mark.whole
 def test_networks_are_trained_by_default(monkeypatch):
     monkeypatch.setattr(trainer, "NETWORK", trainer.NETWORK._replace(epochs=1))
     answer = trained(zv.Network(zv.MLP(width=4, depth=1)), solver=None)
@@ -319,6 +320,7 @@ def test_bad_numbers_beyond_the_pilot_are_found_in_training():
     assert type(caught.value) is ValueError
 
 
+@pytest.mark.whole
 def test_a_curve_of_windows_is_drawn_by_epochs(tmp_path):
     answer = trained(solver=zv.SGD(epochs=2))
     figure = zv.plots.training(answer)
