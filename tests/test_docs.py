@@ -60,6 +60,7 @@ LONG = (
     "docs/sensitivity.md",
     "docs/gallery/eight_schools.md",
     "docs/gallery/gaussian_process.md",
+    "docs/gallery/lattice.md",
     "docs/gallery/lotka_volterra.md",
 )
 SAMPLED = (
@@ -68,6 +69,7 @@ SAMPLED = (
     "docs/sensitivity.md",
     "docs/gallery/eight_schools.md",
     "docs/gallery/gaussian_process.md",
+    "docs/gallery/lattice.md",
 )
 
 

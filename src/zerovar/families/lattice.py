@@ -31,7 +31,6 @@ from ..arguments import (
     several,
     takes,
     where,
-    whole,
 )
 from ..hyper import LEAF, WEIGHT
 from ..inputs.points import Keeps
@@ -61,10 +60,17 @@ POWERS = Requirement(
     "distinct powers: whole numbers b for φ_{x+r}ᵇ, or pairs (a, b) with b ≥ 1 for φ_xᵃ φ_{x+r}ᵇ",
     _read_powers,
 )
-SHAPE_OF_LATTICE = where(
-    "the numbers of sites along each axis, such as (16, 16)",
-    lambda shape: len(shape) > 0 and min(shape) >= 1,
-    lambda value: tuple(np.atleast_1d(read_whole_numbers(value)).tolist()),
+
+
+def _read_shape(value: Any) -> Shape:
+    shape = tuple(np.atleast_1d(read_whole_numbers(value)).tolist())
+    if not shape or min(shape) < 1:
+        raise ValueError("no shape")
+    return shape
+
+
+SHAPE_OF_LATTICE = Requirement(
+    "the numbers of sites along each axis, such as (16, 16)", _read_shape
 )
 _TIMES = several(NOT_NEGATIVE, "distinct times ≥ 0 of the heat equation", empty=False)
 TIMES = where(_TIMES.words, lambda times: len(set(times)) == len(times), _TIMES.read)
@@ -72,7 +78,10 @@ TIMES = where(_TIMES.words, lambda times: len(set(times)) == len(times), _TIMES.
 
 def _read_shifts(shape: Shape, value: Any) -> tuple[int, ...]:
     """Return for each shift, in C order, the number of its group, from 0 on, or −1."""
-    numbers = np.broadcast_to(read_whole_numbers(value), shape).ravel()
+    numbers = read_whole_numbers(value)
+    if numbers.shape == (math.prod(shape),):  # as files hold them
+        numbers = numbers.reshape(shape)
+    numbers = np.broadcast_to(numbers, shape).ravel()
     names, groups = np.unique(numbers, return_inverse=True)
     found = groups.ravel() - np.sum(names < 0)
     return tuple(np.maximum(found, -1).tolist())
@@ -119,8 +128,6 @@ class LatticeField(BasisFamily):
         self.operator = Langevin()
         if shifts is None:
             shifts = _reflections(shape)
-        elif np.ndim(shifts) == 1 and len(shape) > 1 and len(shifts) == math.prod(shape):
-            shifts = np.reshape(shifts, shape)  # as files hold them
         words = f"integers that broadcast to {shape}, one at least not negative"
         wanted = where(words, lambda found: max(found) >= 0, lambda v: _read_shifts(shape, v))
         self.shifts = check_argument("LatticeField: shifts", shifts, wanted)
@@ -190,14 +197,14 @@ class LatticeField(BasisFamily):
         """Return the time, the powers, and the groups of shifts, of fields that differ."""
         return _fields_that_differ(self.powers, self.smearing, self.shifts)
 
-    def _gather(self, image: Float[Array, "n V"], groups: tuple[int, ...]) -> Float[Array, "n g"]:
-        """Return sums over the groups of shifts, each divided by the root of its size."""
+    def _gather(self, image: Float[Array, "n V"], chosen: tuple[int, ...]) -> Float[Array, "n g"]:
+        """Return sums over the chosen groups of shifts, each divided by the root of its size."""
         shifts = np.asarray(self.shifts)
         count = max(self.shifts) + 1
         sizes = np.bincount(shifts[shifts >= 0], minlength=count)
         # those left out make a group of their own, the last
         sums = jax.ops.segment_sum(image.T, np.where(shifts < 0, count, shifts), count + 1)
-        return (sums[:count] / np.sqrt(sizes)[:, None])[np.asarray(groups)].T
+        return (sums[:count] / np.sqrt(sizes)[:, None])[np.asarray(chosen)].T
 
     def _smear(self, x: Float[Array, "n V"], time: float) -> Float[Array, "n V"]:
         """Return what the heat equation makes of fields after a time."""
@@ -244,21 +251,21 @@ def _fields_that_differ(
 
 
 class LatticeMLP(Architecture):
-    """A network that shifts with a periodic lattice: at every site the same `depth` hidden layers of
-    `width` units see the whole lattice as from there.
+    """A network that shifts with a periodic lattice: at every site the same `depth` hidden layers
+    of `width` units see the whole lattice as from there.
 
     The first layer is a convolution, by Fourier transforms; the others act on each site by itself.
     So the divergence is exact and costs no more than the network once again.
     """
 
-    shape: Shape = eqx.field(static=True)
+    shape: Shape = eqx.field(static=True, default=())
 
     @takes(shape=SHAPE_OF_LATTICE)
     def __init__(
         self,
         shape: Any,
-        width: int = 32,
-        depth: int = 2,
+        width: Any = 32,
+        depth: Any = 2,
         activation: Any = jax.nn.swish,
         layers: Any = (),
     ):
@@ -302,7 +309,8 @@ class LatticeMLP(Architecture):
     def _convolve(self, x: Float[Array, " V"]) -> Float[Array, "V width"]:
         """Return Σ_r w_r x_{x+r} and the bias, at each site, for each unit."""
         weight, bias = self.layers[0]
-        waves = jnp.conj(_transform(weight.T, self.shape)) * _transform(x[None], self.shape)
+        filters = jnp.asarray(weight).T
+        waves = jnp.conj(_transform(filters, self.shape)) * _transform(x[None], self.shape)
         return _invert(waves, self.shape).T + bias
 
     def _from(self, units: Float[Array, "V width"]) -> Float[Array, "V width"]:

@@ -29,7 +29,7 @@ DRAWS_PER_TERM = 2.5
 
 
 class Keeps(enum.IntEnum):
-    """What of the coordinates standardisation leaves as it is: each member more than those before."""
+    """What of the coordinates standardisation leaves as it is, each more than the one before."""
 
     NOTHING = 0
     AXES = 1  # their meanings: each is shifted and scaled by itself
