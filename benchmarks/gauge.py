@@ -35,7 +35,7 @@ class Loops(BasisFamily):
     frequencies: int
     operator: Operator
 
-    def __init__(self, frequencies: int = 4):
+    def __init__(self, frequencies: int = 8):
         self.frequencies, self.operator = frequencies, zv.Langevin()
 
     def basis(self, x):
