@@ -3,14 +3,14 @@ neural control variates.
 
     python -m benchmarks.lattice                                     # 16 × 16, forty replicates
     python -m benchmarks.lattice --shape 32 32 --mass 0.01 --coupling 0.1 --replicates 20
-    python -m benchmarks.lattice --shape 8 8 8 8 --mass 0.01 --coupling 0.1 --replicates 10
+    python -m benchmarks.lattice --shape 8 8 8 8 --mass 0.01 --coupling 0.1 --only slices smeared
     python -m benchmarks.lattice --network                           # trained networks
     python -m benchmarks.lattice --quick                             # 6 × 4, a few replicates
 
 The action is S = Σ_x [½ Σ_μ (φ_{x+μ} − φ_x)² + ½ m² φ_x² + λ φ_x⁴/24], periodic, and the score −∇S.
 Each replicate is `--draws` configurations of eight chains; a standard error is held against how
-estimates scatter over replicates, and against all replicates together. It needs JAX and what the
-package itself depends on.
+estimates scatter over replicates, and against all replicates together. JAX, Equinox, jaxtyping,
+SciPy and threadpoolctl are enough for it.
 """
 
 from __future__ import annotations
