@@ -14,6 +14,7 @@ from zerovar import (
     Exact,
     Kernel,
     Langevin,
+    LatticeField,
     LinearFamily,
     Nystrom,
     Polynomial,
@@ -148,6 +149,7 @@ FAMILIES: dict[str, LinearFamily] = {
         Polynomial(2, weight=(np.inf, 3.0)) + Kernel(Gaussian(1.5), weight=2.0), [0.8, 1.2]
     ),
     "sparse polynomial": SparsePolynomial(3, monomials=_TERMS, weight=2.0),
+    "lattice field": LatticeField((2,), (1, 3, (2, 1)), (0.0, 0.4), weight=2.0),
     "sum of wrappers": RidgeFunctions(Polynomial(2, weight=3.0), _TWO)
     + Anisotropic(Kernel(Matern(3.5, 2.0)), [1.3, 0.8]),
 }

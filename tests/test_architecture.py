@@ -25,8 +25,8 @@ ORDER = {
     "statistics": "ranks series quantiles tails rounding",
     "inference": "splits task answer fits facts rules ledger cautions conclude",
     "io": "atomic archive programs",
-    "families": """base settling monomials polynomial kernel network metrics anisotropic
-        ridge_functions sparse_polynomial""",
+    "families": """base settling monomials polynomial kernel network lattice metrics
+        anisotropic ridge_functions sparse_polynomial""",
     "solvers": """algebra terms stats scope windows base exact iterative training
         screening default""",
     "solvers/algebra": "memory threads dense tiles factors",

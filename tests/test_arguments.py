@@ -139,6 +139,7 @@ GOOD = {
     "rows": lambda: np.array([1]),
     "sample": lambda: zv.Sample(X, S),
     "scores": lambda: S,
+    "shape": lambda: (2,),
     "space": lambda: zv.spaces.Torus(),
     "states": lambda: State(X, F, S),
     "strength": lambda: 0.1,

@@ -63,6 +63,7 @@ LONG = (
     "docs/when.md",
     "docs/gallery/eight_schools.md",
     "docs/gallery/gaussian_process.md",
+    "docs/gallery/lattice.md",
     "docs/gallery/logistic_regression.md",
     "docs/gallery/lotka_volterra.md",
 )
@@ -72,6 +73,7 @@ SAMPLED = (
     "docs/sensitivity.md",
     "docs/gallery/eight_schools.md",
     "docs/gallery/gaussian_process.md",
+    "docs/gallery/lattice.md",
 )
 
 

@@ -53,7 +53,7 @@ class Problem(NamedTuple):
     def of(cls, x: np.ndarray, s: np.ndarray, values: np.ndarray, m: int | None = None) -> Problem:
         """All draws fit if m is None."""
         m = len(x) if m is None else m
-        by = FittingDraws(zv.Sample(x[:m], s[:m]).points()).standardisation(mixing=True)
+        by = FittingDraws(zv.Sample(x[:m], s[:m]).points()).standardisation()
         return cls(*by(x, s), values.reshape(len(x), -1), m)
 
     @property

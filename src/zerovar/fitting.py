@@ -273,8 +273,8 @@ def fit_draws(
     family, objective, solver = method.complete()
     started = time.perf_counter()
     distinct, merged = draws.distinct, draws.merge(values)
-    standardisation = draws.standardisation(mixing=not family.keeps_axes)
-    points = draws.standardise(mixing=not family.keeps_axes)
+    standardisation = draws.standardisation(family.keeps)
+    points = draws.standardise(family.keeps)
     family.check(points.dim)
     solver = (
         default_solver(family, len(distinct), points.dim, merged.shape[1], objective)

@@ -241,7 +241,7 @@ def _views(task: Task, forms: Forms | None, notes: list[str]) -> Iterator[tuple[
                 continue  # draws could not be told apart along the others
             view = view.along(~heavy)
         try:
-            view.draws.standardise(mixing=True)
+            view.draws.standardise()
         except NumericalError as error:
             notes.append(f"control variates{name}: {error}")
         else:

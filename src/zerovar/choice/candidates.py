@@ -102,7 +102,7 @@ class Directional(Candidate):
     def promise(self, task: Task, best: Answer, policy: Policy) -> Mask:
         """Those of which powers of the direction of steepest growth explain a part of what is left,
         by few terms each."""
-        x, s = task.draws.standardisation(mixing=True)(task.sample.draws, task.sample.scores)
+        x, s = task.draws.standardisation()(task.sample.draws, task.sample.scores)
         left = best.in_a_mean.reshape(len(task), -1)
         left = left - left.mean(axis=0)
         directions = x.T @ (task.values - task.values.mean(axis=0))
@@ -175,7 +175,7 @@ def offer(task: Task, policy: Policy) -> list[Candidate]:
 def _offer_in_space(task: Task, policy: Policy) -> list[Candidate]:
     """The same in a space other than Rᵈ: polynomials in what families see, which may be linearly
     dependent there, as 1 and ‖x‖² are on a sphere, so that a ridge holds them."""
-    d = task.draws.standardise(mixing=True).dim
+    d = task.draws.standardise().dim
     held = LeastSquares(Ridge(np.sqrt(np.finfo(float).eps)))
     return [
         AsGiven(f"Polynomial({degree})", Polynomial(degree), held)

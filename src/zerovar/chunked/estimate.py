@@ -81,7 +81,7 @@ def estimate_chunked(
     pilot = chunks.pilot(names, posterior.names)
     sample = pilot.sample.replace(from_model=posterior.from_model)
     draws = FittingDraws(sample.points(), request.standardise)
-    standardisation = draws.standardisation(mixing=not family.keeps_axes)
+    standardisation = draws.standardisation(family.keeps)
     assert isinstance(standardisation, Standardisation)
     points = standardisation.points(draws.points)
     centre = points.probabilities @ pilot.values

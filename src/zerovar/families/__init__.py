@@ -13,6 +13,8 @@ from .base import NonlinearFamily as NonlinearFamily
 from .base import Sum as Sum
 from .base import join as join
 from .kernel import Kernel as Kernel
+from .lattice import LatticeField as LatticeField
+from .lattice import LatticeMLP as LatticeMLP
 from .network import MLP as MLP
 from .network import Network as Network
 from .network import ResNet as ResNet

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..arguments import instance
+from ..inputs.points import Keeps
 from ..io.archive import Storable
 from ..operators import Operator
 from ..spaces import Space
@@ -35,6 +36,11 @@ class Family(Storable, eqx.Module):
     def keeps_axes(self) -> bool:
         """Whether single coordinates have a meaning, so that standardisation must not mix them."""
         return False
+
+    @property
+    def keeps(self) -> Keeps:
+        """What standardisation must leave as it is."""
+        return Keeps.AXES if self.keeps_axes else Keeps.NOTHING
 
     @property
     def sees_values(self) -> bool:
@@ -250,6 +256,10 @@ class _OfParts(Family):
     @property
     def keeps_axes(self):
         return any(part.keeps_axes for part in self.parts)
+
+    @property
+    def keeps(self):
+        return max(part.keeps for part in self.parts)
 
     @property
     def sees_values(self):

@@ -101,6 +101,10 @@ class Architecture(Storable, eqx.Module):
             for size in sizes
         ]
         layers[-1] = (np.zeros(sizes[-1]), np.zeros(sizes[-1][1]))
+        return self.rebuild(tuple(layers))
+
+    def rebuild(self, layers: Layers) -> Architecture:
+        """Return the same architecture with these layers."""
         return type(self)(self.width, self.depth, self.activation, layers)
 
     def describe(self) -> str:
@@ -190,6 +194,14 @@ class Network(NonlinearFamily):
         name = self.operator.describe()
         under = "" if name == Langevin().describe() else f", {name}"
         return f"Network({inside}{under}{f', {self.probes} probes' if self.probes else ''})"
+
+    @property
+    def keeps(self):
+        return getattr(self.module, "keeps", super().keeps)
+
+    def check(self, d):
+        if hasattr(self.module, "check"):
+            self.module.check(d)
 
     def build(self, d: int, q: int, rng: np.random.Generator) -> Network:
         """Return this network with parameters in double precision, for q integrands in d

@@ -4,6 +4,7 @@ for every fit to them."""
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 from typing import NamedTuple
 
@@ -25,6 +26,14 @@ RowNumbers = Int[np.ndarray, " k"]
 DRAWS_PER_DIMENSION = 10
 # Draws for each term of a fit: one with fewer is noisy, and over-confident.
 DRAWS_PER_TERM = 2.5
+
+
+class Keeps(enum.IntEnum):
+    """What of the coordinates standardisation leaves as it is, each more than the one before."""
+
+    NOTHING = 0
+    AXES = 1  # their meanings: each is shifted and scaled by itself
+    SYMMETRY = 2  # zero and their likeness, too: all are multiplied by one number
 
 
 class ChainOrder(NamedTuple):
@@ -68,8 +77,8 @@ class FittingDraws:
 
     def __init__(self, points: Points, standardise: bool = True):
         self.points, self._wanted = points, standardise
-        self._standardisations: dict[bool, Standardisation | Placement] = {}
-        self._standardised: dict[bool, Points] = {}
+        self._standardisations: dict[Keeps, Standardisation | Placement] = {}
+        self._standardised: dict[Keeps, Points] = {}
 
     def __len__(self) -> int:
         return len(self.points)
@@ -111,22 +120,22 @@ class FittingDraws:
         _check_agreement("values", values, *self._equal)
         return values[self._equal[0]]
 
-    def standardisation(self, mixing: bool) -> Standardisation | Placement:
-        """Return that by mean and covariance of all draws; `mixing=False` scales each coordinate by
-        itself. In other spaces than Rᵈ it is the space's own."""
+    def standardisation(self, keeping: Keeps = Keeps.NOTHING) -> Standardisation | Placement:
+        """Return that by mean and covariance of all draws, as far as these may change what is kept.
+        In other spaces than Rᵈ it is the space's own."""
         if not self.points.space.is_flat:
             return Placement(self.points.space, self.points.dim)
         if not self._wanted:
             return Standardisation.identity(self.points.dim)
-        if mixing not in self._standardisations:
-            self._standardisations[mixing] = Standardisation.of(self.points, mixing)
-        return self._standardisations[mixing]
+        if keeping not in self._standardisations:
+            self._standardisations[keeping] = Standardisation.of(self.points, keeping)
+        return self._standardisations[keeping]
 
-    def standardise(self, mixing: bool) -> Points:
+    def standardise(self, keeping: Keeps = Keeps.NOTHING) -> Points:
         """Return the distinct draws, standardised."""
-        if mixing not in self._standardised:
-            self._standardised[mixing] = self.standardisation(mixing).points(self.distinct)
-        return self._standardised[mixing]
+        if keeping not in self._standardised:
+            self._standardised[keeping] = self.standardisation(keeping).points(self.distinct)
+        return self._standardised[keeping]
 
 
 def _check_agreement(what: str, array: np.ndarray, first: np.ndarray, group: np.ndarray) -> None:
@@ -169,9 +178,9 @@ class Standardisation:
         return Standardisation(np.zeros(d), np.eye(d), "none")
 
     @staticmethod
-    def of(points: Points, mixing: bool = True) -> Standardisation:
-        """Return the one by mean and covariance of `points`. `mixing=False` scales each coordinate
-        by itself, so that it keeps its meaning.
+    def of(points: Points, keeping: Keeps = Keeps.NOTHING) -> Standardisation:
+        """Return the one by mean and covariance of `points`, as far as these may change what is
+        kept.
 
         The covariance is full where there are ten draws or more a dimension, else shrunk towards
         its diagonal by the Ledoit–Wolf formula. Any invertible map is right; a good one only makes
@@ -188,7 +197,10 @@ class Standardisation:
                 "Is the chain stuck? Leave the coordinate out, or give more draws to the fit"
             )
         effective = 1 / np.sum(p**2)
-        if not mixing or d == 1:
+        if keeping is Keeps.SYMMETRY:
+            size = np.sqrt(np.mean(p @ points.x**2))
+            return Standardisation(np.zeros(d), size * np.eye(d), "by one number")
+        if keeping is Keeps.AXES or d == 1:
             return Standardisation(mean, np.diag(scale), "diagonal")
         unit = centred / scale
         correlation = (unit * p[:, None]).T @ unit

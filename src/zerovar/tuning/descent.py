@@ -97,7 +97,7 @@ class Descent:
         """Make the descent of a family on `draws`, in the coordinates of a fit to `fitted`, of
         which `draws` may be a part."""
         merged = draws.merge(values)
-        points = fitted.standardisation(mixing=not family.keeps_axes).points(draws.distinct)
+        points = fitted.standardisation(family.keeps).points(draws.distinct)
         family.check(points.dim)
         family = settle(family, points, merged)
         if not isinstance(family, LinearFamily) or family.split()[0] is None:
