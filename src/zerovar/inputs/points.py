@@ -13,7 +13,7 @@ from jaxtyping import Float64, Int
 
 from ..errors import NumericalError
 from ..io.archive import storable
-from ..spaces import REALS, Space
+from ..spaces import REALS, Framed, Manifold, Space
 
 Matrix = Float64[np.ndarray, "n d"]
 PointData = Float64[np.ndarray, "n k"]
@@ -114,13 +114,19 @@ class FittingDraws:
     def standardisation(self, mixing: bool) -> Standardisation | Placement:
         """Return that by mean and covariance of all draws; `mixing=False` scales each coordinate by
         itself. In other spaces than Rᵈ it is the space's own."""
-        if not self.points.space.is_flat:
-            return Placement(self.points.space, self.points.dim)
-        if not self._wanted:
-            return Standardisation.identity(self.points.dim)
         if mixing not in self._standardisations:
-            self._standardisations[mixing] = Standardisation.of(self.points, mixing)
+            self._standardisations[mixing] = self._standardisation(mixing)
         return self._standardisations[mixing]
+
+    def _standardisation(self, mixing: bool) -> Standardisation | Placement:
+        points = self.points
+        if isinstance(points.space, Manifold):
+            x, _ = points.space.place(points.x, points.s)
+            framed = Framed.of(points.space, x, points.probabilities, self._wanted)
+            return Placement(framed, points.dim)
+        if not self._wanted:
+            return Standardisation.identity(points.dim)
+        return Standardisation.of(points, mixing)
 
     def standardise(self, mixing: bool) -> Points:
         """Return the distinct draws, standardised."""
@@ -242,7 +248,7 @@ class Placement:
     """Draws (n, dim) of a space other than Rᵈ, and their scores, as families see them: what a
     standardisation is there."""
 
-    space: Space
+    space: Framed
     dim: int
 
     @property
@@ -256,7 +262,7 @@ class Placement:
 
     def points(self, raw: Points) -> Points:
         """Return the same points as families see them."""
-        return Points(*self(raw.x, raw.s), raw.probabilities, raw.chain, raw.space)
+        return Points(*self(raw.x, raw.s), raw.probabilities, raw.chain, self.space)
 
 
 def find_distinct(rows: np.ndarray) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
