@@ -48,7 +48,8 @@ class Space(Storable, eqx.Module):
 
     @abstractmethod
     def place(self, draws: Positions, scores: np.ndarray) -> tuple[Positions, Positions]:
-        """Return points and scores as families see them."""
+        """Return points as families see them, and what stands for scores there: D s, which stays
+        exact where D vanishes and s has a pole."""
 
     def values(self, draws: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Return by name what has a mean worth estimating, of draws (..., d): the coordinates."""
@@ -112,9 +113,14 @@ class Manifold(Space):
 
 
 class Metric(Storable, eqx.Module):
-    """The metric of a space."""
+    """The metric of a space, whose points come with D s in place of scores s."""
 
+    gives_drift: ClassVar[bool] = True
     space: Manifold
+
+    def resolve(self, x: Positions, s: Positions) -> Metric:
+        """Return it as it is: it is positive but for rounding."""
+        return self
 
     def __call__(self, x: Float[Array, " k"]) -> Any:
         return self.space.metric(x)
@@ -159,7 +165,7 @@ class Framed(Manifold):
 
     def place(self, draws, scores):
         x, s = self.space.place(draws, scores)
-        return ((x - self.origin) / self.unit, s * self.unit)
+        return ((x - self.origin) / self.unit, self.weights * s / self.unit)
 
     def metric(self, x):
         D = self.space.metric(self.origin + self.unit * x)
@@ -296,16 +302,19 @@ class Box(Manifold):
             )
 
     def place(self, draws, scores):
-        return (draws, scores)
+        return (draws, self._metric(draws, np) * scores)
 
     def blocks(self, k):
         return np.arange(k)
 
     def metric(self, x):
-        low, high = (np.broadcast_to(bound, len(x)) for bound in (self.low, self.high))
+        return self._metric(x, jnp)
+
+    def _metric(self, x: Any, numpy: Any) -> Any:
+        low, high = (np.broadcast_to(bound, x.shape[-1:]) for bound in (self.low, self.high))
         has_low, has_high = np.isfinite(low), np.isfinite(high)
         from_low, to_high = x - np.where(has_low, low, 0), np.where(has_high, high, 0) - x
-        return jnp.where(has_low, from_low, 1) * jnp.where(has_high, to_high, 1)
+        return numpy.where(has_low, from_low, 1) * numpy.where(has_high, to_high, 1)
 
 
 class Simplex(Manifold):
@@ -333,7 +342,7 @@ class Simplex(Manifold):
             )
 
     def place(self, draws, scores):
-        return (draws, scores)
+        return (draws, draws * (scores - np.sum(draws * scores, axis=1, keepdims=True)))
 
     def metric(self, x):
         return jnp.diag(x) - jnp.outer(x, x)

@@ -34,7 +34,8 @@ def identities_in_space(sample: Sample, factor: float = 1.0) -> SpaceIdentities:
     """Test the identities, with scores times `factor`."""
     linear, square, energy = _images(sample, factor)
     series = [sample.by_chain(part) for part in (linear, square)]
-    slowest = autocorrelation_time(np.concatenate([some_columns(p, 20) for p in series], axis=2))
+    some = np.concatenate([some_columns(part, 20) for part in (linear, square)], axis=1)
+    slowest = autocorrelation_time(sample.by_chain(some))
     batch = batch_length(sample, slowest)
     weights = None
     if sample.weights is not None:

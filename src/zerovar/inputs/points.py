@@ -256,7 +256,9 @@ class Placement:
         """How it came about, in a word."""
         return self.space.describe()
 
-    def __call__(self, draws: Matrix, scores: PointData) -> tuple[Matrix, PointData]:
+    def __call__(
+        self, draws: Matrix, scores: PointData
+    ) -> tuple[Float64[np.ndarray, "n m"], Float64[np.ndarray, "n l"]]:
         self.space.check(draws, scores)
         return self.space.place(draws, scores)
 
