@@ -306,9 +306,9 @@ def test_the_default_call(name):
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_errors_are_calibrated(name):
-    """Over 60 replicates: 88 to 100 %, and 1.96 errors cover 95 ± 3 % in as many."""
+    """Over 30 replicates of two or three integrands."""
     inside, off = [], []
-    for seed in range(60):
+    for seed in range(30):
         space, x, s, values = DRAWN[name](np.random.default_rng(seed), 200)
         given, truth = columns(values)
         found = zv.estimate(x, s, given, space=space, family=zv.Polynomial(2))
@@ -323,8 +323,9 @@ def test_weights_and_chains():
     rng = np.random.default_rng(3)
     x = rng.vonmises(0.3, 1.5, size=(2, 400, 1))
     log_weights = 2.0 * np.cos(x[..., 0]) - 1.5 * np.cos(x[..., 0] - 0.3)
+    values, family = np.cos(x[..., 0]), zv.Polynomial(3)
     found = zv.estimate(
-        x, -2 * np.sin(x), np.cos(x[..., 0]), space=Torus(), log_weights=log_weights
+        x, -2 * np.sin(x), values, space=Torus(), log_weights=log_weights, family=family
     )
     truth = scipy.special.iv(1, 2) / scipy.special.iv(0, 2)
     assert abs(found.value[0] - truth) < 5 * found.std_error[0]
@@ -450,9 +451,9 @@ def test_spaces_that_make_no_sense(make, words):
 @pytest.mark.parametrize(
     ("family", "words"),
     [
-        (zv.RidgeFunctions(zv.Polynomial(2), np.eye(2)), "for draws in Rᵈ"),
+        (zv.RidgeFunctions(zv.Polynomial(2), np.eye(4)), "for draws in Rᵈ"),
         (zv.SparsePolynomial(2), "for draws in Rᵈ"),
-        (zv.Polynomial(2) + zv.Anisotropic(zv.Kernel(), [1.0, 2.0]), "for draws in Rᵈ"),
+        (zv.Polynomial(2) + zv.Anisotropic(zv.Kernel(), [1.0, 2.0, 1.0, 1.0]), "for draws in Rᵈ"),
         (zv.Kernel(operator=zv.Langevin(2.0)), "the metric is that of the space; leave D out"),
     ],
 )
@@ -478,20 +479,20 @@ def test_calls_that_are_for_draws_in_the_reals():
     table = zv.summary(posterior, family=zv.Polynomial(2), round_to=None)
     assert {"cv_mean", "gain"} <= set(table) and "cv_median" not in table
     event = zv.probability(posterior, "a > 0.5", family=zv.Automatic(effort="low"))
-    truth = 1 - scipy.stats.vonmises.cdf(0.0, 1.0) + scipy.stats.vonmises.cdf(-np.pi, 1.0)
-    assert abs(event.value[0] - np.mean(x[:, 0] > 0.5)) < 3 * event.plain_std_error[0]
-    assert 0 < truth < 1
+    # from the mean direction to where angles are cut
+    truth = scipy.stats.vonmises.cdf(np.pi - 0.5, 1.0) - 0.5
+    assert abs(event.value[0] - truth) < 5 * event.std_error[0]
 
 
 def test_sensitivities_of_means_on_a_torus():
     """d E cos(θ − μ) / dκ = 1 − A/κ − A², with A the ratio of Bessel functions."""
     space, x, s, _ = drawn("torus")
     posterior = zv.Posterior(x, s, {"c": np.cos(x[:, 1] - 2.0)[None]}, space=space)
-    found = zv.sensitivity(posterior, to={"kappa": np.cos(x[:, 1] - 2.0)})
+    family = zv.Automatic(effort="low")
+    found = zv.sensitivity(posterior, to={"kappa": np.cos(x[:, 1] - 2.0)}, family=family)
     ratio = scipy.special.iv(1, 3) / scipy.special.iv(0, 3)
-    assert abs(float(np.ravel(found.value)[0]) - (1 - ratio / 3 - ratio**2)) < 5 * float(
-        np.ravel(found.std_error)[0]
-    )
+    error = float(found.std_error.squeeze())
+    assert abs(float(found.derivative.squeeze()) - (1 - ratio / 3 - ratio**2)) < 5 * error
 
 
 def test_chunked_draws_are_refused(tmp_path):
@@ -523,10 +524,12 @@ def test_scores_of_another_space_are_found(name, change, words):
             zv.estimate(x, change(x, s), space=space, family=zv.Polynomial(1))
 
 
-def test_edges_name_the_box():
-    """Without a space, a density that ends with a jump is found, and the way out is named."""
+def test_a_density_that_ends_with_a_jump_is_told_of_the_box():
+    """N(0, 1) cut at 1: its scores are those of the whole, and in a box they are right."""
     rng = np.random.default_rng(0)
-    x = rng.exponential(size=(4000, 1))
-    verdict = zv.check(zv.Sample(x, -np.ones_like(x) + 1e-3 * (x - 1)))
+    x = rng.normal(size=(20_000, 1))
+    x = x[x[:, 0] < 1][:4000]
+    verdict = zv.check(zv.Sample(x, -x))
     assert not verdict.ok
-    assert "zv.spaces.Box" in verdict.diagnosis or verdict.diagnosis
+    assert "space=zv.spaces.Box(low, high)" in verdict.diagnosis
+    assert zv.check(zv.Sample(x, -x, space=Box(-np.inf, 1))).ok

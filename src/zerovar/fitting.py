@@ -23,6 +23,7 @@ from .arguments import (
 )
 from .errors import NumericalError, NumericalWarning, refuse_fork, warn
 from .families import FAMILY, Family, settle
+from .families.settling import check as check_family
 from .inputs.integrands import as_values
 from .inputs.points import FittingDraws, Placement, RowNumbers, Standardisation
 from .inputs.sample import SAMPLE, Sample, as_float
@@ -282,7 +283,7 @@ def fit_draws(
     distinct, merged = draws.distinct, draws.merge(values)
     standardisation = draws.standardisation(mixing=not family.keeps_axes)
     points = draws.standardise(mixing=not family.keeps_axes)
-    family.check(points.dim)
+    check_family(family, points)
     solver = (
         default_solver(family, len(distinct), points.dim, merged.shape[1], objective)
         if solver is None

@@ -94,8 +94,10 @@ def from_log_density(
     scores = gradients("log_density", jax.grad(number), tree)
     compare_with_differences(number, tree, scores)
     natural = natural_values(tree, transform, values)
-    if not where.is_flat and transform is None and values is None:
-        natural = where.values(tree, list(natural))
+    if not where.is_flat and transform is None:
+        d = tree.shape[-1]
+        rest = dict(list(natural.items())[d:])
+        natural = where.values(tree, list(natural)[:d]) | rest
     posterior = build_posterior(
         tree,
         scores,
