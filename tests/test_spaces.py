@@ -55,9 +55,7 @@ def shares(alpha: tuple[float, ...], nodes: int = 16) -> Rule:
     for j, a in enumerate(alpha[:-1]):
         t, weight = scipy.special.roots_jacobi(nodes, sum(alpha[j + 1 :]) - 1, a - 1)
         u = (t + 1) / 2
-        x = np.concatenate(
-            [np.repeat(x, nodes, axis=0), np.outer(rest, u).reshape(-1, 1)], axis=1
-        )
+        x = np.concatenate([np.repeat(x, nodes, axis=0), np.outer(rest, u).reshape(-1, 1)], axis=1)
         p, rest = np.outer(p, weight).ravel(), np.outer(rest, 1 - u).ravel()
     return x, p
 
@@ -171,8 +169,7 @@ ROWS = {
     "three shares": dirichlet((1.0, 1.0, 0.7, 2.0)),
 }
 FAMILIES = {
-    "potentials": zv.Polynomial(3),
-    "fields": zv.Polynomial(2, operator=zv.Langevin()),
+    "potentials and fields": zv.Polynomial(3) + zv.Polynomial(2, operator=zv.Langevin()),
     "kernel": zv.Kernel(Gaussian(1.7)),
 }
 
@@ -240,7 +237,11 @@ def von_mises_fisher(rng, n, kappa=3.0):
     w = 1 + np.log(u + (1 - u) * np.exp(-2 * kappa)) / kappa
     phi, r = rng.uniform(0, 2 * np.pi, n), np.sqrt(1 - w**2)
     across = np.linalg.svd(MU[None])[2][1:]
-    x = np.outer(w, MU) + np.outer(r * np.cos(phi), across[0]) + np.outer(r * np.sin(phi), across[1])
+    x = (
+        np.outer(w, MU)
+        + np.outer(r * np.cos(phi), across[0])
+        + np.outer(r * np.sin(phi), across[1])
+    )
     length = 1 / np.tanh(kappa) - 1 / kappa
     square = 1 - 2 * length / kappa  # E w²
     matrix = square * np.outer(MU, MU) + (1 - square) / 2 * (np.eye(3) - np.outer(MU, MU))
@@ -293,7 +294,14 @@ def columns(values):
     return {key: array for key, (array, _) in values.items()}, [mean for _, mean in values.values()]
 
 
-@pytest.mark.parametrize("name", DRAWN)
+def rarely(*often):
+    """One of the kinds of draws at every run of the tests, the others where there is time."""
+    return [
+        name if name in often else pytest.param(name, marks=pytest.mark.whole) for name in DRAWN
+    ]
+
+
+@pytest.mark.parametrize("name", rarely("simplex"))
 def test_the_default_call(name):
     """A hundred times as many draws would be needed without, and the truth is within the errors."""
     space, x, s, values = drawn(name)
@@ -304,17 +312,18 @@ def test_the_default_call(name):
     assert zv.check(zv.Sample(x, s, space=space)).ok
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", rarely("sphere"))
 def test_errors_are_calibrated(name):
     """Over 30 replicates of two or three integrands."""
-    inside, off = [], []
+    inside = []
     for seed in range(30):
         space, x, s, values = DRAWN[name](np.random.default_rng(seed), 200)
         given, truth = columns(values)
-        found = zv.estimate(x, s, given, space=space, family=zv.Polynomial(2))
-        z = (found.value - truth) / np.maximum(found.std_error, 1e-12 * np.abs(truth))
-        inside.append(np.abs(z) < 1.96)
-        off.append(z)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", zv.ZerovarWarning)  # few draws of a long tail
+            found = zv.estimate(x, s, given, space=space, family=zv.Polynomial(2))
+        error = np.maximum(found.std_error, 1e-9 * np.abs(truth))
+        inside.append(np.abs(found.value - truth) < 1.96 * error)
     assert 0.88 <= np.mean(inside) <= 1
 
 
@@ -351,26 +360,29 @@ def test_units_do_not_matter():
     given, _ = columns(values)
     radians = zv.estimate(x, s, given, space=space, family=zv.Polynomial(3))
     turn = 180 / np.pi
-    degrees = zv.estimate(
-        x * turn, s / turn, given, space=Torus(360.0), family=zv.Polynomial(3)
-    )
+    degrees = zv.estimate(x * turn, s / turn, given, space=Torus(360.0), family=zv.Polynomial(3))
     np.testing.assert_allclose(degrees.value, radians.value, rtol=1e-9)
-    space, x, s, values = drawn("box")
+    space, x, s, values = drawn("box", 200)
     given, _ = columns(values)
-    family = zv.Polynomial(2) + zv.Kernel(Gaussian(2.0))
+    family = zv.Polynomial(2) + zv.Kernel(InverseMultiquadric(0.5))
     seconds = zv.estimate(x, s, given, space=space, family=family)
     hours = zv.estimate(
-        x / 3600, s * 3600, given, space=Box(np.array([0, 0, 10]) / 3600, np.array([1, 1, np.inf]) / 3600),
+        x / 3600,
+        s * 3600,
+        given,
+        space=Box(np.array([0, 0, 10]) / 3600, np.array([1, 1, np.inf]) / 3600),
         family=family,
     )
     np.testing.assert_allclose(hours.value, seconds.value, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", rarely("torus", "box"))
 def test_a_fit_is_saved_with_its_space(name, tmp_path):
     space, x, s, values = drawn(name)
     sample = zv.Sample(x, s, space=space)
-    fitted = zv.fit(zv.Polynomial(2) + zv.Kernel(InverseMultiquadric(0.5)), sample, columns(values)[0])
+    fitted = zv.fit(
+        zv.Polynomial(2) + zv.Kernel(InverseMultiquadric(0.5)), sample, columns(values)[0]
+    )
     fitted.save(tmp_path / "fit.npz")
     loaded = zv.load(tmp_path / "fit.npz")
     np.testing.assert_allclose(loaded(sample), fitted(sample), rtol=1e-10, atol=1e-12)
@@ -380,7 +392,7 @@ def test_a_fit_is_saved_with_its_space(name, tmp_path):
 def test_networks_leave_the_space_as_it_is():
     """What is trained are weights, not where draws live: the mean of g under the target is zero
     afterwards, by quadrature."""
-    space, x, s, values = drawn("box", 400)
+    _, x, s, values = drawn("box", 400)
     sample = zv.Sample(x[:, :2], s[:, :2], space=Box())
     network = zv.Network(zv.MLP(8, 1))
     fitted = zv.fit(
@@ -401,7 +413,9 @@ def test_networks_leave_the_space_as_it_is():
 def test_log_densities_on_a_space():
     """Scores by differentiation; on a sphere along it, whatever the function is around it."""
     space, x, s, values = drawn("sphere")
-    posterior = zv.from_log_density(lambda y: 3.0 * jnp.dot(MU, y) / jnp.linalg.norm(y), x, space=space)
+    posterior = zv.from_log_density(
+        lambda y: 3.0 * jnp.dot(MU, y) / jnp.linalg.norm(y), x, space=space
+    )
     assert posterior.space is space
     _, t = space.place(x, s)
     np.testing.assert_allclose(space.place(x, posterior.sample.scores)[1], t, atol=1e-12)
@@ -477,7 +491,8 @@ def test_calls_that_are_for_draws_in_the_reals():
     with pytest.raises(ValueError, match="score_error is for draws in Rᵈ"):
         zv.estimate(posterior, score_error=0.01, family=zv.Polynomial(1))
     table = zv.summary(posterior, family=zv.Polynomial(2), round_to=None)
-    assert {"cv_mean", "gain"} <= set(table) and "cv_median" not in table
+    assert {"cv_mean", "gain"} <= set(table)
+    assert "cv_median" not in table
     event = zv.probability(posterior, "a > 0.5", family=zv.Automatic(effort="low"))
     # from the mean direction to where angles are cut
     truth = scipy.stats.vonmises.cdf(np.pi - 0.5, 1.0) - 0.5

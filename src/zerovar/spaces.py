@@ -152,7 +152,7 @@ class Framed(Manifold):
         spread = p @ (x - mean) ** 2
         scaled = space.scaled(k) & standardise & (spread > 0)
         with jax.enable_x64(True):
-            D = np.asarray(jax.jit(jax.vmap(space.metric))(x))
+            D = np.asarray(_metrics(space, x))
         size = p @ (D if D.ndim == 2 else np.diagonal(D, axis1=1, axis2=2))
         blocks, tiny = space.blocks(k), np.finfo(float).tiny
         both = np.bincount(blocks, spread), np.bincount(blocks, size)
@@ -175,6 +175,11 @@ class Framed(Manifold):
 
     def describe(self):
         return self.space.describe()
+
+
+@eqx.filter_jit
+def _metrics(space: Manifold, x: Any) -> Any:
+    return jax.vmap(space.metric)(x)
 
 
 class Torus(Manifold):

@@ -202,7 +202,7 @@ def _check_ends(sample: Sample, verdict: Check, slowest: float, level: float) ->
     said = (
         f"{where[0].upper()}{where[1:]}, and by the scores about {edge.missing:.0f} more should. "
         "Where a density ends without falling to zero, Stein's identity does not hold, and control "
-        "variates are wrong. Say where it ends, with space=zv.spaces.Box(low, high); or map bounded "
+        "variates are wrong. Say where it ends, space=zv.spaces.Box(low, high); or map bounded "
         "parameters to the whole line, by a logarithm or a logit with its Jacobian: "
         "zv.Coordinates(...) maps draws and scores."
     )
