@@ -30,6 +30,7 @@ from . import (
     sensitivities,
     sgd,
     shapes,
+    spaces,
     stream,
 )
 from .harness import Row, print_table, show, show_slopes, write
@@ -249,6 +250,31 @@ def run_dimensions(quick: bool) -> dict[str, Any]:
         ],
     )
     return {"dimensions": [row._asdict() for row in found]}
+
+
+def run_spaces(quick: bool, processes: int | None) -> dict[str, Any]:
+    """Angles, directions, proportions, boxes."""
+    found = list(spaces.rows(quick, processes))
+    print_table(
+        "Draws that do not live in Rᵈ: gains of the default call, by reported errors (least and "
+        "median over integrands) and by scatter about the truth (least), and what ± 1.96 covers; "
+        "the last two for the same draws in Rᵈ",
+        ("case", "integrands", "least", "median", "by scatter", "covers", "in Rᵈ", "covers"),
+        [
+            (
+                row.case,
+                row.integrands,
+                f"{row.least:.3g}",
+                f"{row.median:.3g}",
+                f"{row.scatter:.3g}",
+                f"{row.covered:.1%}",
+                f"{row.flat:.3g}",
+                f"{row.flat_covered:.1%}",
+            )
+            for row in found
+        ],
+    )
+    return {"spaces": [row._asdict() for row in found]}
 
 
 def run_sgd(quick: bool) -> dict[str, Any]:
@@ -506,6 +532,7 @@ def main() -> None:
             "metrics",
             "checks",
             "dimensions",
+            "spaces",
             "adapters",
             "scale",
             "peers",
@@ -570,6 +597,7 @@ def main() -> None:
     runs |= {"metrics": run_metrics}
     runs |= {"checks": lambda quick: run_checks(quick, options.data, options.seed)}
     runs |= {"dimensions": run_dimensions}
+    runs |= {"spaces": lambda quick: run_spaces(quick, options.processes)}
     runs |= {
         "peers": lambda quick: run_peers(quick, options.out),
         "stream": run_stream,

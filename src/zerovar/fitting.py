@@ -23,18 +23,23 @@ from .arguments import (
 )
 from .errors import NumericalError, NumericalWarning, refuse_fork, warn
 from .families import FAMILY, Family, settle
+from .families.settling import check as check_family
 from .inputs.integrands import as_values
 from .inputs.points import FittingDraws, Placement, RowNumbers, Standardisation
 from .inputs.sample import SAMPLE, Sample, as_float
 from .io import archive
 from .io.archive import storable
-from .objectives import LeastSquares, Objective
+from .objectives import LeastSquares, Objective, Ridge
 from .solvers import FitStats, Prepared, Result, Solution, Solver, default_solver
 from .solvers.algebra.dense import Groups
 from .solvers.terms import Term, sum_terms
+from .spaces import Space
 
 OBJECTIVE = instance(Objective, "LeastSquares(...), Variance(...) or SpectralVariance(...)")
 SOLVER = instance(Solver, "a solver such as Exact(), CG() or SGD()")
+
+
+_HELD = float(np.sqrt(np.finfo(float).eps))  # half of the digits
 
 
 class Method(NamedTuple):
@@ -44,10 +49,13 @@ class Method(NamedTuple):
     objective: Objective | None = None
     solver: Solver | None = None
 
-    def complete(self) -> tuple[Family, Objective, Solver | None]:
-        """Return family, objective and solver, with the default objective."""
-        objective = LeastSquares() if self.objective is None else self.objective
-        return self.family, objective, self.solver
+    def complete(self, space: Space) -> tuple[Family, Objective, Solver | None]:
+        """Return family, objective and solver, with the default objective: in other spaces than Rᵈ
+        with a ridge that is next to nothing, as polynomials may be linearly dependent there (1 and
+        ‖x‖² on a sphere)."""
+        held = not space.is_flat and self.family.separate()[0] is not None
+        default = LeastSquares(Ridge(_HELD)) if held else LeastSquares()
+        return self.family, self.objective or default, self.solver
 
 
 @storable
@@ -270,12 +278,12 @@ def fit_draws(
 ) -> Fitted:
     """Fit to checked draws, without warnings; `sample` is kept for refits where the draws are all
     of it."""
-    family, objective, solver = method.complete()
+    family, objective, solver = method.complete(draws.points.space)
     started = time.perf_counter()
     distinct, merged = draws.distinct, draws.merge(values)
     standardisation = draws.standardisation(family.keeps)
     points = draws.standardise(family.keeps)
-    family.check(points.dim)
+    check_family(family, points)
     solver = (
         default_solver(family, len(distinct), points.dim, merged.shape[1], objective)
         if solver is None

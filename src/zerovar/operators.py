@@ -113,7 +113,7 @@ class Diffusion(Operator):
         if self.is_plain:
             return None, s
         D = self.metric(x)
-        drift = weigh(D, s)
+        drift = s if getattr(self.D, "gives_drift", False) else weigh(D, s)
         if callable(self.D):
             slopes = jax.jacfwd(self.metric)(x)
             sums = {1: "k->k", 2: "kk->k", 3: "ijj->i"}

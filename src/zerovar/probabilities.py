@@ -133,7 +133,8 @@ def estimate_with_events(
     their indicators.
     """
     if values is None:
-        values = {f"x{j}": column for j, column in enumerate(session.sample.draws.T)}
+        sample = session.sample
+        values = sample.space.values(sample.draws, [f"x{j}" for j in range(sample.dim)])
     asked = Asked(values, {}, {})
     if isinstance(values, Mapping):
         asked = Asked.of(session, values, called)

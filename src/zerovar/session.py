@@ -134,7 +134,7 @@ class Session:
             answer, selection, split = choice.answer, choice.selection, in_sample()
             self.learned.update(choice.learned)
         else:
-            method = request.method(len(sample), sample.dim)
+            method = request.method(len(sample), task.seen)
             split = default_split(task, method) if split is None else split
             answer = fit_answer(task, method, split)
         scores = ScoreFacts.of(sample, self.verdict, array, request.score_error)

@@ -10,19 +10,25 @@ an angle is a point of the unit circle there.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float64
+from jaxtyping import Array, Bool, Float, Float64, Int
 
-from .arguments import POSITIVE, instance, read_numbers, takes, where
+from .arguments import POSITIVE, instance, takes, where
 from .io.archive import Storable
 from .operators import Diffusion, Operator
 
 Positions = Float64[np.ndarray, "n d"]
+BOUNDS = where(
+    "a number, or one for each coordinate, of which some may be infinite",
+    lambda bound: len(bound) > 0 and not np.isnan(bound).any(),
+    lambda value: tuple(np.atleast_1d(np.asarray(value, np.float64)).tolist()),
+)
 # How far points of a sphere or a simplex may be off it: half of the digits of single precision
 _OFF = float(np.sqrt(np.finfo(np.float32).eps))
 
@@ -42,7 +48,12 @@ class Space(Storable, eqx.Module):
 
     @abstractmethod
     def place(self, draws: Positions, scores: np.ndarray) -> tuple[Positions, Positions]:
-        """Return points and scores as families see them."""
+        """Return points as families see them, and what stands for scores there: D s, which stays
+        exact where D vanishes and s has a pole."""
+
+    def values(self, draws: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return by name what has a mean worth estimating, of draws (..., d): the coordinates."""
+        return {name: draws[..., j] for j, name in enumerate(names)}
 
     @abstractmethod
     def own(self, operator: Operator) -> Operator:
@@ -78,7 +89,17 @@ class Manifold(Space):
 
     @abstractmethod
     def metric(self, x: Float[Array, " k"]) -> Any:
-        """Return D at a point as families see it."""
+        """Return D, (k,) or (k, k), at a point as `place` makes it."""
+
+    def blocks(self, k: int) -> Int[np.ndarray, " k"]:
+        """Return the number of the block that each of k such coordinates is of: D is block
+        diagonal, and stays a metric of the space if a block is multiplied by a number."""
+        return np.zeros(k, dtype=int)
+
+    def scaled(self, k: int) -> Bool[np.ndarray, " k"]:
+        """Return which of these coordinates have no unit of their own, and take that of the
+        draws."""
+        return np.ones(k, dtype=bool)
 
     def own(self, operator):
         if not isinstance(operator, Diffusion) or isinstance(operator.D, Metric):
@@ -92,9 +113,14 @@ class Manifold(Space):
 
 
 class Metric(Storable, eqx.Module):
-    """The metric of a space."""
+    """The metric of a space, whose points come with D s in place of scores s."""
 
+    gives_drift: ClassVar[bool] = True
     space: Manifold
+
+    def resolve(self, x: Positions, s: Positions) -> Metric:
+        """Return it as it is: it is positive but for rounding."""
+        return self
 
     def __call__(self, x: Float[Array, " k"]) -> Any:
         return self.space.metric(x)
@@ -104,12 +130,65 @@ class Metric(Storable, eqx.Module):
         return self.space.describe()
 
 
+class Framed(Manifold):
+    """A space as families see it: x = origin + unit z are the coordinates in which it places its
+    points, and z those that families see. A metric maps as a covariance does, so that the operator
+    stays the same.
+
+    weights: (k,), what the metric is multiplied with, one number for each of its blocks.
+    """
+
+    space: Manifold
+    origin: np.ndarray  # (k,)
+    unit: np.ndarray
+    weights: np.ndarray
+
+    @staticmethod
+    def of(space: Manifold, x: Positions, p: np.ndarray, standardise: bool = True) -> Framed:
+        """Return that of points (n, k) with probabilities (n,): in units of their deviations where
+        the space has no unit of its own, and with weights that make D about as large as their
+        covariance, as it is for `Langevin()` in Rᵈ."""
+        mean, k = p @ x, x.shape[1]
+        spread = p @ (x - mean) ** 2
+        scaled = space.scaled(k) & standardise & (spread > 0)
+        with jax.enable_x64(True):
+            D = np.asarray(_metrics(space, x))
+        size = p @ (D if D.ndim == 2 else np.diagonal(D, axis1=1, axis2=2))
+        blocks, tiny = space.blocks(k), np.finfo(float).tiny
+        both = np.bincount(blocks, spread), np.bincount(blocks, size)
+        weights = np.maximum(both[0], tiny) / np.maximum(both[1], tiny)
+        origin, unit = np.where(scaled, mean, 0.0), np.where(scaled, np.sqrt(spread), 1.0)
+        return Framed(space, origin, unit, weights[blocks])
+
+    def check(self, draws, scores):
+        self.space.check(draws, scores)
+
+    def place(self, draws, scores):
+        x, s = self.space.place(draws, scores)
+        return ((x - self.origin) / self.unit, self.weights * s / self.unit)
+
+    def metric(self, x):
+        D = self.space.metric(self.origin + self.unit * x)
+        weights = self.weights / self.unit
+        # blocks have one weight each, so that this is symmetric
+        return (weights * D if D.ndim == 1 else weights[:, None] * D) / self.unit
+
+    def describe(self):
+        return self.space.describe()
+
+
+@eqx.filter_jit
+def _metrics(space: Manifold, x: Any) -> Any:
+    return jax.vmap(space.metric)(x)
+
+
 class Torus(Manifold):
     """Angles: draws (n, d), each on a circle, in radians or in other units of which `period` make
     a turn. Scores are derivatives in these units.
 
     Families see each angle as its cosine and sine, so that a polynomial of degree k is a
-    trigonometric one, with frequencies whose sum is at most k.
+    trigonometric one, with frequencies whose sum is at most k. An angle has no mean; without other
+    values, those of its cosine and sine are estimated.
     """
 
     scores = "derivatives of the log density in each angle, in the units of the draws"
@@ -131,6 +210,21 @@ class Torus(Manifold):
         cos, sin, slope = np.cos(unit * draws), np.sin(unit * draws), scores / unit
         x = np.stack([cos, sin], axis=2).reshape(len(draws), -1)
         return (x, np.stack([-sin * slope, cos * slope], axis=2).reshape(len(draws), -1))
+
+    def values(self, draws, names):
+        unit = 2 * np.pi / self.period
+        parts = {"cos": np.cos(unit * draws), "sin": np.sin(unit * draws)}
+        return {
+            f"{part} {name}": array[..., j]
+            for j, name in enumerate(names)
+            for part, array in parts.items()
+        }
+
+    def blocks(self, k):
+        return np.arange(k) // 2
+
+    def scaled(self, k):
+        return np.zeros(k, dtype=bool)
 
     def metric(self, x):
         # along the circle through the point: the turned point times itself
@@ -162,6 +256,9 @@ class Sphere(Manifold):
         x = draws / np.linalg.norm(draws, axis=1, keepdims=True)
         return (x, scores - np.sum(scores * x, axis=1, keepdims=True) * x)
 
+    def scaled(self, k):
+        return np.zeros(k, dtype=bool)
+
     def metric(self, x):
         return (x @ x) * jnp.eye(len(x), dtype=x.dtype) - jnp.outer(x, x)
 
@@ -172,30 +269,36 @@ class Box(Manifold):
     Scores are ordinary gradients of the density there, without a Jacobian."""
 
     scores = "gradients of the log density in the bounded coordinates, without a Jacobian"
-    low: np.ndarray
-    high: np.ndarray
+    # one for each coordinate, or one for all
+    low: tuple[float, ...] = eqx.field(static=True)
+    high: tuple[float, ...] = eqx.field(static=True)
 
-    @takes(
-        low=where("numbers", lambda a: a.ndim < 2, read_numbers),
-        high=where("numbers", lambda a: a.ndim < 2, read_numbers),
-    )
+    @takes(low=BOUNDS, high=BOUNDS)
     def __init__(self, low: Any = 0.0, high: Any = 1.0):
-        if not np.all(low < high) or np.any(np.isinf(low) & np.isinf(high)):
+        if len({len(low), len(high), 1}) > 2:
             raise ValueError(
-                "Box: low must be below high, and one of them finite in each coordinate; got "
-                f"{low} and {high}"
+                f"Box: low and high must be numbers, or one for each coordinate; got {len(low)} "
+                f"and {len(high)} of them"
+            )
+        below, above = np.broadcast_arrays(low, high)
+        bad = ~(below < above) | (np.isinf(below) & np.isinf(above))
+        if bad.any():
+            j = int(np.argmax(bad))
+            raise ValueError(
+                "Box: low must be below high, and one of them finite; got "
+                f"{below[j]:g} and {above[j]:g} for coordinate {j}. What is not bounded needs no "
+                "Box"
             )
         self.low, self.high = low, high
 
     def check(self, draws, scores):
-        d = draws.shape[1]
-        sizes = {np.size(bound) for bound in (self.low, self.high)} - {1}
-        if draws.shape != scores.shape or sizes - {d}:
+        count = max(len(self.low), len(self.high))
+        if draws.shape != scores.shape or count not in (1, draws.shape[1]):
             raise ValueError(
-                f"in a Box draws and scores must both be (n, d), with as many bounds; got "
-                f"{draws.shape}, {scores.shape} and bounds of {sorted(sizes) or 1}"
+                "in a Box draws and scores must both be (n, d), with one bound or d of them; got "
+                f"{draws.shape}, {scores.shape} and {count} bounds"
             )
-        outside = ~((self.low < draws) & (draws < self.high))
+        outside = ~((np.array(self.low) < draws) & (draws < np.array(self.high)))
         if outside.any():
             row, j = np.argwhere(outside)[0]
             raise ValueError(
@@ -203,24 +306,20 @@ class Box(Manifold):
                 f"{draws[row, j]:.6g} in coordinate {j}"
             )
 
-    def _frame(self, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return bounds, origins and units of the coordinates that families see: from −1 to 1, or
-        from 0 on."""
-        low, high = (np.broadcast_to(bound, d).astype(float) for bound in (self.low, self.high))
-        both = np.isfinite(low) & np.isfinite(high)
-        with np.errstate(invalid="ignore"):
-            origin = np.where(both, (low + high) / 2, np.where(np.isfinite(low), low, high))
-            unit = np.where(both, (high - low) / 2, np.where(np.isfinite(low), 1.0, -1.0))
-        return low, high, origin, unit
-
     def place(self, draws, scores):
-        *_, origin, unit = self._frame(draws.shape[1])
-        return ((draws - origin) / unit, scores * unit)
+        return (draws, self._metric(draws, np) * scores)
+
+    def blocks(self, k):
+        return np.arange(k)
 
     def metric(self, x):
-        low, high, *_ = self._frame(len(x))
-        both = np.isfinite(low) & np.isfinite(high)
-        return jnp.where(both, 1 - x**2, x)
+        return self._metric(x, jnp)
+
+    def _metric(self, x: Any, numpy: Any) -> Any:
+        low, high = (np.broadcast_to(bound, x.shape[-1:]) for bound in (self.low, self.high))
+        has_low, has_high = np.isfinite(low), np.isfinite(high)
+        from_low, to_high = x - np.where(has_low, low, 0), np.where(has_high, high, 0) - x
+        return numpy.where(has_low, from_low, 1) * numpy.where(has_high, to_high, 1)
 
 
 class Simplex(Manifold):
@@ -248,7 +347,7 @@ class Simplex(Manifold):
             )
 
     def place(self, draws, scores):
-        return (draws, scores)
+        return (draws, draws * (scores - np.sum(draws * scores, axis=1, keepdims=True)))
 
     def metric(self, x):
         return jnp.diag(x) - jnp.outer(x, x)

@@ -1,5 +1,6 @@
 """Any JAX log density: emcee, zeus, TensorFlow Probability, a sampler of your own."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -13,6 +14,7 @@ from ..inputs.coordinates import CLOSE
 from ..inputs.integrands import DrawFunction, Tree, run_in_double, run_or_explain
 from ..inputs.points import Matrix
 from ..inputs.sample import Posterior
+from ..spaces import REALS, SPACE, Space
 from .base import (
     CHAIN_AXIS,
     MAPS,
@@ -39,6 +41,7 @@ _COMPARED, _STEP = 8, 1e-3
     transform=OF_A_DRAW,
     values=MORE_VALUES,
     coordinates=MAPS,
+    space=SPACE,
 )
 def from_log_density(
     log_density: DrawFunction,
@@ -48,6 +51,7 @@ def from_log_density(
     transform: DrawFunction | None = None,
     values: Mapping[str, object] | None = None,
     coordinates: Mapping[str, object] | None = None,
+    space: Space | None = None,
 ) -> Posterior:
     """Return draws with the scores of a log density that is written in JAX.
 
@@ -62,7 +66,17 @@ def from_log_density(
     coordinates: name → other coordinates to try, `zv.Coupling(…)`, `zv.Coordinates(…)` or a smooth
         invertible function of one draw onto all of Rᵈ; `posterior.coordinates[name](posterior)` has
         the same draws in them.
+    space: where the draws live, if it is not Rᵈ, as in `zv.estimate`. The log density is then that
+        of one draw there: of angles, of a direction (any smooth function around the sphere, as the
+        part of its gradient across it has no effect), of numbers between bounds, without a
+        Jacobian.
     """
+    where = REALS if space is None else space
+    if not where.is_flat and (coordinates or not hasattr(draws, "shape")):
+        raise ValueError(
+            f"on a {where.describe()} draws are one array, and have no other coordinates; got "
+            f"{'coordinates' if coordinates else type(draws).__name__}"
+        )
     tree = jax.tree.map(lambda leaf: put_chains_first("draws", leaf, chain_axis), draws)
     shapes = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(tree)}
     if len(shapes) != 1 or (isinstance(tree, np.ndarray) and tree.ndim != 3):
@@ -79,13 +93,19 @@ def from_log_density(
 
     scores = gradients("log_density", jax.grad(number), tree)
     compare_with_differences(number, tree, scores)
-    return build_posterior(
+    natural = natural_values(tree, transform, values)
+    if not where.is_flat and transform is None:
+        d = tree.shape[-1]
+        rest = dict(list(natural.items())[d:])
+        natural = where.values(tree, list(natural)[:d]) | rest
+    posterior = build_posterior(
         tree,
         scores,
-        natural_values(tree, transform, values),
+        natural,
         coordinates,
         density=density_of(tree, log_density, transform, values),
     )
+    return dataclasses.replace(posterior, space=where)
 
 
 def gradients(name: str, function: DrawFunction, tree: Tree) -> Tree:

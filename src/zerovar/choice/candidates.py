@@ -14,7 +14,7 @@ from ..inference.fits import default_split, fit_answer
 from ..inference.splits import cross_fit
 from ..inference.task import Task
 from ..inputs.points import DRAWS_PER_TERM
-from ..objectives import LeastSquares, Objective, Ridge, SpectralVariance
+from ..objectives import Objective, SpectralVariance
 from ..tuning import RIDGES, Tuned, tune
 from .policy import Policy
 
@@ -174,13 +174,12 @@ def offer(task: Task, policy: Policy) -> list[Candidate]:
 
 def _offer_in_space(task: Task, policy: Policy) -> list[Candidate]:
     """The same in a space other than Rᵈ: polynomials in what families see, which may be linearly
-    dependent there, as 1 and ‖x‖² are on a sphere, so that a ridge holds them."""
-    d = task.draws.standardise().dim
-    held = LeastSquares(Ridge(np.sqrt(np.finfo(float).eps)))
+    dependent there."""
     return [
-        AsGiven(f"Polynomial({degree})", Polynomial(degree), held)
+        AsGiven(f"Polynomial({degree})", Polynomial(degree))
         for degree in range(1, policy.separate_degree + 1)
-        if draws_per_term(task, policy) * Polynomial(degree).num_features(d) <= task.effective
+        if draws_per_term(task, policy) * Polynomial(degree).num_features(task.seen)
+        <= task.effective
     ]
 
 

@@ -75,7 +75,7 @@ def race(
     `plain` and `before` (q,) are mean squared influences without a control variate and with the
     best so far; `known` is what other integrands on these draws have taught. `say` shows what runs.
     """
-    d, space = task.draws.standardise().dim, task.sample.space
+    d, space = task.seen, task.sample.space
     if refusal := _refusal(task, policy):
         return RaceResult([], [f"tuned kernels: {refusal}"], {})
     track = task if len(task) <= policy.pilot else task.thin(policy.pilot)[0]

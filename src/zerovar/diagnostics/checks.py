@@ -202,8 +202,9 @@ def _check_ends(sample: Sample, verdict: Check, slowest: float, level: float) ->
     said = (
         f"{where[0].upper()}{where[1:]}, and by the scores about {edge.missing:.0f} more should. "
         "Where a density ends without falling to zero, Stein's identity does not hold, and control "
-        "variates are wrong. Map bounded parameters to the whole line, by a logarithm or a logit "
-        "with its Jacobian: zv.Coordinates(...) maps draws and scores."
+        "variates are wrong. Say where it ends, space=zv.spaces.Box(low, high); or map bounded "
+        "parameters to the whole line, by a logarithm or a logit with its Jacobian: "
+        "zv.Coordinates(...) maps draws and scores."
     )
     if verdict.ok:
         return Check(False, said, (), edge.p_value / _ENDS, finding=CUT, cut=True)

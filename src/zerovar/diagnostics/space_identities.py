@@ -3,13 +3,14 @@ squares, by the space's own operator."""
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
 from ..inputs.sample import Sample
-from ..operators import ScalarLangevin
+from ..operators import Operator, ScalarLangevin
 from ..statistics.series import autocorrelation_time, some_columns
 from .identities import BatchMean, batch_length
 
@@ -34,7 +35,8 @@ def identities_in_space(sample: Sample, factor: float = 1.0) -> SpaceIdentities:
     """Test the identities, with scores times `factor`."""
     linear, square, energy = _images(sample, factor)
     series = [sample.by_chain(part) for part in (linear, square)]
-    slowest = autocorrelation_time(np.concatenate([some_columns(p, 20) for p in series], axis=2))
+    some = np.concatenate([some_columns(part, 20) for part in (linear, square)], axis=1)
+    slowest = autocorrelation_time(sample.by_chain(some))
     batch = batch_length(sample, slowest)
     weights = None
     if sample.weights is not None:
@@ -49,16 +51,22 @@ def identities_in_space(sample: Sample, factor: float = 1.0) -> SpaceIdentities:
     )
 
 
+@eqx.filter_jit
+def _both(operator: Operator, centre: Any, x: Any, s: Any) -> Any:
+    """L of φ and φ² at all points, (n, 2, k)."""
+
+    def one(x: Any, s: Any) -> Any:
+        return operator(lambda at: jnp.stack([at - centre, (at - centre) ** 2]), x, s)
+
+    return jax.vmap(one)(x, s)
+
+
 def _images(sample: Sample, factor: float) -> tuple[Float64[np.ndarray, "n k"], ...]:
     """Return L φ for coordinates about their means, L φ², and Γφ = L φ²/2 − φ L φ, whose mean is
     −E[φ L φ]."""
     x, s = sample.space.place(sample.draws, factor * sample.scores)
     operator, centre = sample.space.own(ScalarLangevin()), sample.probabilities @ x
-
-    def one(x: Any, s: Any) -> Any:
-        return operator(lambda at: jnp.stack([at - centre, (at - centre) ** 2]), x, s)
-
     with jax.enable_x64(True):
-        both = np.asarray(jax.jit(jax.vmap(one))(x, s))
+        both = np.asarray(_both(operator, centre, x, s))
     linear, square = both[:, 0], both[:, 1]
     return linear, square, square / 2 - (x - centre) * linear

@@ -8,6 +8,7 @@ import numpy as np
 from ..adapters.recognition import posterior_in_memory
 from ..arguments import SHARE, one_of, several, takes, whole
 from ..choice import CHOICE, LOW_EFFORT, Automatic, Request
+from ..inputs.sample import require_reals
 from ..output import Densities, Estimate
 from ..probabilities import MOST_LINES
 from ..session import Session
@@ -45,7 +46,7 @@ def quantile(
     in `zv.probability`, and so does the density, which turns an error of the one into an error of
     the other. Where the quantile of the draws has less error it is reported; `plain_value` is that.
     """
-    session, names = _open(data, var_names, filter_vars)
+    session, names = _open("zv.quantile", data, var_names, filter_vars)
     return session.say_left_out(
         estimate_quantiles(session, names, np.atleast_1d(probs), Request(family, seed=seed))
     )
@@ -77,7 +78,7 @@ def interval(
 
     The rows are called as ArviZ has them: tau eti89_lb, tau eti89_ub.
     """
-    session, names = _open(data, var_names, filter_vars)
+    session, names = _open("zv.interval", data, var_names, filter_vars)
     request = Request(family, seed=seed)
     ends = [f"{kind}{100 * prob:g}_{end}" for end in ("lb", "ub")]
     if kind == "hdi":
@@ -113,14 +114,19 @@ def density(
     a line where the log density is known, and of an image of Stein's operator where a value is a
     function of one coordinate. For other values it is not known.
     """
-    session, names = _open(data, var_names, filter_vars)
+    session, names = _open("zv.density", data, var_names, filter_vars)
     # a curve is for the eye: polynomials do, and kernels for hundreds of levels take minutes
     family = LOW_EFFORT if family is None else family
     found = estimate_densities(session, names, points, Request(family, seed=seed))
     return session.say_left_out(found)
 
 
-def _open(data: Any, var_names: Any, filter_vars: str | None) -> tuple[Session, list[str]]:
-    """A session with draws to lay lines through, and the names of the values that are asked for."""
-    session = Session.of(posterior_in_memory(data)).thin(MOST_LINES)
+def _open(
+    what: str, data: Any, var_names: Any, filter_vars: str | None
+) -> tuple[Session, list[str]]:
+    """A session with draws to lay lines through, and the names of the values that are asked for;
+    `what` is called."""
+    posterior = posterior_in_memory(data)
+    require_reals(posterior, what)
+    session = Session.of(posterior).thin(MOST_LINES)
     return session, list(select_variables(session.values, var_names, filter_vars))

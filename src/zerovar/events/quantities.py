@@ -46,7 +46,10 @@ class Quantity(NamedTuple):
 
     def marginal(self, sample: Sample, density: Density | None) -> Marginal | None:
         """Return what makes its levels smooth: lines where the log density is known, scores
-        elsewhere. None if it is the same at every draw."""
+        elsewhere. None if it is the same at every draw, and in spaces other than Rᵈ, where there
+        are neither lines nor an index."""
+        if not sample.space.is_flat:
+            return None
         index = find_index(sample, self.values, getattr(self.at, "gradient", None))
         if index is None:
             return None

@@ -13,7 +13,7 @@ from ..adapters.recognition import draws_in_chains, posterior_in_memory, recogni
 from ..errors import NumericalError
 from ..inputs.density import Density
 from ..inputs.integrands import DrawFunction, InSingleOnly, Returned, insist_on_double
-from ..inputs.sample import Posterior
+from ..inputs.sample import Posterior, require_reals
 
 
 def open_density(data: Any, log_density: DrawFunction | None) -> tuple[Posterior, Density]:
@@ -27,6 +27,7 @@ def open_density(data: Any, log_density: DrawFunction | None) -> tuple[Posterior
     if log_density is not None and recognise(data) is None:
         data = from_log_density(log_density, draws_in_chains(data), chain_axis=0)
     posterior = posterior_in_memory(data)
+    require_reals(posterior, "log Z")
     if log_density is not None:
         posterior = dataclasses.replace(posterior, density=Density(log_density, lambda x: x))
     density = posterior.density

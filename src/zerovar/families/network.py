@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..arguments import function, takes, where, whole
 from ..io.archive import Storable, register_functions
 from ..operators import OPERATOR, Diffusion, Langevin, Operator, ScalarLangevin, weigh
+from ..spaces import Metric
 from .base import Nd, NonlinearFamily
 
 # Files name them by these keys. All but the last have a bounded second derivative, which is what a
@@ -243,7 +244,8 @@ class Network(NonlinearFamily):
                 1 / math.sqrt(leaf.shape[0]) if leaf.ndim > 1 else 0.3
             )
 
-        return jax.tree.map(move, self)
+        trained, fixed = split_trained(self)
+        return eqx.combine(jax.tree.map(move, trained), fixed)
 
     def __call__(self, x: Nd, s: Nd) -> Float[Array, "n q"]:
         """Return g at points x with scores s, exact."""
@@ -326,6 +328,19 @@ class Network(NonlinearFamily):
                 "N(0, 1): −0.399). Use a smooth activation (tanh, softplus, swish, sine), or "
                 "operator=Langevin()"
             )
+
+
+def split_trained(network: Any) -> tuple[Any, Any]:
+    """Return the arrays of a network that are trained, and the network without them: all but those
+    that say where draws live."""
+
+    def chosen(node: Any) -> Any:
+        if isinstance(node, Metric):
+            return jax.tree.map(lambda _: False, node)
+        return eqx.is_inexact_array(node)
+
+    where = jax.tree.map(chosen, network, is_leaf=lambda node: isinstance(node, Metric))
+    return eqx.partition(network, where)
 
 
 def _is_smooth(module: Any) -> bool:

@@ -38,7 +38,11 @@ class Digits(NamedTuple):
         deviation, own = values.std(axis=0), of_values.in_mean(draws)
         coarse = of_values.size > deviation  # then all are rounded alike
         text = np.where(coarse, of_values.size, own)
-        away, slope = sample.draws.std(axis=0), sample.scores.std(axis=0)
+        # in a box scores may be constant
+        away, slope = (
+            np.where(size > 0, size, 1.0)
+            for size in (sample.draws.std(axis=0), sample.scores.std(axis=0))
+        )
         squares = (of_draws.size / away) ** 2 / 3  # of draws, to second order
         single = np.max(np.where(of_scores.single, of_scores.size / slope, 0.0))
         few = np.where(of_scores.single, 0.0, of_scores.in_mean(draws) / slope)

@@ -16,7 +16,7 @@ from .task import Task
 
 def default_split(task: Task, method: Method) -> Split:
     """In sample if leave-out residuals come in closed form and are honest, else cross-fitting."""
-    closed = _solver(task, method).leaves_out(method.complete()[1])
+    closed = _solver(task, method).leaves_out(method.complete(task.sample.space)[1])
     return in_sample() if closed and not method.family.sees_values else cross_fit()
 
 
@@ -30,10 +30,10 @@ def fit_answer(task: Task, method: Method, split: Split) -> Answer:
 
 def _solver(task: Task, method: Method) -> Solver:
     """The solver of the method, or the default one."""
-    family, objective, solver = method.complete()
+    family, objective, solver = method.complete(task.sample.space)
     if solver is not None:
         return solver
-    return default_solver(family, len(task), task.sample.dim, task.values.shape[1], objective)
+    return default_solver(family, len(task), task.seen, task.values.shape[1], objective)
 
 
 def _in_sample(task: Task, method: Method) -> Answer:

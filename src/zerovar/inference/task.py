@@ -53,6 +53,12 @@ class Task:
         return len(self.sample)
 
     @property
+    def seen(self) -> int:
+        """How many coordinates families see."""
+        flat = self.sample.space.is_flat
+        return self.sample.dim if flat else self.draws.standardise().dim
+
+    @property
     def effective(self) -> float:
         """How many independent draws these are worth."""
         return len(self) / max(self.autocorrelation, 1.0)

@@ -25,7 +25,7 @@ from .integrands import (
     run_in_double,
     run_or_explain,
 )
-from .sample import Posterior, Sample, check_names
+from .sample import Posterior, Sample, check_names, require_reals
 
 # Dimensions up to which a Jacobian is formed at every draw, those of a tile of draws at once
 MOST_JACOBIAN = math.isqrt(KEPT // ROWS)
@@ -66,11 +66,13 @@ class Coordinates:
             raise ValueError(
                 f"coordinates are of a zv.Sample or a Posterior; got {type(data).__name__}"
             )
+        require_reals(data, "a map to other coordinates")
         draws, scores = self.map(data.draws, data.scores)
         names = check_names(data.names if self.names is None else self.names, data.dim)
         return data.replace(draws=draws, scores=scores, names=names)
 
     def _map_posterior(self, data: Posterior) -> Posterior:
+        require_reals(data, "a map to other coordinates")
         if not isinstance(data.draws, np.ndarray):
             raise ValueError(
                 "coordinates are of draws in memory; these are chunked. Map them before they are "

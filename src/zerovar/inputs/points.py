@@ -14,7 +14,7 @@ from jaxtyping import Float64, Int
 
 from ..errors import NumericalError
 from ..io.archive import storable
-from ..spaces import REALS, Space
+from ..spaces import REALS, Framed, Manifold, Space
 
 Matrix = Float64[np.ndarray, "n d"]
 PointData = Float64[np.ndarray, "n k"]
@@ -123,13 +123,19 @@ class FittingDraws:
     def standardisation(self, keeping: Keeps = Keeps.NOTHING) -> Standardisation | Placement:
         """Return that by mean and covariance of all draws, as far as these may change what is kept.
         In other spaces than Rᵈ it is the space's own."""
-        if not self.points.space.is_flat:
-            return Placement(self.points.space, self.points.dim)
-        if not self._wanted:
-            return Standardisation.identity(self.points.dim)
         if keeping not in self._standardisations:
-            self._standardisations[keeping] = Standardisation.of(self.points, keeping)
+            self._standardisations[keeping] = self._standardisation(keeping)
         return self._standardisations[keeping]
+
+    def _standardisation(self, keeping: Keeps) -> Standardisation | Placement:
+        points = self.points
+        if isinstance(points.space, Manifold):
+            x, _ = points.space.place(points.x, points.s)
+            framed = Framed.of(points.space, x, points.probabilities, self._wanted)
+            return Placement(framed, points.dim)
+        if not self._wanted:
+            return Standardisation.identity(points.dim)
+        return Standardisation.of(points, keeping)
 
     def standardise(self, keeping: Keeps = Keeps.NOTHING) -> Points:
         """Return the distinct draws, standardised."""
@@ -254,7 +260,7 @@ class Placement:
     """Draws (n, dim) of a space other than Rᵈ, and their scores, as families see them: what a
     standardisation is there."""
 
-    space: Space
+    space: Framed
     dim: int
 
     @property
@@ -262,13 +268,15 @@ class Placement:
         """How it came about, in a word."""
         return self.space.describe()
 
-    def __call__(self, draws: Matrix, scores: PointData) -> tuple[Matrix, PointData]:
+    def __call__(
+        self, draws: Matrix, scores: PointData
+    ) -> tuple[Float64[np.ndarray, "n m"], Float64[np.ndarray, "n l"]]:
         self.space.check(draws, scores)
         return self.space.place(draws, scores)
 
     def points(self, raw: Points) -> Points:
         """Return the same points as families see them."""
-        return Points(*self(raw.x, raw.s), raw.probabilities, raw.chain, raw.space)
+        return Points(*self(raw.x, raw.s), raw.probabilities, raw.chain, self.space)
 
 
 def find_distinct(rows: np.ndarray) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:

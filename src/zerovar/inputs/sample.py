@@ -285,6 +285,16 @@ class Posterior:
         return Sample(self.draws, self.scores, *about)
 
 
+def require_reals(data: Sample | Posterior, what: str) -> None:
+    """Raise a ValueError if these draws live in another space than Rᵈ, for which `what` is not
+    made."""
+    if not data.space.is_flat:
+        raise ValueError(
+            f"{what} is for draws in Rᵈ, and these live on a {data.space.describe()}. There, "
+            "zv.estimate gives means and zv.probability probabilities"
+        )
+
+
 def _weights(log_weights: ArrayLike | None, chains: int, n: int) -> Vector | None:
     """Return normalised weights, or raise a ValueError if these are not logarithms of such."""
     if log_weights is None:

@@ -13,6 +13,7 @@ from ..arguments import POSITIVE, SHARE, several, takes, whole
 from ..choice import CHOICE, Automatic, Request
 from ..errors import SampleWarning, ZerovarWarning, hold_warnings, list_names, merge_warnings, warn
 from ..families import Family
+from ..inputs.sample import require_reals
 from ..output.sensitivities import Sensitivities
 from ..probabilities import MOST_LINES
 from ..session import Session
@@ -78,6 +79,8 @@ def sensitivity(
     request = Request(family, seed=seed)
     posterior = posterior_in_memory(data)
     shares = np.atleast_1d(np.asarray(probs, float))
+    if shares.size:
+        require_reals(posterior, "the derivative of a quantile")
     ends = _read_curve(curve, shares)
     with hold_warnings() as caught:
         session = Session.of(posterior)

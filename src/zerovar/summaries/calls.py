@@ -108,7 +108,10 @@ def summary(
         with hold_warnings() as caught:
             if not kind.endswith("_median"):
                 columns |= control_means(session, values, chances, columns, request)
-            if intervals and request.automatic is not None:
+            flat = session.sample.space.is_flat
+            if intervals and not flat:
+                notes.append("Intervals by control variates are for draws in Rᵈ; these are plain.")
+            if intervals and flat and request.automatic is not None:
                 ends = Interval(prob, ci_kind, kind.endswith("_median"))
                 columns |= control_intervals(
                     session, list(values), len(everything), ends, request, notes

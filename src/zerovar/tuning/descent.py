@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
 from ..families import Family, LinearFamily, settle
+from ..families.settling import check as check_family
 from ..hyper import Kind, declarations, hyper_parameters, may_move, with_hyper_parameters
 from ..inputs.points import FittingDraws, Points
 from ..objectives import LeastSquares, Ridge
@@ -98,7 +99,7 @@ class Descent:
         which `draws` may be a part."""
         merged = draws.merge(values)
         points = fitted.standardisation(family.keeps).points(draws.distinct)
-        family.check(points.dim)
+        check_family(family, points)
         family = settle(family, points, merged)
         if not isinstance(family, LinearFamily) or family.split()[0] is None:
             raise ValueError(
