@@ -164,7 +164,7 @@ class Network(NonlinearFamily):
     integrands, shape (q, d), or (d,) for one; under `ScalarLangevin` a potential for each, (q,), or
     (). `probes=k` replaces the divergence by the mean of k random probes while training (two
     independent sets, so that squares stay unbiased); what is reported always uses the exact
-    divergence.
+    divergence. A module whose coordinates standardisation must not mix has a `keeps` of its own.
     """
 
     module: Any
