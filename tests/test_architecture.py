@@ -355,7 +355,7 @@ def test_participles_are_seen():
     )
 
 
-MOST_NUMBERS = 224
+MOST_NUMBERS = 225
 
 
 def numbers_of(name: str, text: str) -> dict[str, bool]:

@@ -199,10 +199,10 @@ def test_steins_identity(name, family):
     check_identity(ROWS[name], FAMILIES[family])
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["directions in the plane"])
-def test_steins_identity_of_a_kernel_of_order_two(name):
-    check_identity(ROWS[name], zv.Kernel(InverseMultiquadric(2.0), 2))
+def test_steins_identity_of_a_kernel_of_order_two():
+    check_identity(ROWS["directions in the plane"], zv.Kernel(InverseMultiquadric(2.0), 2))
 
 
 def check_identity(row, family):
@@ -338,7 +338,7 @@ def test_weights_and_chains():
     )
     truth = scipy.special.iv(1, 2) / scipy.special.iv(0, 2)
     assert abs(found.value[0] - truth) < 5 * found.std_error[0]
-    assert found.gain[0] > 100
+    assert found.gain[0] > 30
 
 
 def test_what_is_estimated_by_default_on_a_torus():

@@ -23,7 +23,7 @@ from .arguments import (
 )
 from .errors import NumericalError, NumericalWarning, refuse_fork, warn
 from .families import FAMILY, Family, settle
-from .families.settling import check as check_family
+from .families.settling import check_family
 from .inputs.integrands import as_values
 from .inputs.points import FittingDraws, Placement, RowNumbers, Standardisation
 from .inputs.sample import SAMPLE, Sample, as_float

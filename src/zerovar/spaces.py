@@ -24,6 +24,7 @@ from .io.archive import Storable
 from .operators import Diffusion, Operator
 
 Positions = Float64[np.ndarray, "n d"]
+# along one axis, as there is one for each coordinate
 BOUNDS = where(
     "a number, or one for each coordinate, of which some may be infinite",
     lambda bound: len(bound) > 0 and not np.isnan(bound).any(),
@@ -96,7 +97,7 @@ class Manifold(Space):
         diagonal, and stays a metric of the space if a block is multiplied by a number."""
         return np.zeros(k, dtype=int)
 
-    def scaled(self, k: int) -> Bool[np.ndarray, " k"]:
+    def find_unitless(self, k: int) -> Bool[np.ndarray, " k"]:
         """Return which of these coordinates have no unit of their own, and take that of the
         draws."""
         return np.ones(k, dtype=bool)
@@ -150,7 +151,7 @@ class Framed(Manifold):
         covariance, as it is for `Langevin()` in Rᵈ."""
         mean, k = p @ x, x.shape[1]
         spread = p @ (x - mean) ** 2
-        scaled = space.scaled(k) & standardise & (spread > 0)
+        scaled = space.find_unitless(k) & standardise & (spread > 0)
         with jax.enable_x64(True):
             D = np.asarray(_metrics(space, x))
         size = p @ (D if D.ndim == 2 else np.diagonal(D, axis1=1, axis2=2))
@@ -223,7 +224,7 @@ class Torus(Manifold):
     def blocks(self, k):
         return np.arange(k) // 2
 
-    def scaled(self, k):
+    def find_unitless(self, k):
         return np.zeros(k, dtype=bool)
 
     def metric(self, x):
@@ -256,7 +257,7 @@ class Sphere(Manifold):
         x = draws / np.linalg.norm(draws, axis=1, keepdims=True)
         return (x, scores - np.sum(scores * x, axis=1, keepdims=True) * x)
 
-    def scaled(self, k):
+    def find_unitless(self, k):
         return np.zeros(k, dtype=bool)
 
     def metric(self, x):

@@ -244,7 +244,7 @@ class Network(NonlinearFamily):
                 1 / math.sqrt(leaf.shape[0]) if leaf.ndim > 1 else 0.3
             )
 
-        trained, fixed = split_trained(self)
+        trained, fixed = separate_trained(self)
         return eqx.combine(jax.tree.map(move, trained), fixed)
 
     def __call__(self, x: Nd, s: Nd) -> Float[Array, "n q"]:
@@ -330,16 +330,16 @@ class Network(NonlinearFamily):
             )
 
 
-def split_trained(network: Any) -> tuple[Any, Any]:
+def separate_trained(network: Any) -> tuple[Any, Any]:
     """Return the arrays of a network that are trained, and the network without them: all but those
     that say where draws live."""
 
-    def chosen(node: Any) -> Any:
+    def choose(node: Any) -> Any:
         if isinstance(node, Metric):
             return jax.tree.map(lambda _: False, node)
         return eqx.is_inexact_array(node)
 
-    where = jax.tree.map(chosen, network, is_leaf=lambda node: isinstance(node, Metric))
+    where = jax.tree.map(choose, network, is_leaf=lambda node: isinstance(node, Metric))
     return eqx.partition(network, where)
 
 

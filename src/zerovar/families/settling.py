@@ -10,7 +10,7 @@ from ..operators import Operator
 from .base import Family, parts_of
 
 
-def check(family: Family, points: Points) -> None:
+def check_family(family: Family, points: Points) -> None:
     """Raise a ValueError if a family makes no sense where such points live."""
     if not points.space.is_flat:
         for part in parts_of(family):

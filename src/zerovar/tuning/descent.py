@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float64
 
 from ..errors import NumericalError
 from ..families import Family, LinearFamily, settle
-from ..families.settling import check as check_family
+from ..families.settling import check_family
 from ..hyper import Kind, declarations, hyper_parameters, may_move, with_hyper_parameters
 from ..inputs.points import FittingDraws, Points
 from ..objectives import LeastSquares, Ridge
