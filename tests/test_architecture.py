@@ -25,7 +25,7 @@ ORDER = {
     "statistics": "ranks series quantiles tails rounding",
     "inference": "splits task answer fits facts rules ledger cautions conclude",
     "io": "atomic archive programs",
-    "families": """base settling monomials polynomial kernel network metrics anisotropic
+    "families": """base settling monomials differences polynomial kernel network metrics anisotropic
         ridge_functions sparse_polynomial""",
     "solvers": """algebra terms stats scope windows base exact iterative training
         screening default""",
@@ -355,7 +355,7 @@ def test_participles_are_seen():
     )
 
 
-MOST_NUMBERS = 224
+MOST_NUMBERS = 227
 
 
 def numbers_of(name: str, text: str) -> dict[str, bool]:

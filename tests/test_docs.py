@@ -61,6 +61,7 @@ LONG = (
     "docs/gallery/eight_schools.md",
     "docs/gallery/gaussian_process.md",
     "docs/gallery/lotka_volterra.md",
+    "docs/gallery/states.md",
 )
 SAMPLED = (
     "README.md",

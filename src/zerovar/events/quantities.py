@@ -47,6 +47,8 @@ class Quantity(NamedTuple):
     def marginal(self, sample: Sample, density: Density | None) -> Marginal | None:
         """Return what makes its levels smooth: lines where the log density is known, scores
         elsewhere. None if it is the same at every draw."""
+        if not sample.space.is_flat:  # levels end at no border of Rᵈ, and lines leave the space
+            return None
         index = find_index(sample, self.values, getattr(self.at, "gradient", None))
         if index is None:
             return None

@@ -26,6 +26,9 @@ from ..spaces import Space
 
 Nd = Float[Array, "n d"]
 Md = Float[Array, "m d"]
+# what is known of points: scores, as many as coordinates, or one a neighbour
+Nk = Float[Array, "n k"]
+Mk = Float[Array, "m k"]
 
 
 class Family(Storable, eqx.Module):
@@ -82,14 +85,14 @@ class LinearFamily(Family):
         """Return p in d dimensions, or None if only the Gram is finite."""
 
     @abstractmethod
-    def features(self, x: Nd, s: Nd) -> Float[Array, "n p"]:
+    def features(self, x: Nd, s: Nk) -> Float[Array, "n p"]:
         """Return φ(x, s), each feature times the square root of its weight, so that features ·
         featuresᵀ is the Gram."""
 
     def resolve(self, x: np.ndarray, values: np.ndarray) -> LinearFamily:
         return self
 
-    def apply(self, x: Nd, s: Nd, theta: Float[Array, "p q"]) -> Float[Array, "n q"]:
+    def apply(self, x: Nd, s: Nk, theta: Float[Array, "p q"]) -> Float[Array, "n q"]:
         """Return features @ theta. A family that has a way to it without the features overrides
         this, and says in `work` what that costs."""
         return self.features(x, s) @ theta
@@ -98,7 +101,7 @@ class LinearFamily(Family):
         """Return the multiplications of `apply` a draw and integrand, or None without features."""
         return self.num_features(d)
 
-    def gram(self, x: Nd, s: Nd, y: Md, t: Md) -> Float[Array, "n m"]:
+    def gram(self, x: Nd, s: Nk, y: Md, t: Mk) -> Float[Array, "n m"]:
         """Return k₀((x, s), (y, t))."""
         return self.features(x, s) @ self.features(y, t).T
 
@@ -166,12 +169,12 @@ class NonlinearFamily(Family):
         """Return it with typical parameters in place of those that training starts from."""
 
     @abstractmethod
-    def __call__(self, x: Nd, s: Nd) -> Float[Array, "n q"]:
+    def __call__(self, x: Nd, s: Nk) -> Float[Array, "n q"]:
         """Return g, exact."""
 
     @abstractmethod
     def probe(
-        self, x: Nd, s: Nd, key: PRNGKeyArray
+        self, x: Nd, s: Nk, key: PRNGKeyArray
     ) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
         """Return two independent unbiased estimates of g."""
 
@@ -195,7 +198,7 @@ class BasisFamily(LinearFamily):
         """Return all basis functions at one point, each times the square root of its weight: (p,)
         potentials, or (p, d) vector fields."""
 
-    def features(self, x: Nd, s: Nd) -> Float[Array, "n p"]:
+    def features(self, x: Nd, s: Nk) -> Float[Array, "n p"]:
         return jax.vmap(lambda point, score: self.operator(self.basis, point, score))(x, s)
 
 

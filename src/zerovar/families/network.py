@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..arguments import function, takes, where, whole
 from ..io.archive import Storable, register_functions
 from ..operators import OPERATOR, Diffusion, Langevin, Operator, ScalarLangevin, weigh
-from .base import Nd, NonlinearFamily
+from .base import Nd, Nk, NonlinearFamily
 
 # Files name them by these keys. All but the last have a bounded second derivative, which is what a
 # Laplacian needs.
@@ -233,7 +233,7 @@ class Network(NonlinearFamily):
 
         return jax.tree.map(move, self)
 
-    def __call__(self, x: Nd, s: Nd) -> Float[Array, "n q"]:
+    def __call__(self, x: Nd, s: Nk) -> Float[Array, "n q"]:
         """Return g at points x with scores s, exact."""
         return jax.vmap(self._one)(x, s)
 
@@ -252,7 +252,7 @@ class Network(NonlinearFamily):
         return outputs + self.module.width * d if closed else outputs * d
 
     def probe(
-        self, x: Nd, s: Nd, key: PRNGKeyArray
+        self, x: Nd, s: Nk, key: PRNGKeyArray
     ) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
         """Return two independent unbiased estimates of g."""
 

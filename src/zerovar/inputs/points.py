@@ -92,6 +92,17 @@ class FittingDraws:
         return Points(everything.x[first], everything.s[first], counts, merged, everything.space)
 
     @property
+    def num_distinct(self) -> int:
+        """How many of them are not a repetition, as of a state that Metropolis' rule rejects a move
+        from; in a countable space a state that comes again is none."""
+        return len(self) if self.come_again else len(self.distinct)
+
+    @property
+    def come_again(self) -> bool:
+        """Whether they live in a countable space and some of them are equal."""
+        return self.points.space.is_countable and self.distinct is not self.points
+
+    @property
     def group(self) -> RowNumbers:
         """The distinct draw that each draw is."""
         return self._equal[1]
@@ -115,7 +126,8 @@ class FittingDraws:
         """Return that by mean and covariance of all draws; `mixing=False` scales each coordinate by
         itself. In other spaces than Rᵈ it is the space's own."""
         if not self.points.space.is_flat:
-            return Placement(self.points.space, self.points.dim)
+            points = self.points
+            return Placement(points.space.resolve(points.x, points.probabilities), points.dim)
         if not self._wanted:
             return Standardisation.identity(self.points.dim)
         if mixing not in self._standardisations:
@@ -162,6 +174,11 @@ class Standardisation:
     def dim(self) -> int:
         """The number of coordinates of a draw."""
         return len(self.mean)
+
+    @property
+    def space(self) -> Space:
+        """Where the draws live."""
+        return REALS
 
     @staticmethod
     def identity(d: int) -> Standardisation:
@@ -256,7 +273,7 @@ class Placement:
 
     def points(self, raw: Points) -> Points:
         """Return the same points as families see them."""
-        return Points(*self(raw.x, raw.s), raw.probabilities, raw.chain, raw.space)
+        return Points(*self(raw.x, raw.s), raw.probabilities, raw.chain, self.space)
 
 
 def find_distinct(rows: np.ndarray) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
