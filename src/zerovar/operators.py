@@ -22,7 +22,7 @@ from .arguments import Requirement, instance, read_numbers, takes
 from .io.archive import Storable
 
 Point = Float[Array, " d"]
-Known = Float[Array, " k"]
+Scores = Float[Array, " k"]
 Field = Callable[[Point], Float[Array, "... d"]]
 Potential = Callable[[Point], Float[Array, "..."]]
 
@@ -39,10 +39,10 @@ class Operator(Storable, eqx.Module):
     on_fields: ClassVar[bool] = False
 
     @abstractmethod
-    def __call__(self, u: Any, x: Point, s: Known) -> Float[Array, "..."]:
+    def __call__(self, u: Any, x: Point, s: Scores) -> Float[Array, "..."]:
         """Return (L u)(x), for u of shape (..., d) or (...)."""
 
-    def prepare(self, x: Point, s: Known) -> Any:
+    def prepare(self, x: Point, s: Scores) -> Any:
         """Return what `apply` needs of the point besides x: any arrays."""
         return s
 
@@ -50,15 +50,15 @@ class Operator(Storable, eqx.Module):
         """Return (L u)(x) from what `prepare` returned."""
         return self(u, x, known)
 
-    def moments(self, x: Point, s: Known) -> tuple[Any, Any]:
+    def moments(self, x: Point, s: Scores) -> tuple[Any, Any]:
         """Return L x (d,), and Γ with L(φ²) = 2φ Lφ + 2ξ·Γξ for any φ = ξ·x: half of the mean
         squares of the moves behind L, a number, (d,) or (d, d), or None for the identity."""
 
-        def moved(at: Point) -> Array:
+        def products(at: Point) -> Array:
             away = at - x
             return jnp.concatenate([away, jnp.ravel(jnp.outer(away, away)) / 2])
 
-        first, second = jnp.split(self(moved, x, s), [len(x)])
+        first, second = jnp.split(self(products, x, s), [len(x)])
         return first, jnp.reshape(second, (len(x), -1))
 
     def resolve(self, x: Float[np.ndarray, "n d"], s: Float[np.ndarray, "n k"]) -> Operator:

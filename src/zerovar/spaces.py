@@ -178,6 +178,7 @@ class Sphere(Manifold):
         return (x @ x) * jnp.eye(len(x), dtype=x.dtype) - jnp.outer(x, x)
 
 
+# of a coordinate, or of each
 BOUND = where("numbers", lambda a: a.ndim < 2, read_numbers)
 
 

@@ -99,9 +99,8 @@ class _Images(NamedTuple):
         with jax.enable_x64(True):
             drift, spread = map(np.asarray, jax.jit(jax.vmap(operator.moments))(x, s))
             if isinstance(operator, Barker):
-                steps = np.abs(np.asarray(operator.moves(jnp.asarray(x))))[:, : x.shape[1]].max(
-                    axis=0
-                )
+                moves = np.abs(np.asarray(operator.moves(jnp.asarray(x))))
+                steps = moves[:, : x.shape[1]].max(axis=0)
         return _Images(drift, spread, x - p @ x, p, steps)
 
     @property

@@ -75,12 +75,12 @@ def step_gram(
     p_there = p[:, None] + 2 * along_x * ahead + ahead**2  # ‖x_k‖²
     xy_there = xy[:, :, None] + ahead[:, None] * along_y[None]  # x_k·y
 
-    def left(q: Any, xy: Any, more: Any) -> Any:
+    def apply_first(q: Any, xy: Any, more: Any) -> Any:
         """The operator on the first argument, with x_k·y changed by `more` (n, m, k)."""
         moved = value(p_there[:, None], q[None, :, None], xy_there + more)
         return jnp.einsum("nk,nmk->nm", v, moved - value(p[:, None], q[None], xy)[:, :, None])
 
-    at = left(q, xy, 0.0)
+    at = apply_first(q, xy, 0.0)
 
     def add(total: Any, l: Any) -> Any:
         j = l % d
@@ -90,7 +90,7 @@ def step_gram(
         weight = jax.lax.dynamic_index_in_dim(w, l, 1, keepdims=False)
         change = of_x[:, None] * step[None]
         both = jnp.where(jnp.arange(k) % d == j, ahead, 0.0)[:, None] * step[None, :, None]
-        moved = left(q + 2 * of_y * step + step**2, xy + change, change[:, :, None] + both)
+        moved = apply_first(q + 2 * of_y * step + step**2, xy + change, change[:, :, None] + both)
         return total + weight[None] * (moved - at), None
 
     return jax.lax.scan(jax.checkpoint(add), jnp.zeros_like(xy), jnp.arange(k))[0]
