@@ -180,7 +180,7 @@ def _offer_in_space(task: Task, policy: Policy) -> list[Candidate]:
     return [
         AsGiven(f"Polynomial({degree})", Polynomial(degree), held)
         for degree in range(1, policy.separate_degree + 1)
-        if draws_per_term(task, policy) * Polynomial(degree).num_features(d) <= task.effective
+        if draws_per_term(task, policy) * Polynomial(degree).num_features(d) <= task.different
     ]
 
 
