@@ -72,8 +72,8 @@ def estimate(
         has not.
     log_weights: unnormalised log importance weights, (n,) or (chain, draw).
     space: where the draws live, if it is not Rᵈ: `Torus()` for angles, `Sphere()` for directions,
-        `Simplex()` for proportions, `Box(low, high)` for coordinates that end at bounds; scores are
-        what the space says.
+        `Simplex()` for proportions, `Box(low, high)` for coordinates that end at bounds, `Grid(low,
+        high)` for spins, indicators and counts; scores are what the space says.
     score_error: a relative error of the scores that standard errors are to carry, such as 0.001 for
         gradients by finite differences; "verified" for all that `zv.check` could not see, which
         leaves little but plain means. By default scores count as exact; `estimate.scores` says

@@ -96,12 +96,11 @@ class Fitted:
         """Return g at draws and scores (n, d)."""
         refuse_fork()
         self._require_solved()
-        draws, scores, d = (
-            as_float("draws", draws),
-            as_float("scores", scores),
-            self.standardisation.dim,
-        )
-        if draws.shape != scores.shape or draws.shape != (len(draws) or 1, d):
+        space, d = self.standardisation.space, self.standardisation.dim
+        draws = as_float("draws", draws)
+        scores = as_float("scores", scores, impossible=space.is_countable)
+        fits = draws.shape == scores.shape or (not space.is_flat and len(draws) == len(scores))
+        if not fits or draws.shape != (len(draws) or 1, d):
             raise ValueError(
                 f"draws and scores must be (n, d) with d = {d}, as fitted, and at least one row; "
                 f"got {draws.shape} and "
@@ -153,12 +152,29 @@ class Fitted:
         """Return f − intercept − g at each fitting draw from the fit without that draw's group
         (None: without that draw), (n, q).
 
-        `groups` partitions the rows of the sample; equal draws always leave together.
+        `groups` partitions the rows of the sample; equal draws always leave together, but in
+        countable spaces single ones leave alone: there a state that comes again is not one draw
+        that was repeated.
         """
         work = self._require_work("leave_out")
-        return work.prepared.leave_out(work.values, work.merge_groups(groups), work.ridge)[
-            work.draws.group
-        ]
+        left_out = work.prepared.leave_out(work.values, work.merge_groups(groups), work.ridge)
+        if groups is None and work.draws.come_again:
+            return self._leave_out_of_equal(work, left_out[work.draws.group])
+        return left_out[work.draws.group]
+
+    def _leave_out_of_equal(
+        self, work: _Work, together: Float64[np.ndarray, "n q"]
+    ) -> Float64[np.ndarray, "n q"]:
+        """Return residuals without single draws from those without all that are equal. A draw has a
+        share of its state's leverage H, and residuals that saw it are 1 − H times those without."""
+        sample = work.sample
+        seen = work.values[work.draws.group] - self.intercept
+        seen = seen - self.at(sample.draws, sample.scores)
+        share = (
+            work.draws.points.probabilities / work.draws.distinct.probabilities[work.draws.group]
+        )[:, None]
+        part = (1 - share) * together + share * seen
+        return np.where(part == 0, 0.0, seen * together / np.where(part == 0, 1.0, part))
 
     def without(self, rows: RowNumbers) -> Float64[np.ndarray, "k q"]:
         """Return f − intercept − g at some fitting draws from the fit without all of them, (k,
@@ -297,7 +313,7 @@ def fit_draws(
         solution = prepared.solve(merged)
     stats = prepared.stats | {
         "draws": len(draws),
-        "distinct_draws": len(distinct),
+        "distinct_draws": draws.num_distinct,
         "standardisation": standardisation.kind,
         "seconds": time.perf_counter() - started,
     }

@@ -22,6 +22,7 @@ from .arguments import Requirement, instance, read_numbers, takes
 from .io.archive import Storable
 
 Point = Float[Array, " d"]
+Scores = Float[Array, " k"]
 Field = Callable[[Point], Float[Array, "... d"]]
 Potential = Callable[[Point], Float[Array, "..."]]
 
@@ -38,10 +39,10 @@ class Operator(Storable, eqx.Module):
     on_fields: ClassVar[bool] = False
 
     @abstractmethod
-    def __call__(self, u: Any, x: Point, s: Point) -> Float[Array, "..."]:
+    def __call__(self, u: Any, x: Point, s: Scores) -> Float[Array, "..."]:
         """Return (L u)(x), for u of shape (..., d) or (...)."""
 
-    def prepare(self, x: Point, s: Point) -> Any:
+    def prepare(self, x: Point, s: Scores) -> Any:
         """Return what `apply` needs of the point besides x: any arrays."""
         return s
 
@@ -49,7 +50,18 @@ class Operator(Storable, eqx.Module):
         """Return (L u)(x) from what `prepare` returned."""
         return self(u, x, known)
 
-    def resolve(self, x: Float[np.ndarray, "n d"], s: Float[np.ndarray, "n d"]) -> Operator:
+    def moments(self, x: Point, s: Scores) -> tuple[Any, Any]:
+        """Return L x (d,), and Γ with L(φ²) = 2φ Lφ + 2ξ·Γξ for any φ = ξ·x: half of the mean
+        squares of the moves behind L, a number, (d,) or (d, d), or None for the identity."""
+
+        def products(at: Point) -> Array:
+            away = at - x
+            return jnp.concatenate([away, jnp.ravel(jnp.outer(away, away)) / 2])
+
+        first, second = jnp.split(self(products, x, s), [len(x)])
+        return first, jnp.reshape(second, (len(x), -1))
+
+    def resolve(self, x: Float[np.ndarray, "n d"], s: Float[np.ndarray, "n k"]) -> Operator:
         """Return this operator with all that is open chosen from standardised fitting draws and
         scores, or raise a ValueError if it makes no sense there."""
         return self
@@ -123,6 +135,10 @@ class Diffusion(Operator):
     def __call__(self, u, x, s):
         return self.apply(u, x, self.prepare(x, s))
 
+    def moments(self, x, s):
+        D, drift = self.prepare(x, s)
+        return drift, D
+
     def resolve(self, x, s):
         if hasattr(self.D, "resolve"):
             return type(self)(self.D.resolve(x, s))
@@ -168,6 +184,50 @@ class ScalarLangevin(Diffusion):
 
     def apply(self, u: Potential, x, known):
         return Langevin.apply(self, jax.jacfwd(u), x, known)  # type: ignore[arg-type]
+
+
+class Barker(Operator):
+    """Potentials on points that have neighbours: (Lu)(x) = Σ_k w_k (u(x_k) − u(x)) with Barker's
+    weights w_k = p(x_k) / (p(x) + p(x_k)), which are the scores that families see.
+
+    It is the generator of a chain that is reversible, so that L u has mean zero. With `unit` (d,)
+    the neighbours of x are a step up in each coordinate, x + unit_j e_j, and then a step down in
+    each; without, x with the sign of each coordinate changed.
+    """
+
+    unit: np.ndarray | None = None
+
+    def __init__(self, unit: Any = None):
+        self.unit = unit
+
+    @property
+    def flips(self) -> bool:
+        """Whether coordinates are ±1, and neighbours differ in the sign of one."""
+        return self.unit is None
+
+    def moves(self, x: Float[Array, "... d"]) -> Float[Array, "... k"]:
+        """Return by how much the j-th neighbour differs from x, in coordinate j mod d."""
+        if self.flips:
+            return -2.0 * x
+        unit = jnp.broadcast_to(jnp.asarray(self.unit, x.dtype), x.shape)
+        return jnp.concatenate([unit, -unit], axis=-1)
+
+    def sum_by_coordinate(self, array: Float[Array, "... k"]) -> Float[Array, "... d"]:
+        """Return the sums over the neighbours along each coordinate."""
+        return array if self.flips else jnp.add(*jnp.split(array, 2, axis=-1))
+
+    def spread_to_neighbours(self, array: Float[Array, "... d"]) -> Float[Array, "... k"]:
+        """Return for each neighbour the entry of its coordinate."""
+        return array if self.flips else jnp.concatenate([array, array], axis=-1)
+
+    def __call__(self, u: Potential, x, s):
+        moves = self.moves(x)
+        steps = moves[:, None] * self.spread_to_neighbours(jnp.eye(len(x), dtype=x.dtype).T).T
+        return jnp.tensordot(s, jax.vmap(lambda step: u(x + step))(steps) - u(x), axes=1)
+
+    def moments(self, x, s):
+        moves = self.moves(x)
+        return self.sum_by_coordinate(s * moves), self.sum_by_coordinate(s * moves**2) / 2
 
 
 OPERATOR = instance(Operator, "an operator such as Langevin() or ScalarLangevin()")

@@ -26,6 +26,7 @@ from ..inputs.integrands import (
 )
 from ..inputs.sample import Posterior, as_float
 from ..inputs.terms import Terms
+from ..spaces import REALS, Space
 
 Entry = TypeVar("Entry")
 MAPS = instance(
@@ -65,6 +66,7 @@ def build_posterior(
     maps: Mapping[str, object] | None = None,
     from_model: bool = True,
     density: Density | None = None,
+    space: Space = REALS,
 ) -> Posterior:
     """Return a posterior from trees of arrays (chain, draw, …) of one structure; coordinates are
     called mu, theta[0], theta[1].
@@ -84,6 +86,7 @@ def build_posterior(
         coordinates=offered,
         from_model=from_model,
         density=density,
+        space=space,
     )
 
 

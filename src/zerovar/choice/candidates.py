@@ -179,7 +179,7 @@ def _offer_in_space(task: Task, policy: Policy) -> list[Candidate]:
         AsGiven(f"Polynomial({degree})", Polynomial(degree))
         for degree in range(1, policy.separate_degree + 1)
         if draws_per_term(task, policy) * Polynomial(degree).num_features(task.seen)
-        <= task.effective
+        <= task.different
     ]
 
 

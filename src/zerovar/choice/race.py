@@ -204,6 +204,8 @@ def _refusal(task: Task, policy: Policy) -> str:
         return (
             f"they need {policy.fewest} effective draws, and these are worth {task.effective:.0f}"
         )
+    if task.draws.come_again and task.different < policy.fewest:
+        return f"they need {policy.fewest} states, and these draws have {task.different:.0f}"
     if task.sample.dim > policy.kernel_dimensions:
         return f"not in more than {policy.kernel_dimensions} dimensions"
     return ""

@@ -95,7 +95,7 @@ def offer_rivals(d: int, policy: Policy, space: Space = REALS) -> list[Rival]:
     """Families to be tuned: for all integrands, and for those that the others leave with little
     gain. `d` is how many coordinates families see."""
     if not space.is_flat:
-        return _offer_in_space(policy)
+        return _offer_in_space(d, policy, space)
     cubic = Polynomial(3, weight=policy.degree_weights)
     scale = max(3.0, np.sqrt(d))
     long = policy.long * scale
@@ -117,10 +117,13 @@ def offer_rivals(d: int, policy: Policy, space: Space = REALS) -> list[Rival]:
     return found
 
 
-def _offer_in_space(policy: Policy) -> list[Rival]:
-    """The same in a space other than Rᵈ, whose coordinates must not be scaled."""
+def _offer_in_space(d: int, policy: Policy, space: Space) -> list[Rival]:
+    """The same in a space other than Rᵈ, whose coordinates must not be scaled. Among whole numbers
+    there are potentials alone, and as many kinds of points as coordinates allow."""
     quadratic = Polynomial(2, weight=policy.degree_weights[:2])
-    smooth, rough = Kernel(kernels.Gaussian(1.0)), Kernel(kernels.InverseMultiquadric(1.0))
+    order, scale = (2, np.sqrt(d)) if space.is_countable else (1, 1.0)
+    smooth = Kernel(kernels.Gaussian(scale), order)
+    rough = Kernel(kernels.InverseMultiquadric(scale), order)
     return [
         Rival("Polynomial(2) + Gaussian", Sum((quadratic, smooth))),
         Rival("Polynomial(2) + IMQ", Sum((quadratic, rough))),

@@ -131,12 +131,14 @@ def _check_in_space(sample: Sample, level: float) -> Check:
         said = "There are too few effective draws to tell much." if few else ""
         precision = 2 * float(found.scale_error.max())
         return Check(True, said, (), found.adjusted, precision=precision)
-    said = (
-        f"{_FLIPPED}: these are gradients of the negative log density. Pass −scores."
-        if identities_in_space(sample, -1.0).adjusted >= level
-        else f"They are of other draws, of another density, or not what a {sample.space.describe()}"
-        f" asks for: {sample.space.scores}."
-    )
+    space, causes = sample.space, list[str]()
+    if identities_in_space(sample, -1.0).adjusted >= level:
+        causes.append(f"{_FLIPPED}: pass −scores.")
+    for mistake, order in space.reorderings(sample.scores.shape[1]).items():
+        if identities_in_space(sample.replace(scores=sample.scores[:, order])).adjusted >= level:
+            causes.append(f"The neighbours are in another order: {mistake}.")
+    said = " Or: ".join(causes) or "They are of other draws, or of another density."
+    said += f" What a {space.describe()} asks for: {space.scores}."
     return Check(False, said, (), found.adjusted, finding=WRONG)
 
 

@@ -194,6 +194,10 @@ class BatchMean(NamedTuple):
             cut.mean(axis=1), cut.min(axis=(0, 1)) / draws, cut.max(axis=(0, 1)) / draws
         )
 
+    def allow(self, more: np.ndarray) -> BatchMean:
+        """Allow for a draw that adds as much as `more` (d,) either way, where that is further."""
+        return self._replace(low=np.minimum(self.low, -more), high=np.maximum(self.high, more))
+
     @property
     def value(self) -> np.ndarray:
         return self.batches.mean(axis=0)

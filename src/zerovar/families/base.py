@@ -27,6 +27,8 @@ from ..spaces import Space
 
 Nd = Float[Array, "n d"]
 Md = Float[Array, "m d"]
+Nk = Float[Array, "n k"]  # what is known of points: scores, or weights of k neighbours
+Mk = Float[Array, "m k"]
 
 
 class Family(Storable, eqx.Module):
@@ -88,14 +90,14 @@ class LinearFamily(Family):
         """Return p in d dimensions, or None if only the Gram is finite."""
 
     @abstractmethod
-    def features(self, x: Nd, s: Nd) -> Float[Array, "n p"]:
+    def features(self, x: Nd, s: Nk) -> Float[Array, "n p"]:
         """Return φ(x, s), each feature times the square root of its weight, so that features ·
         featuresᵀ is the Gram."""
 
     def resolve(self, x: np.ndarray, values: np.ndarray) -> LinearFamily:
         return self
 
-    def apply(self, x: Nd, s: Nd, theta: Float[Array, "p q"]) -> Float[Array, "n q"]:
+    def apply(self, x: Nd, s: Nk, theta: Float[Array, "p q"]) -> Float[Array, "n q"]:
         """Return features @ theta. A family that has a way to it without the features overrides
         this, and says in `work` what that costs."""
         return self.features(x, s) @ theta
@@ -104,7 +106,7 @@ class LinearFamily(Family):
         """Return the multiplications of `apply` a draw and integrand, or None without features."""
         return self.num_features(d)
 
-    def gram(self, x: Nd, s: Nd, y: Md, t: Md) -> Float[Array, "n m"]:
+    def gram(self, x: Nd, s: Nk, y: Md, t: Mk) -> Float[Array, "n m"]:
         """Return k₀((x, s), (y, t))."""
         return self.features(x, s) @ self.features(y, t).T
 
@@ -135,8 +137,8 @@ class LinearFamily(Family):
         return 0.0
 
     def coefficient_features(self, x: np.ndarray, s: np.ndarray) -> LinearFamily:
-        """Return features whose plain coefficients are what `L2` penalises: unit weights, and
-        translates at x, s (m, d) in place of what has only a Gram."""
+        """Return features whose coefficients `L2` penalises: unit weights, and translates at x, s
+        (m, d) in place of what has only a Gram."""
         finite, infinite = self.unweighted().split_by_features(x.shape[1])
         found = join((finite, None if infinite is None else infinite.translates(x, s)))
         assert found is not None
@@ -172,12 +174,12 @@ class NonlinearFamily(Family):
         """Return it with typical parameters in place of those that training starts from."""
 
     @abstractmethod
-    def __call__(self, x: Nd, s: Nd) -> Float[Array, "n q"]:
+    def __call__(self, x: Nd, s: Nk) -> Float[Array, "n q"]:
         """Return g, exact."""
 
     @abstractmethod
     def probe(
-        self, x: Nd, s: Nd, key: PRNGKeyArray
+        self, x: Nd, s: Nk, key: PRNGKeyArray
     ) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
         """Return two independent unbiased estimates of g."""
 
@@ -201,7 +203,7 @@ class BasisFamily(LinearFamily):
         """Return all basis functions at one point, each times the square root of its weight: (p,)
         potentials, or (p, d) vector fields."""
 
-    def features(self, x: Nd, s: Nd) -> Float[Array, "n p"]:
+    def features(self, x: Nd, s: Nk) -> Float[Array, "n p"]:
         return jax.vmap(lambda point, score: self.operator(self.basis, point, score))(x, s)
 
 
@@ -215,8 +217,7 @@ class MonomialChoice(NamedTuple):
 
 
 class MonomialFamily(LinearFamily):
-    """A linear family of monomials of the coordinates, of which a fit may choose a few for each
-    integrand. Rows of `families/monomials.py` say which they are."""
+    """A linear family of monomials, rows of `families/monomials.py`; a fit may choose a few."""
 
     @property
     @abstractmethod

@@ -20,8 +20,9 @@ from jaxtyping import Array, Float
 from ..arguments import Requirement, instance, takes, whole
 from ..hyper import LEAF, WEIGHT
 from ..kernels import AbstractKernel, Gaussian, is_zero, median_heuristic
-from ..operators import OPERATOR, Diffusion, Langevin, Operator, ScalarLangevin
+from ..operators import OPERATOR, Barker, Diffusion, Langevin, Operator, ScalarLangevin
 from .base import LinearFamily, Md, Nd
+from .differences import flip_gram, kernel_of_products, step_gram
 
 
 class Kernel(LinearFamily):
@@ -104,6 +105,11 @@ class Kernel(LinearFamily):
         if isinstance(operator, Diffusion) and operator.is_plain:
             stein = first_order if self.order == 1 else second_order
             return self.weight * stein(self.base, InnerProducts.of(x, s, y, t))
+        if isinstance(operator, Barker):
+            if operator.flips:
+                value = kernel_of_products(self.base, x.shape[1])
+                return self.weight * flip_gram(value, x, s, y, t)
+            return self.weight * step_gram(operator, self.base, x, s, y, t)
         known = [jax.vmap(operator.prepare)(*points) for points in ((x, s), (y, t))]
         if isinstance(operator, Langevin):
             return self.weight * under_metric(self.base, x, y, *known)

@@ -24,7 +24,7 @@ from ..arguments import function, takes, where, whole
 from ..io.archive import Storable, register_functions
 from ..operators import OPERATOR, Diffusion, Langevin, Operator, ScalarLangevin, weigh
 from ..spaces import Metric
-from .base import Nd, NonlinearFamily
+from .base import Nd, Nk, NonlinearFamily
 
 # Files name them by these keys. All but the last have a bounded second derivative, which is what a
 # Laplacian needs.
@@ -247,7 +247,7 @@ class Network(NonlinearFamily):
         trained, fixed = separate_trained(self)
         return eqx.combine(jax.tree.map(move, trained), fixed)
 
-    def __call__(self, x: Nd, s: Nd) -> Float[Array, "n q"]:
+    def __call__(self, x: Nd, s: Nk) -> Float[Array, "n q"]:
         """Return g at points x with scores s, exact."""
         return jax.vmap(self._one)(x, s)
 
@@ -266,7 +266,7 @@ class Network(NonlinearFamily):
         return outputs + self.module.width * d if closed else outputs * d
 
     def probe(
-        self, x: Nd, s: Nd, key: PRNGKeyArray
+        self, x: Nd, s: Nk, key: PRNGKeyArray
     ) -> tuple[Float[Array, "n q"], Float[Array, "n q"]]:
         """Return two independent unbiased estimates of g."""
 

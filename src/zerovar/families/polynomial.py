@@ -27,8 +27,9 @@ from ..arguments import (
     whole,
 )
 from ..hyper import WEIGHT
-from ..operators import OPERATOR, Diffusion, Operator, ScalarLangevin
+from ..operators import OPERATOR, Barker, Diffusion, Operator, ScalarLangevin
 from .base import BasisFamily, Nd
+from .differences import flip_gram, monomial_pulls
 
 _HIGHEST = 80  # degree: the squares of factorials, by which coefficients are scaled, are doubles
 
@@ -153,6 +154,11 @@ class Polynomial(BasisFamily):
         return (monomials[:, None, None] * directions).reshape(-1, d)
 
     def features(self, x, s):
+        if isinstance(self.operator, Barker) and self.coordinates is None:
+            images = _images_by_steps(self.operator, self.degree, x, s)
+            return jnp.concatenate(
+                [scale[:, None] * images[k] for k, scale in self._scales(x.shape[1])]
+            ).T
         if not isinstance(self.operator, Diffusion):
             return super().features(x, s)
         D, b = jax.vmap(self.operator.prepare)(x, s)
@@ -181,6 +187,12 @@ class Polynomial(BasisFamily):
         return isinstance(self.operator, Diffusion) and self.operator.is_plain
 
     @property
+    def _flips(self) -> bool:
+        """Whether its operator is Barker's on all of some coordinates of ±1."""
+        operator = self.operator
+        return isinstance(operator, Barker) and operator.flips and self.coordinates is None
+
+    @property
     def _quadratic(self) -> bool:
         """Whether it is a quadratic potential, whose control variates are sᵀAx + tr A + b·s."""
         potential = self._is_plain and not self.operator.on_fields
@@ -207,22 +219,15 @@ class Polynomial(BasisFamily):
         return jnp.einsum("niq,ni->nq", image, s) + jnp.trace(matrix) + s @ linear
 
     def gram(self, x, s, y, t):
+        if self._flips:
+            return flip_gram(lambda xy: self._by_products(xy, 0), x, s, y, t)
         if not self._is_plain:
             return super().gram(x, s, y, t)
         (x, s, _), (y, t, _) = self._restrict(x, s, None), self._restrict(y, t, None)
         d = x.shape[1]
         xy, st = x @ y.T, s @ t.T
         xs, yt = jnp.sum(x * s, axis=1)[:, None], jnp.sum(y * t, axis=1)[None, :]
-
-        def h(order: int) -> Any:  # the derivative of Σ_j weight_j (x·y)^j / (j!)²
-            terms = [
-                self._prior(k)
-                * xy ** (k - order)
-                / float(math.factorial(k) * math.factorial(k - order))
-                for k in self._present
-                if k >= order
-            ]
-            return sum(terms[1:], terms[0]) if terms else 0.0
+        h = functools.partial(self._by_products, xy)
 
         if self.operator.on_fields:
             return st * h(0) + (d + xs + yt) * h(1) + xy * h(2)
@@ -232,6 +237,17 @@ class Polynomial(BasisFamily):
             xx, yy = jnp.sum(x * x, axis=1)[:, None], jnp.sum(y * y, axis=1)[None, :]
             total = total + (4 * xy + yy * xt + xx * sy) * h(3) + xx * yy * h(4)
         return total
+
+    def _by_products(self, xy: Any, order: int) -> Any:
+        """Return the derivative of Σ_j weight_j (x·y)^j / (j!)² in x·y."""
+        terms = [
+            self._prior(k)
+            * xy ** (k - order)
+            / float(math.factorial(k) * math.factorial(k - order))
+            for k in self._present
+            if k >= order
+        ]
+        return sum(terms[1:], terms[0]) if terms else 0.0
 
     def _restrict(self, x, b, D):
         """Return points, drifts and D (n, …) of the coordinates that u depends on."""
@@ -264,6 +280,7 @@ class _Degree(NamedTuple):
     variable: np.ndarray  # (p,) v
     parent: np.ndarray  # (p,) index of Q among the monomials of degree j − 1
     power: np.ndarray  # (p,) the power of x_v in Q: ∂_v Q = power · (Q / x_v)
+    rest: np.ndarray  # (p,) index of Q without x_v, among the monomials of all degrees in order
     # (p,) index of Q / x_v among those of degree j − 2 (0 where power is 0)
     grandparent: np.ndarray
     scale: np.ndarray  # (p,) 1 / √(α! j!)
@@ -273,8 +290,9 @@ class _Degree(NamedTuple):
 def _table(d: int, degree: int) -> tuple[_Degree, ...]:
     """Return index tables of all monomials up to `degree` in d variables, made degree by degree."""
     zero = np.zeros(1, dtype=np.int32)
-    tables = [_Degree(zero, zero, zero, zero, np.ones(1))]
+    tables = [_Degree(zero, zero, zero, zero, zero, np.ones(1))]
     last, power = zero, zero  # the last variable of each monomial and its power
+    start = 0  # of the monomials of the degree before, among all
     for j in range(1, degree + 1):
         # children of Q are x_v Q for v ≥ last(Q): every monomial arises once, with sorted variables
         counts = d - last
@@ -284,9 +302,11 @@ def _table(d: int, degree: int) -> tuple[_Degree, ...]:
         same = variable == last[parent] if j > 1 else np.zeros(len(parent), dtype=bool)
         before = np.where(same, power[parent], 0).astype(np.int32)
         grandparent = np.where(same, tables[-1].parent[parent], 0).astype(np.int32)
+        rest = np.where(same, tables[-1].rest[parent], start + parent).astype(np.int32)
+        start += len(last)
         # α! j! of P is (α_v of P) · j times that of Q
         scale = tables[-1].scale[parent] / np.sqrt((before + 1.0) * j)
-        tables.append(_Degree(variable, parent, before, grandparent, scale))
+        tables.append(_Degree(variable, parent, before, rest, grandparent, scale))
         last, power = variable, before + 1
     return tuple(tables)
 
@@ -337,4 +357,17 @@ def _images(
         elif j >= 2:
             image = image + 2.0 * slopes[j - 1][table.parent, table.variable]
         images.append(image)
+    return images
+
+
+def _images_by_steps(operator: Barker, degree: int, x: Nd, w: Any) -> list[Float[Array, "p n"]]:
+    """Return L P of all monomials P under Barker's operator, for each degree. With P = x_v Q and
+    Q = x_v^m R: L P = x_v L Q + (Σ w δ (x_v + δ)^m) R."""
+    monomials, tables = _monomials(x, degree), _table(x.shape[1], degree)
+    everything = jnp.concatenate(monomials)
+    pulls = jnp.stack([pull.T for pull in monomial_pulls(operator, x, w, degree - 1)])
+    images = [jnp.zeros_like(monomials[0])]
+    for table in tables[1:]:
+        through = x.T[table.variable] * images[-1][table.parent]
+        images.append(through + pulls[table.power, table.variable] * everything[table.rest])
     return images

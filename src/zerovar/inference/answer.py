@@ -188,7 +188,7 @@ def mean_answer(
 
 def plain_answer(task: Task) -> Answer:
     """The answer without any control variate."""
-    stats = FitStats("plain", 0, draws=len(task), distinct_draws=len(task.draws.distinct))
+    stats = FitStats("plain", 0, draws=len(task), distinct_draws=task.draws.num_distinct)
     by_chain = task.sample.by_chain(task.values)
     answer = mean_answer(by_chain, task.sample.probabilities, stats)
     return dataclasses.replace(

@@ -34,10 +34,17 @@ class Digits(NamedTuple):
     @staticmethod
     def of(sample: Sample, values: Float64[np.ndarray, "n q"], draws: int) -> Digits:
         """Read them off values, draws and scores, for a mean over so many `draws` like these."""
-        of_values, of_draws, of_scores = map(Rounding.of, (values, sample.draws, sample.scores))
+        of_values = Rounding.of(values)
         deviation, own = values.std(axis=0), of_values.in_mean(draws)
         coarse = of_values.size > deviation  # then all are rounded alike
         text = np.where(coarse, of_values.size, own)
+        by_values = (
+            np.where(of_values.single, own, 0.0),
+            np.where(of_values.single, 0.0, text),
+        )
+        if sample.space.is_countable:  # states are exact, and ratios of some models few numbers
+            return Digits(*by_values, 0 * deviation, 0 * deviation)
+        of_draws, of_scores = map(Rounding.of, (sample.draws, sample.scores))
         # in a box scores may be constant
         away, slope = (
             np.where(size > 0, size, 1.0)
@@ -47,12 +54,7 @@ class Digits(NamedTuple):
         single = np.max(np.where(of_scores.single, of_scores.size / slope, 0.0))
         few = np.where(of_scores.single, 0.0, of_scores.in_mean(draws) / slope)
         few = np.max(few + of_draws.size / away / np.sqrt(3 * draws) + squares)
-        return Digits(
-            np.where(of_values.single, own, 0.0),
-            np.where(of_values.single, 0.0, text),
-            single * deviation,
-            few * deviation,
-        )
+        return Digits(*by_values, single * deviation, few * deviation)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -51,7 +51,9 @@ def _in_sample(task: Task, method: Method) -> Answer:
         )
     fitted = fit_draws(task.draws, task.values, method, task.seed, task.sample)
     length = int(np.ceil(BLOCK_TIMES * task.autocorrelation))
-    groups = blocks(task.sample, length) if task.is_slow else None
+    # where states come again, blocks have them in common
+    apart = task.is_slow and not task.draws.come_again
+    groups = blocks(task.sample, length) if apart else None
     residuals = fitted.leave_out(groups)
     by_chain, q = task.sample.by_chain, task.values.shape[1]
     outer = [fitted.without(rows) for rows in task.tails]

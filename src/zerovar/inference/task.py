@@ -64,6 +64,11 @@ class Task:
         return len(self) / max(self.autocorrelation, 1.0)
 
     @property
+    def different(self) -> float:
+        """How many of those a fit can tell apart: in a countable space no more than its states."""
+        return min(self.effective, len(self.draws.distinct))
+
+    @property
     def is_slow(self) -> bool:
         """Whether the draws are far from independent."""
         return self.autocorrelation >= INDEPENDENT

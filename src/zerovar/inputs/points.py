@@ -14,7 +14,7 @@ from jaxtyping import Float64, Int
 
 from ..errors import NumericalError
 from ..io.archive import storable
-from ..spaces import REALS, Framed, Manifold, Space
+from ..spaces import REALS, Space
 
 Matrix = Float64[np.ndarray, "n d"]
 PointData = Float64[np.ndarray, "n k"]
@@ -101,6 +101,17 @@ class FittingDraws:
         return Points(everything.x[first], everything.s[first], counts, merged, everything.space)
 
     @property
+    def num_distinct(self) -> int:
+        """How many of them are not a repetition, as of a state that Metropolis' rule rejects a move
+        from; in a countable space a state that comes again is none."""
+        return len(self) if self.come_again else len(self.distinct)
+
+    @property
+    def come_again(self) -> bool:
+        """Whether they live in a countable space and some of them are equal."""
+        return self.points.space.is_countable and self.distinct is not self.points
+
+    @property
     def group(self) -> RowNumbers:
         """The distinct draw that each draw is."""
         return self._equal[1]
@@ -129,10 +140,9 @@ class FittingDraws:
 
     def _standardisation(self, keeping: Keeps) -> Standardisation | Placement:
         points = self.points
-        if isinstance(points.space, Manifold):
-            x, _ = points.space.place(points.x, points.s)
-            framed = Framed.of(points.space, x, points.probabilities, self._wanted)
-            return Placement(framed, points.dim)
+        if not points.space.is_flat:
+            seen = points.space.resolve(points.x, points.probabilities, self._wanted)
+            return Placement(seen, points.dim)
         if not self._wanted:
             return Standardisation.identity(points.dim)
         return Standardisation.of(points, keeping)
@@ -177,6 +187,11 @@ class Standardisation:
     def dim(self) -> int:
         """The number of coordinates of a draw."""
         return len(self.mean)
+
+    @property
+    def space(self) -> Space:
+        """Where the draws live."""
+        return REALS
 
     @staticmethod
     def identity(d: int) -> Standardisation:
@@ -260,7 +275,7 @@ class Placement:
     """Draws (n, dim) of a space other than Rᵈ, and their scores, as families see them: what a
     standardisation is there."""
 
-    space: Framed
+    space: Space
     dim: int
 
     @property

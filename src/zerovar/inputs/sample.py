@@ -12,13 +12,15 @@ from numpy.typing import ArrayLike
 
 from ..arguments import FLAG, instance, takes
 from ..spaces import REALS, SPACE, Space
-from .points import ChainOrder, Matrix, Points, RowNumbers, Vector, sum_to_one
+from .points import ChainOrder, Matrix, PointData, Points, RowNumbers, Vector, sum_to_one
 
 
-def as_float(name: str, array: ArrayLike, finite: bool = True, power: int = 2) -> np.ndarray:
+def as_float(
+    name: str, array: ArrayLike, finite: bool = True, power: int = 2, impossible: bool = False
+) -> np.ndarray:
     """Return `array` as float64, finite and so small that powers of it are finite, or raise a
-    ValueError that names the argument and the first bad entry; `finite=False` lets any float
-    pass."""
+    ValueError that names the argument and the first bad entry; `finite=False` lets any float pass,
+    `impossible` also −∞, for log ratios to what cannot be."""
     if isinstance(array, np.ma.MaskedArray) and array.mask.any():
         raise ValueError(
             f"{name} is a masked array with {array.mask.sum()} masked entries; leave those draws "
@@ -44,13 +46,23 @@ def as_float(name: str, array: ArrayLike, finite: bool = True, power: int = 2) -
     if not finite:
         return out
     bad = ~np.isfinite(out)
+    if impossible:
+        bad &= out != -np.inf
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
+        if impossible:
+            raise ValueError(
+                f"{name} must be log ratios log p(x′) − log p(x), finite or -inf where a neighbour "
+                f"is impossible; got {bad.sum()} NaN or +inf entries, the first at index {where}. "
+                "+inf says that the draw itself is impossible: is the sign flipped?"
+            )
         raise ValueError(
             f"{name} must be finite; got {bad.sum()} NaN or infinite entries, the first at index "
             f"{where}. "
             "Remove those draws or mend the log density there: zerovar does not drop them for you"
         )
+    if impossible:
+        return out
     if out.size and (largest := np.abs(out).max()) > 1e300 ** (1 / power):
         where = tuple(int(i) for i in np.argwhere(np.abs(out) == largest)[0])
         raise ValueError(
@@ -80,7 +92,7 @@ class Sample:
     """
 
     draws: Matrix
-    scores: Matrix
+    scores: PointData
     num_chains: int
     weights: Vector | None
     names: tuple[str, ...] | None = None
@@ -99,9 +111,8 @@ class Sample:
         space: Space | None = None,
     ):
         space = REALS if space is None else space
-        draws, scores = (
-            as_float(name, array, power=4) for name, array in (("draws", draws), ("scores", scores))
-        )
+        draws = as_float("draws", draws, power=4)
+        scores = as_float("scores", scores, power=4, impossible=space.is_countable)
         if draws.shape != scores.shape and (space.is_flat or draws.shape[:-1] != scores.shape[:-1]):
             hint = "; the axes look swapped" if draws.shape == scores.shape[::-1] else ""
             raise ValueError(
@@ -125,15 +136,15 @@ class Sample:
         draws, scores = draws.reshape(-1, d), scores.reshape(-1, scores.shape[-1])
         space.check(draws, scores)
         labels = check_names(names, d)
-        for name, array in (("draws", draws), ("scores", scores)):
+        for name, array in (("draws", draws), ("scores", scores)) if space.is_flat else ():
             constant = np.flatnonzero(np.ptp(array, axis=0) == 0)
-            if constant.size and space.is_flat:
+            if constant.size:
                 raise ValueError(
                     f"{name}: {coordinate_name(labels, constant[0])} is the same number, "
                     f"{array[0, constant[0]]:g}, at every draw ({constant.size} such of {d}). A "
                     "fixed parameter is not sampled: leave it out of draws and scores"
                 )
-            if space.is_flat and (small := np.flatnonzero(underflows(array, power=4))).size:
+            if (small := np.flatnonzero(underflows(array, power=4))).size:
                 raise ValueError(
                     f"{name}: {coordinate_name(labels, small[0])} moves by only "
                     f"{np.ptp(array[:, small[0]]):.2g}, and squares underflow. Use other units"

@@ -12,6 +12,7 @@ from jaxtyping import Float64
 
 from ..families import LinearFamily, NonlinearFamily
 from ..inputs.integrands import KEPT
+from ..inputs.points import PointData
 from ..io.archive import Storable
 from .algebra.tiles import Matrix, evaluate, evaluate_tiles
 
@@ -20,7 +21,7 @@ class Term(Storable, ABC):
     """One summand of g."""
 
     @abstractmethod
-    def __call__(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n q"]:
+    def __call__(self, x: Matrix, s: PointData) -> Float64[np.ndarray, "n q"]:
         """Return its values at standardised points with scores."""
 
     def name_terms(self, names: tuple[str, ...] | None) -> list[tuple[str, ...]] | None:
@@ -29,7 +30,7 @@ class Term(Storable, ABC):
         return None
 
 
-def sum_terms(terms: Sequence[Term], x: Matrix, s: Matrix, q: int) -> Float64[np.ndarray, "n q"]:
+def sum_terms(terms: Sequence[Term], x: Matrix, s: PointData, q: int) -> Float64[np.ndarray, "n q"]:
     """Return g for q integrands: the sum of its terms, which may be none."""
     return sum((term(x, s) for term in terms), np.zeros((len(x), q)))
 

@@ -22,7 +22,7 @@ import scipy
 from jaxtyping import Float64, Int
 
 from ...families import LinearFamily
-from ...inputs.points import Matrix, Vector
+from ...inputs.points import Matrix, PointData, Vector
 from .dense import Groups, pack_groups
 from .memory import on_host, room
 from .threads import use_one_thread
@@ -68,7 +68,7 @@ class Factor(ABC):
         """Yield each group of rows with the block of A⁻¹ that belongs to it."""
 
 
-def make_factor(family: LinearFamily, x: Matrix, s: Matrix, shift: float) -> Factor:
+def make_factor(family: LinearFamily, x: Matrix, s: PointData, shift: float) -> Factor:
     """Return the factor that is made where the machine is fastest."""
     smallest, least, most = DEVICE_TILES
     if not on_host() and len(x) > least:  # fewer are not worth the way there
@@ -81,7 +81,7 @@ def make_factor(family: LinearFamily, x: Matrix, s: Matrix, shift: float) -> Fac
 class OnHost(Factor):
     """A factor that LAPACK makes in place."""
 
-    def __init__(self, family: LinearFamily, x: Matrix, s: Matrix, shift: float):
+    def __init__(self, family: LinearFamily, x: Matrix, s: PointData, shift: float):
         array = gram_matrix(family, x, s)
         if shift:
             array += shift
@@ -147,7 +147,7 @@ class OnHost(Factor):
 class OnDevice(Factor):
     """A factor of tiles of the lower triangle; rows are padded by those of the identity."""
 
-    def __init__(self, family: LinearFamily, x: Matrix, s: Matrix, shift: float, tile: int):
+    def __init__(self, family: LinearFamily, x: Matrix, s: PointData, shift: float, tile: int):
         self._family, self._shift, self._tile, self._width = (
             family,
             shift,

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Float64
 from ...families import LinearFamily
 from ...hyper import declarations
 from ...inputs.integrands import KEPT, ROWS
-from ...inputs.points import Matrix
+from ...inputs.points import Matrix, PointData
 from .memory import on_host
 from .threads import map_on_threads
 
@@ -47,7 +47,7 @@ def _pull_tile(family, x, s, y, t, slope):
     return jax.grad(total)([leaves[index] for index in chosen])
 
 
-def gram_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n n"]:
+def gram_matrix(family: LinearFamily, x: Matrix, s: PointData) -> Float64[np.ndarray, "n n"]:
     """Return the symmetric Gram of one set of points."""
     n = len(x)
     # half of the tiles suffice: rather a few than one
@@ -76,7 +76,7 @@ def gram_diagonal(family: LinearFamily, x: Any, s: Any) -> Float[Array, " n"]:
 
 
 def gram_slopes(
-    family: LinearFamily, x: Matrix, s: Matrix, slope: Float64[np.ndarray, "n n"]
+    family: LinearFamily, x: Matrix, s: PointData, slope: Float64[np.ndarray, "n n"]
 ) -> list[np.ndarray]:
     """Return the derivative of Σ slope · Gram in each of the family's hyper-parameters; `slope` is
     symmetric."""
@@ -95,7 +95,7 @@ def gram_slopes(
     return [np.asarray(sum(leaf)) for leaf in zip(*parts, strict=True)]
 
 
-def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "p n"]:
+def feature_matrix(family: LinearFamily, x: Matrix, s: PointData) -> Float64[np.ndarray, "p n"]:
     """Return features with one row a feature, the layout in which they are computed and in which
     LAPACK wants them."""
     n = len(x)
@@ -116,7 +116,7 @@ def feature_matrix(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.nda
 
 
 def evaluate(
-    family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix, s: Matrix
+    family: LinearFamily, theta: Float64[np.ndarray, "p q"], x: Matrix, s: PointData
 ) -> Float64[np.ndarray, "n q"]:
     """Return features(x, s) @ theta, tile by tile, without ever holding all features."""
     if (kernel := family.translated) is not None:
@@ -131,7 +131,7 @@ def evaluate(
 
 
 def _evaluate_translates(
-    kernel: Any, a: Float64[np.ndarray, "m q"], x: Matrix, s: Matrix
+    kernel: Any, a: Float64[np.ndarray, "m q"], x: Matrix, s: PointData
 ) -> Float64[np.ndarray, "n q"]:
     """Return Σ_j k(·, x_j) a_j. On an accelerator tiles are multiplied where they are made, for
     what travels to be small."""
@@ -161,7 +161,7 @@ def _evaluate_translates(
 
 
 def evaluate_tiles(
-    values: Callable[..., jax.Array], x: Matrix, s: Matrix, floats: int
+    values: Callable[..., jax.Array], x: Matrix, s: PointData, floats: int
 ) -> Float64[np.ndarray, "n q"]:
     """Evaluate a compiled function of points and scores, which holds `floats` numbers a row, by
     tiles of one shape."""

@@ -18,7 +18,7 @@ import scipy
 from jaxtyping import Float64
 
 from ...inputs.integrands import ROWS
-from ...inputs.points import Matrix, RowNumbers, Vector
+from ...inputs.points import Matrix, PointData, RowNumbers, Vector
 from ..algebra.dense import ROUNDING, SINGULAR
 from ..algebra.factors import HostVectors
 from ..base import MomentsFit, Result
@@ -36,7 +36,7 @@ class Moments(NamedTuple):
 def moments(
     parts: LinearParts,
     x: Matrix,
-    s: Matrix,
+    s: PointData,
     f: HostVectors,
     weights: Vector | None,
     starts: RowNumbers,

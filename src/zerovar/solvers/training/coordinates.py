@@ -32,7 +32,7 @@ from ...families import LinearFamily
 from ...families.base import parts_of
 from ...hyper import with_hyper_parameters
 from ...inputs.integrands import ROWS
-from ...inputs.points import DRAWS_PER_TERM, Points
+from ...inputs.points import DRAWS_PER_TERM, PointData, Points
 from ..algebra.dense import ROUNDING, pivoted_cholesky, triangular_inverse
 from ..algebra.memory import COLUMNS, SAMPLE
 from ..algebra.tiles import Matrix, feature_matrix, gram_matrix
@@ -68,12 +68,12 @@ class Features(eqx.Module):
     lift: Any  # (translates, centres), or None
     constant: bool = eqx.field(static=True)
 
-    def raw(self, x: Float[Array, "n d"], s: Float[Array, "n d"]) -> Float[Array, "n k"]:
+    def raw(self, x: Float[Array, "n d"], s: Float[Array, "n j"]) -> Float[Array, "n k"]:
         """Return features before the lift."""
         ones = [jnp.ones((len(x), int(self.constant)), dtype=x.dtype)]
         return jnp.concatenate([*ones, *(part.features(x, s) for part in self.parts)], axis=1)
 
-    def raw_on_host(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n k"]:
+    def raw_on_host(self, x: Matrix, s: PointData) -> Float64[np.ndarray, "n p"]:
         """Return features before the lift, made on the host."""
         blocks = [
             np.ones((int(self.constant), len(x))),
@@ -96,7 +96,7 @@ class Features(eqx.Module):
         size = self.lift.shape[1]
         return np.concatenate([matrix[:-size], self.lift @ matrix[-size:]])
 
-    def __call__(self, x: Float[Array, "n d"], s: Float[Array, "n d"]) -> Float[Array, "n P"]:
+    def __call__(self, x: Float[Array, "n d"], s: Float[Array, "n k"]) -> Float[Array, "n P"]:
         return self.apply_lift(self.raw(x, s))
 
     def families(self) -> tuple[LinearFamily, ...]:
@@ -118,7 +118,7 @@ class Features(eqx.Module):
         return Features(tuple(parts), self.lift, self.constant)
 
 
-def _features_of(family: LinearFamily, x: Matrix, s: Matrix) -> Float64[np.ndarray, "p n"]:
+def _features_of(family: LinearFamily, x: Matrix, s: PointData) -> Float64[np.ndarray, "p n"]:
     """Return features of a part. Translates at the draws themselves are a symmetric Gram, half of
     whose tiles do: 0.27 s in place of 1.0 for 3000 draws."""
     # the parts of a linear family are linear
@@ -150,7 +150,7 @@ class TrainingCoordinates:
     spread: Float64[np.ndarray, " P"] | None
     stats: dict[str, Any]
 
-    def at(self, x: Matrix, s: Matrix) -> Float64[np.ndarray, "n r"]:
+    def at(self, x: Matrix, s: PointData) -> Float64[np.ndarray, "n r"]:
         """Return ψ at any draws."""
         return self.basis(self.features.apply_lift(self.features.raw_on_host(x, s)))
 

@@ -1,29 +1,22 @@
-"""Spaces: where draws live, which scores they have, and the operator that has mean zero there.
-
-On a manifold, and where a density may end with a positive value, Stein's identity holds for the
-Langevin operators of a metric D(x) that fits the space: along a sphere it has no part across, at
-the border of a box it vanishes, so that no boundary term is left. Families are the same as in Rᵈ.
-They see points in coordinates x in which smooth functions of the space are smooth functions of x:
-an angle is a point of the unit circle there.
-"""
+"""Spaces whose Langevin operators have a metric of their own: circles, spheres, and where a density
+may end with a positive value."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float64, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from .arguments import POSITIVE, instance, takes, where
-from .io.archive import Storable
-from .operators import Diffusion, Operator
+from ..arguments import POSITIVE, takes, where
+from ..io.archive import Storable
+from ..operators import Diffusion
+from .base import Positions, Space
 
-Positions = Float64[np.ndarray, "n d"]
 # along one axis, as there is one for each coordinate
 BOUNDS = where(
     "a number, or one for each coordinate, of which some may be infinite",
@@ -32,57 +25,6 @@ BOUNDS = where(
 )
 # How far points of a sphere or a simplex may be off it: half of the digits of single precision
 _OFF = float(np.sqrt(np.finfo(np.float32).eps))
-
-
-class Space(Storable, eqx.Module):
-    """Where draws live.
-
-    is_flat: whether it is all of Rᵈ, where draws may be standardised and coordinates mixed.
-    """
-
-    is_flat: ClassVar[bool] = False
-    scores: ClassVar[str]  # what scores are, for messages
-
-    @abstractmethod
-    def check(self, draws: Positions, scores: np.ndarray) -> None:
-        """Raise a ValueError if these are no points of the space, or no scores of it."""
-
-    @abstractmethod
-    def place(self, draws: Positions, scores: np.ndarray) -> tuple[Positions, Positions]:
-        """Return points as families see them, and what stands for scores there: D s, which stays
-        exact where D vanishes and s has a pole."""
-
-    def values(self, draws: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return by name what has a mean worth estimating, of draws (..., d): the coordinates."""
-        return {name: draws[..., j] for j, name in enumerate(names)}
-
-    @abstractmethod
-    def own(self, operator: Operator) -> Operator:
-        """Return the operator that stands for `operator` here, or raise a ValueError if there is
-        none."""
-
-    def describe(self) -> str:
-        """Return a short name for tables."""
-        return type(self).__name__
-
-
-class Euclidean(Space):
-    """All of Rᵈ, with densities that fall to zero far out."""
-
-    is_flat = True
-    scores = "gradients of the log density"
-
-    def check(self, draws, scores):
-        pass
-
-    def place(self, draws, scores):
-        return (draws, scores)
-
-    def own(self, operator):
-        return operator
-
-
-REALS = Euclidean()
 
 
 class Manifold(Space):
@@ -101,6 +43,10 @@ class Manifold(Space):
         """Return which of these coordinates have no unit of their own, and take that of the
         draws."""
         return np.ones(k, dtype=bool)
+
+    def resolve(self, draws, probabilities, standardise=True):
+        x, _ = self.place(draws, np.zeros(draws.shape))
+        return Framed.of(self, x, probabilities, standardise)
 
     def own(self, operator):
         if not isinstance(operator, Diffusion) or isinstance(operator.D, Metric):
@@ -160,6 +106,9 @@ class Framed(Manifold):
         weights = np.maximum(both[0], tiny) / np.maximum(both[1], tiny)
         origin, unit = np.where(scaled, mean, 0.0), np.where(scaled, np.sqrt(spread), 1.0)
         return Framed(space, origin, unit, weights[blocks])
+
+    def resolve(self, draws, probabilities, standardise=True):
+        return self
 
     def check(self, draws, scores):
         self.space.check(draws, scores)
@@ -352,6 +301,3 @@ class Simplex(Manifold):
 
     def metric(self, x):
         return jnp.diag(x) - jnp.outer(x, x)
-
-
-SPACE = instance(Space, "a space such as Torus(), Sphere(), Box() or Simplex()")

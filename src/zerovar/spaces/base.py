@@ -1,0 +1,83 @@
+"""What a space is, and Rᵈ."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float64
+
+from ..arguments import instance
+from ..io.archive import Storable
+from ..operators import Operator
+
+Positions = Float64[np.ndarray, "n d"]
+
+
+class Space(Storable, eqx.Module):
+    """Where draws live.
+
+    is_flat: whether it is all of Rᵈ, where draws may be standardised and coordinates mixed.
+    is_countable: whether draws are whole numbers, and scores log ratios that may be −∞.
+    """
+
+    is_flat: ClassVar[bool] = False
+    is_countable: ClassVar[bool] = False
+    scores: ClassVar[str]  # what scores are, for messages
+
+    @abstractmethod
+    def check(self, draws: Positions, scores: np.ndarray) -> None:
+        """Raise a ValueError if these are no points of the space, or no scores of it."""
+
+    def resolve(
+        self, draws: Positions, probabilities: np.ndarray, standardise: bool = True
+    ) -> Space:
+        """Return this space with all that is open chosen from draws that fit, and in units of these
+        unless they are not to be standardised."""
+        return self
+
+    @abstractmethod
+    def place(self, draws: Positions, scores: np.ndarray) -> tuple[Positions, np.ndarray]:
+        """Return points as families see them, and what stands for scores there: D s, which stays
+        exact where D vanishes and s has a pole, or weights of neighbours."""
+
+    def values(self, draws: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return by name what has a mean worth estimating, of draws (..., d): the coordinates."""
+        return {name: draws[..., j] for j, name in enumerate(names)}
+
+    def reorderings(self, k: int) -> dict[str, np.ndarray]:
+        """Return other orders that k scores of a draw may have by mistake, by what they are called,
+        and how to mend them."""
+        return {}
+
+    @abstractmethod
+    def own(self, operator: Operator) -> Operator:
+        """Return the operator that stands for `operator` here, or raise a ValueError if there is
+        none."""
+
+    def describe(self) -> str:
+        """Return a short name for tables."""
+        return type(self).__name__
+
+
+class Euclidean(Space):
+    """All of Rᵈ, with densities that fall to zero far out."""
+
+    is_flat = True
+    scores = "gradients of the log density"
+
+    def check(self, draws, scores):
+        pass
+
+    def place(self, draws, scores):
+        return (draws, scores)
+
+    def own(self, operator):
+        return operator
+
+
+REALS = Euclidean()
+SPACE = instance(Space, "a space such as Torus(), Sphere(), Box(), Simplex() or Grid()")
