@@ -244,7 +244,7 @@ class Network(NonlinearFamily):
                 1 / math.sqrt(leaf.shape[0]) if leaf.ndim > 1 else 0.3
             )
 
-        trained, fixed = separate_trained(self)
+        trained, fixed = partition_arrays(self)
         return eqx.combine(jax.tree.map(move, trained), fixed)
 
     def __call__(self, x: Nd, s: Nk) -> Float[Array, "n q"]:
@@ -330,7 +330,7 @@ class Network(NonlinearFamily):
             )
 
 
-def separate_trained(network: Any) -> tuple[Any, Any]:
+def partition_arrays(network: Any) -> tuple[Any, Any]:
     """Return the arrays of a network that are trained, and the network without them: all but those
     that say where draws live."""
 

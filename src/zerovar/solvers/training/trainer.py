@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ...families import Family, LinearFamily, NonlinearFamily
-from ...families.network import separate_trained
+from ...families.network import partition_arrays
 from ...hyper import hyper_parameters
 from ...inputs.integrands import KEPT, ROWS
 from ...inputs.points import Points
@@ -285,7 +285,7 @@ class PreparedTraining(Prepared):
         typical = [NetworkTerm(network.perturb(rng), 1.0)(some.x, some.s) for network in built]
         sizes = [float(np.sqrt(np.mean(g**2))) for g in typical]
         gauge = tuple(np.float64(1 / size if 0 < size < math.inf else 1.0) for size in sizes)
-        arrays, fixed = zip(*map(separate_trained, built), strict=True)
+        arrays, fixed = zip(*map(partition_arrays, built), strict=True)
         return BuiltNetworks(fixed, arrays, gauge)
 
     def _put_held_out(self, values: np.ndarray) -> Draws | None:
