@@ -137,7 +137,12 @@ def run_evidence(quick: bool, options: argparse.Namespace) -> dict[str, Any]:
     """log Z of chains, and along a ladder, where it is known."""
     if quick:
         return {"evidence": evidence.run(None, 1, 200, ("8 groups, non-centred",), 1)}
-    found = {"evidence": evidence.run(options.data, processes=options.processes)}
+    found = {
+        "evidence": evidence.run(options.data, processes=options.processes),
+        "conjugate": evidence.run(
+            None, 40, only=tuple(evidence.CONJUGATE), processes=options.processes
+        ),
+    }
     if options.data is not None:
         rows = ladders.ladder_rows(options.data.parent)
         ladders.show_ladder(rows)
