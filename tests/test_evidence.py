@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from benchmarks.conjugate import pines
-from scipy import stats
+from scipy import special, stats
 
 import zerovar as zv
+from benchmarks.conjugate import pines
 from zerovar.choice import LOW_EFFORT
 from zerovar.evidences.proposals import Proposal
 from zerovar.inputs.sample import Sample

@@ -25,8 +25,8 @@ class FlatDensity:
 
     `natural` takes one draw (d,) to what functions of the user see: the draw in its own structure,
     or a dict of all sites. `default`, a function too, gives the integrands where the user names
-    none; None for the coordinates. `labels` are the names of its numbers, if they have some. `constants` says what is
-    known of the constants of the log density.
+    none; None for the coordinates. `labels` are the names of its numbers, if they have some.
+    `constants` says what is known of the constants of the log density.
     """
 
     log_density: DrawFunction
@@ -35,7 +35,7 @@ class FlatDensity:
     natural: DrawFunction
     default: DrawFunction | None = None
     labels: tuple[str, ...] | None = None
-    constants: Constants = Constants()
+    constants: Constants = dataclasses.field(default_factory=Constants)
 
 
 def flat_density(
