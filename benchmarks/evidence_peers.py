@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import logsumexp, ndtri
 
 import zerovar as zv
 from zerovar.evidences.combination import evidence_of_ladder
@@ -44,8 +44,8 @@ class Budgets(NamedTuple):
     """Draws of a chain, draws a temperature, live points, and gradients of `integrate`."""
 
     chain: tuple[int, ...] = (250, 1000)
-    rung: tuple[int, ...] = (100, 500)
-    live: tuple[int, ...] = (50, 200, 800)
+    rung: tuple[int, ...] = (100, 400)
+    live: tuple[int, ...] = (50, 400)
     gradients: tuple[int, ...] = (1000, 5000)
 
 
@@ -139,6 +139,7 @@ def by_ladder(of: Target, seed: int, n: int) -> Iterator[tuple[Any, ...]]:
         log_prior=log_prior,
         prior_draws=of.mean + width * rng.normal(size=(n, len(width))),
         draws=n,
+        chains=n // 10,
         seed=seed,
         progress=False,
     )
@@ -173,7 +174,15 @@ def pymbar_log_z(ladder: Ladder) -> tuple[float, float]:
     # where it is −∞ no product with t = 0 is a number
     finite = np.maximum(values, np.nan_to_num(values, neginf=0.0).min() - 1e6)
     counts = np.full(len(t), values.shape[1])
-    found = pymbar.MBAR(-np.multiply.outer(t, finite.ravel()), counts)
+    # from zeros it does not converge where log-likelihoods at the first temperature are far apart:
+    # it begins from stepping stones
+    steps = np.diff(t)[:, None] * finite[:-1]
+    stones = logsumexp(steps, axis=1) - np.log(values.shape[1])
+    found = pymbar.MBAR(
+        -np.multiply.outer(t, finite.ravel()),
+        counts,
+        initial_f_k=-np.cumsum(np.append(0.0, stones)),
+    )
     free = found.compute_free_energy_differences()
     return -float(free["Delta_f"][0, -1]), float(free["dDelta_f"][0, -1])
 

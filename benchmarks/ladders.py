@@ -100,8 +100,8 @@ def ladder_rows(
 
 
 class Drawn(NamedTuple):
-    """Of ladders that `zv.ladder` draws at one overlap: temperatures, gradients, root mean square of
-    the error and of the reported one, and how often ± 1.96 of it holds the truth."""
+    """Of ladders that `zv.ladder` draws at one overlap: temperatures, gradients, root mean squares
+    of the error and of the reported one, and how often ± 1.96 of it holds the truth."""
 
     overlap: float
     samples: int
