@@ -1,6 +1,6 @@
 """Error of log Z against evaluations of the log density, beside programs of others: nested sampling
 by dynesty, MBAR by pymbar (`pip install '.[benchmarks]'`), Meng and Wong's optimal bridge and plain
-thermodynamic integration.
+thermodynamic integration and stepping stones.
 
 python -m benchmarks evidence --peers --data DIR [--quick]
 
@@ -124,8 +124,8 @@ def by_chain(of: Target, seed: int, n: int) -> Iterator[tuple[Any, ...]]:
 
 
 def by_ladder(of: Target, seed: int, n: int) -> Iterator[tuple[Any, ...]]:
-    """A ladder of n draws a temperature: `zv.evidence`, plain thermodynamic integration with
-    Friel's correction, and MBAR."""
+    """A ladder of n draws a temperature: `zv.evidence`, plain thermodynamic integration by
+    the trapezium, plain stepping stones, and MBAR."""
     width = _WIDE * of.deviation
     constant = np.log(width).sum() + len(width) / 2 * np.log(2 * np.pi)
 
@@ -146,12 +146,13 @@ def by_ladder(of: Target, seed: int, n: int) -> Iterator[tuple[Any, ...]]:
     ladder_seconds = time.perf_counter() - start
     cost = drawn.evaluations
 
+    def plain() -> Any:
+        return evidence_of_ladder(drawn, order=0, check=False)
+
     def answers() -> Iterator[tuple[str, Callable[[], tuple[float, float]]]]:
         yield "zv.evidence, ladder", lambda: _of(evidence_of_ladder(drawn))
-        yield (
-            "thermodynamic integration",
-            lambda: _of(evidence_of_ladder(drawn, order=0, check=False).routes[1]),
-        )
+        yield "thermodynamic integration", lambda: _of(plain().routes[0])
+        yield "stepping stones", lambda: _of(plain().routes[4])
         if "pymbar" not in missing():
             yield "MBAR (pymbar)", lambda: pymbar_log_z(drawn)
 
@@ -413,6 +414,7 @@ _STYLES = {
     "zv.integrate": ("C2", "D"),
     "optimal bridge": ("0.4", "o"),
     "thermodynamic integration": ("0.6", "s"),
+    "stepping stones": ("C5", "s"),
     "MBAR (pymbar)": ("C3", "^"),
     "nested sampling (dynesty)": ("C4", "v"),
 }

@@ -14,6 +14,7 @@ from scipy import special, stats
 import zerovar as zv
 from benchmarks.conjugate import pines
 from zerovar.choice import LOW_EFFORT
+from zerovar.evidences import bridge
 from zerovar.evidences.proposals import Proposal
 from zerovar.inputs.sample import Sample
 from zerovar.mixtures import Frame, TMixture
@@ -334,6 +335,21 @@ def test_proposals_are_densities_with_their_scores(x64):
     frame = Frame(np.ones(3), roots[0])
     np.testing.assert_allclose(frame.z(frame.x(x)), x, atol=1e-12)
     assert Sample(x, mixture.scores(x)).dim == 3
+
+
+def test_points_are_fitted_to_other_points(monkeypatch):
+    """In sample, many terms lean to one side, the same for both halves."""
+    asked, side = [], bridge._side
+
+    def spy(session, values, request):
+        asked.append((len(values), request))
+        return side(session, values, request)
+
+    monkeypatch.setattr(bridge, "_side", spy)
+    zv.evidence(*bananas(2, 0.2, 400, 0), family=LOW_EFFORT, progress=False)
+    at_points = [request for count, request in asked if count == 3800]
+    assert len(at_points) == 6  # three degrees for each half
+    assert all(request.split == zv.cross_fit() for request in at_points)
 
 
 def test_points_are_not_the_numbers_that_draws_were_made_of(monkeypatch):
