@@ -19,6 +19,7 @@ from . import (
     device,
     dimensions,
     evidence,
+    evidence_peers,
     exact,
     growth,
     integrate,
@@ -142,10 +143,28 @@ def run_metrics(quick: bool) -> dict[str, Any]:
 
 
 def run_evidence(quick: bool, options: argparse.Namespace) -> dict[str, Any]:
-    """log Z of chains, and along a ladder, where it is known."""
+    """log Z of chains, and along a ladder, where it is known; or beside other programs."""
+    if options.peers:
+        data = None if quick else options.data
+        rows = evidence_peers.run(data, 1 if quick else 8, quick, processes=options.processes)
+        found = {"evidence_peers": rows}
+        if data is not None:
+            found["beside_mbar"] = evidence_peers.beside_mbar(data.parent)
+            options.out.mkdir(parents=True, exist_ok=True)
+            evidence_peers.picture(rows, options.out / "evidence_peers.png")
+        return found
     if quick:
-        return {"evidence": evidence.run(None, 1, 200, ("8 groups, non-centred",), 1)}
-    found = {"evidence": evidence.run(options.data, processes=options.processes)}
+        return {
+            "evidence": evidence.run(None, 1, 200, ("8 groups, non-centred",), 1),
+            "evidence_peers": evidence_peers.run(None, 1, True, processes=1),
+        }
+    found = {
+        "evidence": evidence.run(options.data, processes=options.processes),
+        "conjugate": evidence.run(
+            None, 40, only=tuple(evidence.CONJUGATE), processes=options.processes
+        ),
+    }
+    found["crescents"] = [row._asdict() for row in ladders.drawn_rows()]
     if options.data is not None:
         rows = ladders.ladder_rows(options.data.parent)
         ladders.show_ladder(rows)
@@ -587,6 +606,11 @@ def main() -> None:
         "--processes",
         type=int,
         help="that share the calls of `integrate` and `intervals` (default: one a core)",
+    )
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="`evidence` beside dynesty, pymbar and others, and nothing else",
     )
     parser.add_argument(
         "--vary",

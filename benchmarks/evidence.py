@@ -1,8 +1,9 @@
 """log Z of chains against what is known, beside the plain bridge on the same draws.
 
 `data` is a folder with models/densities.py (log densities in JAX), posteriors/events.json (log Z by
-importance sampling) and the draws of posteriors and tails. Hierarchies have exact draws
-and log Z by conjugacy, and come with the benchmark. Ladders are in `ladders.py`.
+importance sampling) and the draws of posteriors and tails. Hierarchies have exact draws and log Z
+by conjugacy, and come with the benchmark, as do regressions with conjugate priors. Ladders are in
+`ladders.py`, other programs in `evidence_peers.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import optimize
 
+from .conjugate import Regression, pines, simulated
 from .harness import collect, print_table
 from .integrate import load_model
 from .intervals import MODELS
@@ -109,6 +111,41 @@ EXACT: dict[str, Callable[[int, int], Case]] = {
 }
 
 
+def regression(of: Regression, replicate: int, draws: int) -> Case:
+    """Exact independent draws of a regression, whose noise is unknown."""
+    x = of.draws(draws, np.random.default_rng([len(of.y), replicate]))
+    return Case(x[None], of.log_density, of.log_z)
+
+
+def known_noise(k: int, replicate: int, draws: int) -> Case:
+    """k coefficients, y ~ N(X β, 1) and β ~ N(0, 1): the posterior is a normal."""
+    of = simulated(k)
+    precision = of.design.T @ of.design + np.eye(k)
+    mean = np.linalg.solve(precision, of.design.T @ of.y)
+    left = of.y @ of.y - mean @ precision @ mean
+    log_z = -(len(of.y) * np.log(2 * np.pi) + np.linalg.slogdet(precision)[1] + left) / 2
+    noise = np.random.default_rng([k, replicate]).normal(size=(draws, k))
+    x = mean + np.linalg.solve(np.linalg.cholesky(precision).T, noise.T).T
+
+    def log_density(x: Any) -> Any:
+        away, count = of.y - of.design @ x, len(of.y) + k
+        return -(away @ away + x @ x + count * np.log(2 * np.pi)) / 2
+
+    return Case(x[None], log_density, float(log_z))
+
+
+CONJUGATE: dict[str, Callable[[int, int], Case]] = {
+    "pines, density": lambda *job: regression(pines("density"), *job),
+    "pines, adjusted density": lambda *job: regression(pines("adjusted_density"), *job),
+    "regression, 20 coefficients and noise": lambda *job: regression(simulated(20), *job),
+} | {
+    f"regression, {k} coefficient{'s' * (k > 1)}, noise known": (
+        lambda *job, k=k: known_noise(k, *job)
+    )
+    for k in (1, 8, 20, 100)
+}
+
+
 def plain_bridge(at_draws: np.ndarray, at_points: np.ndarray) -> float:
     """log Z where the two plain means of Meng and Wong's optimal bridge are equal."""
 
@@ -126,8 +163,8 @@ def ask(name: str, replicate: int, draws: int, data: Path | None) -> Outcome:
     import zerovar as zv
 
     warnings.simplefilter("ignore")
-    if name in EXACT:
-        case = EXACT[name](replicate, draws)
+    if name in EXACT | CONJUGATE:
+        case = (EXACT | CONJUGATE)[name](replicate, draws)
     else:
         assert data is not None
         case = model(name, replicate, draws, data)

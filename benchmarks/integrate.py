@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .conjugate import pines
 from .harness import print_table, workers
 
 # independent ones that errors are compared with: what four chains of 1000 would be worth at best
@@ -143,51 +144,22 @@ def ridges(d: int) -> Problem:
     return _exact(log_density, np.tile([0.0, 1.0], d // 2), np.tile([1.0, 1.5], d // 2), log_z)
 
 
-def radiata(column: str, data: Path) -> Problem:
+def radiata(column: str) -> Problem:
     """Strength of pine by density, or by density adjusted for resin: means and log Z by
     conjugacy."""
     import jax.numpy as jnp
-    from scipy.special import gammaln
 
-    table = np.genfromtxt(data / "radiata.csv", delimiter=",", names=True)
-    y, x = table["strength"], table[column] - table[column].mean()
-    n, shape, rate = len(y), 3.0, 2 * 300.0**2
-    prior, precision = np.array([3000.0, 185.0]), np.diag([0.06, 6.0])
-    design = np.stack([np.ones(n), x], axis=1)
-    after = design.T @ design + precision
-    centre = np.linalg.solve(after, design.T @ y + precision @ prior)
-    left = rate + 0.5 * (y @ y + prior @ precision @ prior - centre @ after @ centre)
-    now = shape + n / 2
-    volume = 0.5 * (np.linalg.slogdet(precision)[1] - np.linalg.slogdet(after)[1])
-    log_z = (
-        -n / 2 * np.log(2 * np.pi)
-        + volume
-        + shape * np.log(rate)
-        - now * np.log(left)
-        + gammaln(now)
-        - gammaln(shape)
-    )
-    root = np.linalg.slogdet(precision)[1]
+    trees = pines(column)
+    scale, shift = np.array([100.0, 100.0, 1.0]), np.append(trees.centre, 0.0)
 
     def log_density(z: Any) -> Any:
-        beta, log_tau = jnp.asarray(centre) + 100 * z[:2], z[2]
-        tau, away = jnp.exp(log_tau), jnp.asarray(centre) + 100 * z[:2] - jnp.asarray(prior)
-        likelihood = 0.5 * n * (log_tau - jnp.log(2 * jnp.pi)) - 0.5 * tau * jnp.sum(
-            (y - design @ beta) ** 2
-        )
-        normal = (
-            log_tau
-            - jnp.log(2 * jnp.pi)
-            + 0.5 * root
-            - 0.5 * tau * away @ jnp.asarray(precision) @ away
-        )
-        gamma = shape * jnp.log(rate) - gammaln(shape) + shape * log_tau - rate * tau
-        return likelihood + normal + gamma + 2 * jnp.log(100.0)
+        return trees.log_density(z * scale + shift) + 2 * np.log(100.0)
 
-    means = np.array([*centre, now / left])
-    spread = np.sqrt(np.append(np.diag(np.linalg.inv(after)) * left / (now - 1), now / left**2))
-    values = lambda z: jnp.concatenate([jnp.asarray(centre) + 100 * z[:2], jnp.exp(z[2:])])  # noqa: E731
-    return Problem(log_density, 3, values, means, np.zeros(3), spread, float(log_z))
+    means = np.array([*trees.centre, trees.now / trees.left])
+    variances = np.diag(np.linalg.inv(trees.after)) * trees.left / (trees.now - 1)
+    spread = np.sqrt(np.append(variances, trees.now / trees.left**2))
+    values = lambda z: (z * scale + shift).at[2].set(jnp.exp(z[2]))  # noqa: E731
+    return Problem(log_density, 3, values, means, np.zeros(3), spread, trees.log_z)
 
 
 EXACT: dict[str, Callable[[], Problem]] = {
@@ -244,10 +216,10 @@ def posterior(name: str, data: Path) -> Problem:
 def problem(name: str, data: Path | None) -> Problem:
     if name in EXACT or name in TRAPS:
         return (EXACT | TRAPS)[name]()
+    if name.startswith("radiata"):
+        return radiata(name.split(": ")[1])
     assert data is not None
-    return (
-        radiata(name.split(": ")[1], data) if name.startswith("radiata") else posterior(name, data)
-    )
+    return posterior(name, data)
 
 
 def outcome(job: tuple[str, Path | None, int, int, bool]) -> Outcome:

@@ -12,70 +12,21 @@ import pytest
 from scipy import special, stats
 
 import zerovar as zv
+from benchmarks.conjugate import pines
 from zerovar.choice import LOW_EFFORT
+from zerovar.evidences import bridge
 from zerovar.evidences.proposals import Proposal
 from zerovar.inputs.sample import Sample
 from zerovar.mixtures import Frame, TMixture
 
-TREES = np.genfromtxt(
-    Path(__file__).parent.parent / "docs" / "data" / "radiata.csv", delimiter=",", names=True
-)
 
-
-class Pines:
-    """Strength of 42 trees by one of two densities, conjugate: α ~ N(3000, 1/(0.06 τ)), β ~ N(185,
-    1/(6 τ)), τ ~ Gamma(3, 2·300²), y ~ N(α + β x, 1/τ)."""
-
-    def __init__(self, column: str):
-        self.y, x = TREES["strength"], TREES[column]
-        self.x = x - x.mean()
-        n, self.shape, self.rate = len(self.y), 3.0, 2 * 300.0**2
-        self.prior, precision = np.array([3000.0, 185.0]), np.array([0.06, 6.0])
-        design = np.stack([np.ones(n), self.x], axis=1)
-        self.after = design.T @ design + np.diag(precision)
-        self.centre = np.linalg.solve(self.after, design.T @ self.y + precision * self.prior)
-        squares = self.y @ self.y + precision @ self.prior**2
-        self.left = self.rate + (squares - self.centre @ self.after @ self.centre) / 2
-        self.now = self.shape + n / 2
-        self.log_z = (
-            -n / 2 * np.log(2 * np.pi)
-            + (np.log(precision).sum() - np.linalg.slogdet(self.after)[1]) / 2
-            + self.shape * np.log(self.rate)
-            - self.now * np.log(self.left)
-            + special.gammaln(self.now)
-            - special.gammaln(self.shape)
-        )
-
-    def draws(self, n: int, seed: int) -> dict[str, np.ndarray]:
-        """Exact and independent, on the natural scale."""
-        rng = np.random.default_rng(seed)
-        tau = rng.gamma(self.now, 1 / self.left, n)
-        root = np.linalg.cholesky(np.linalg.inv(self.after))
-        ab = self.centre + rng.normal(size=(n, 2)) @ root.T / np.sqrt(tau)[:, None]
-        return {"alpha": ab[:, 0], "beta": ab[:, 1], "tau": tau}
-
-    def log_density(self, draw: dict[str, jax.Array]) -> jax.Array:
-        """Of α, β and log τ."""
-        log_tau, normal = draw["log_tau"], jax.scipy.stats.norm.logpdf
-        tau = jnp.exp(log_tau)
-        return (
-            normal(draw["alpha"], 3000.0, 1 / jnp.sqrt(0.06 * tau))
-            + normal(draw["beta"], 185.0, 1 / jnp.sqrt(6 * tau))
-            + self.shape * (jnp.log(self.rate) + log_tau)
-            - self.rate * tau
-            - special.gammaln(self.shape)
-            + normal(self.y, draw["alpha"] + draw["beta"] * self.x, 1 / jnp.sqrt(tau)).sum()
-        )
-
-    def posterior(self, n: int, seed: int) -> zv.Posterior:
-        draws = self.draws(n, seed)
-        draws["log_tau"] = np.log(draws.pop("tau"))
-        return zv.from_log_density(self.log_density, draws)
+def posterior_of(trees, n: int, seed: int) -> zv.Posterior:
+    return zv.from_log_density(trees.log_density, trees.draws(n, np.random.default_rng(seed)))
 
 
 def test_both_models_of_the_pines_are_what_the_literature_says():
-    assert Pines("density").log_z == pytest.approx(-310.12829, abs=1e-5)
-    assert Pines("adjusted_density").log_z == pytest.approx(-301.70460, abs=1e-5)
+    assert pines("density").log_z == pytest.approx(-310.12829, abs=1e-5)
+    assert pines("adjusted_density").log_z == pytest.approx(-301.70460, abs=1e-5)
 
 
 def test_pines_calibrated():
@@ -83,10 +34,11 @@ def test_pines_calibrated():
     have a mean of one, by a χ² with eight degrees of freedom; a density that is 2 % off has not."""
     found = []
     for column in ("density", "adjusted_density"):
-        pines = Pines(column)
+        trees = pines(column)
         for seed in range(4):
-            one = zv.evidence(pines.posterior(400, seed), family=LOW_EFFORT, progress=False)
-            found.append((one.log_z - pines.log_z, one.std_error, one.plain_std_error))
+            posterior = posterior_of(trees, 400, seed)
+            one = zv.evidence(posterior, family=LOW_EFFORT, progress=False)
+            found.append((one.log_z - trees.log_z, one.std_error, one.plain_std_error))
     off, error, plain = np.transpose(found)
     most = stats.chi2(len(off)).isf(1e-3)
     assert np.sum((off / error) ** 2) < most
@@ -117,7 +69,7 @@ def test_normals_are_exact(d):
 @pytest.mark.whole
 def test_numpyro_keeps_all_constants():
     numpyro, dist = pytest.importorskip("numpyro"), pytest.importorskip("numpyro.distributions")
-    pines = Pines("density")
+    trees = pines("density")
 
     def model(x, y):
         tau = numpyro.sample("tau", dist.Gamma(3.0, 2 * 300.0**2))
@@ -127,9 +79,9 @@ def test_numpyro_keeps_all_constants():
 
     kernel = numpyro.infer.NUTS(model)
     mcmc = numpyro.infer.MCMC(kernel, num_warmup=300, num_samples=400, progress_bar=False)
-    mcmc.run(jax.random.key(1), pines.x, pines.y)
+    mcmc.run(jax.random.key(1), trees.design[:, 1], trees.y)
     found = zv.evidence(mcmc, family=LOW_EFFORT, progress=False)
-    assert abs(found.log_z - pines.log_z) < 4 * found.std_error < 0.05
+    assert abs(found.log_z - trees.log_z) < 4 * found.std_error < 0.05
     assert found.relative == ()
 
     def with_factor(x, y):
@@ -145,35 +97,37 @@ def test_numpyro_keeps_all_constants():
         numpyro.sample("free", dist.ImproperUniform(dist.constraints.real, (), ()))
         model(x, y)
 
-    from zerovar.adapters.numpyro import _constants
+    from zerovar.adapters.numpyro import _constants as constants
 
-    args = (pines.x, pines.y)
+    args = (trees.design[:, 1], trees.y)
     seeded = numpyro.handlers.substitute(flat, data={"free": 0.0})
-    assert "factor more" in _constants(with_factor, args, {}).relative[0]
-    assert "plate trees" in _constants(by_parts, args, {}).meaningless[0]
-    assert "prior of free is improper" in _constants(seeded, args, {}).relative[0]
+    assert "factor more" in constants(with_factor, args, {}).relative[0]
+    assert "plate trees" in constants(by_parts, args, {}).meaningless[0]
+    assert "prior of free is improper" in constants(seeded, args, {}).relative[0]
 
 
 @pytest.mark.whole
 def test_pymc_keeps_all_constants():
     pm, xarray = pytest.importorskip("pymc"), pytest.importorskip("xarray")
-    pines = Pines("density")
+    trees = pines("density")
     with pm.Model() as model:
         tau = pm.Gamma("tau", 3.0, 2 * 300.0**2)
         alpha = pm.Normal("alpha", 3000.0, tau=0.06 * tau)
         beta = pm.Normal("beta", 185.0, tau=6 * tau)
-        pm.Normal("y", alpha + beta * pines.x, tau=tau, observed=pines.y)
-    arrays = {name: (("chain", "draw"), one[None]) for name, one in pines.draws(400, 0).items()}
+        pm.Normal("y", alpha + beta * trees.design[:, 1], tau=tau, observed=trees.y)
+    alpha, beta, log_tau = trees.draws(400, np.random.default_rng(0)).T
+    exact = {"alpha": alpha, "beta": beta, "tau": np.exp(log_tau)}
+    arrays = {name: (("chain", "draw"), one[None]) for name, one in exact.items()}
     trace = xarray.DataTree.from_dict({"posterior": xarray.Dataset(arrays)})
     found = zv.evidence(zv.from_pymc(model, trace), family=LOW_EFFORT, progress=False)
-    assert abs(found.log_z - pines.log_z) < 4 * found.std_error < 0.05
+    assert abs(found.log_z - trees.log_z) < 4 * found.std_error < 0.05
     assert found.relative == ()
-    from zerovar.adapters.pymc import _constants
+    from zerovar.adapters.pymc import pymc_constants
 
     with model:
         pm.Potential("more", -tau)
         pm.Flat("free")
-    said = " ".join(_constants(model).relative)
+    said = " ".join(pymc_constants(model).relative)
     assert "potential more" in said
     assert "prior of free is improper" in said
 
@@ -381,6 +335,21 @@ def test_proposals_are_densities_with_their_scores(x64):
     frame = Frame(np.ones(3), roots[0])
     np.testing.assert_allclose(frame.z(frame.x(x)), x, atol=1e-12)
     assert Sample(x, mixture.scores(x)).dim == 3
+
+
+def test_points_are_fitted_to_other_points(monkeypatch):
+    """In sample, many terms lean to one side, the same for both halves."""
+    asked, side = [], bridge._side
+
+    def spy(session, values, request):
+        asked.append((len(values), request))
+        return side(session, values, request)
+
+    monkeypatch.setattr(bridge, "_side", spy)
+    zv.evidence(*bananas(2, 0.2, 400, 0), family=LOW_EFFORT, progress=False)
+    at_points = [request for count, request in asked if count == 3800]
+    assert len(at_points) == 6  # three degrees for each half
+    assert all(request.split == zv.cross_fit() for request in at_points)
 
 
 def test_points_are_not_the_numbers_that_draws_were_made_of(monkeypatch):

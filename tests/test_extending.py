@@ -658,6 +658,7 @@ REPEATED = [
     ),
     ("docs/choosing.md", "In more than # dimensions none is tuned", [POLICY.kernel_dimensions]),
     ("docs/choosing.md", "further than # joint standard errors", [rules.SUSPICIOUS]),
+    ("docs/integrate.md", "more than # joint errors apart", [rules.SUSPICIOUS]),
     ("docs/choosing.md", "more than # joint errors from the answer", [rules.APART]),
     ("docs/choosing.md", "# of what the candidates estimate as their bias", [POLICY.corrected]),
     (

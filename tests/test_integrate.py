@@ -13,6 +13,7 @@ from scipy.stats import multivariate_t, norm
 
 import zerovar as zv
 from zerovar import cli
+from zerovar.adapters.models import flat_density
 from zerovar.choice import Policy
 from zerovar.evidences.importance import Round, log_evidence
 from zerovar.inference.answer import plain_answer
@@ -398,6 +399,41 @@ def test_models_with_their_data(make):
     errors = dict(zip(answer.names, answer.std_error, strict=True))
     for name, value in truth.items():
         assert abs(found[name] - value) < 4 * errors[name] + 1e-6 * abs(value)
+
+
+def test_constants_that_are_missing_are_said(tmp_path):
+    """A flat prior and a factor make log Z relative; tables and files say it."""
+    numpyro = pytest.importorskip("numpyro")
+    import numpyro.distributions as dist
+
+    def model(y, flat):
+        prior = dist.ImproperUniform(dist.constraints.real, (), ()) if flat else dist.Normal(0, 10)
+        mu = numpyro.sample("mu", prior)
+        if flat:
+            numpyro.factor("more", -mu)
+        numpyro.sample("y", dist.Normal(mu, 1), obs=y)
+
+    found = zv.integrate(model, args=(MEASURED, True), gradients=300, family=QUADRATIC)
+    relative = found.integration.relative
+    assert relative == ("the prior of mu is improper", "the factor more is no normalised density")
+    assert "up to a constant alone: the prior of mu is improper" in str(found)
+    found.save(tmp_path / "answer.npz")
+    assert zv.load(tmp_path / "answer.npz").integration.relative == relative
+    assert flat_density(model, None, (MEASURED, False), None).constants.relative == ()
+
+
+@pytest.mark.whole
+def test_constants_of_pymc_that_are_missing_are_said():
+    pm = pytest.importorskip("pymc")
+    with pm.Model() as model:
+        mu = pm.Flat("mu")
+        pm.Potential("more", -mu)
+        pm.Normal("y", mu, 1, observed=MEASURED)
+    relative = zv.integrate(model, gradients=400, family=QUADRATIC).integration.relative
+    assert relative == (
+        "the potential more is no normalised density",
+        "the prior of mu is improper",
+    )
 
 
 def test_bad_arguments_are_refused():

@@ -156,6 +156,16 @@ def test_a_likelihood_of_zero_at_draws_of_the_prior():
         Ladder(t, draws, likelihood, -draws)
 
 
+def test_log_likelihoods_that_are_huge_at_draws_of_the_prior():
+    """They make cumulants of no use, and nothing else."""
+    t, draws, likelihood, parts, log_z = normal_ladder(2)
+    likelihood = likelihood.copy()
+    likelihood[0, :3] = -8e17
+    found = evidence_of_ladder(Ladder(t, draws, likelihood, **parts, from_model=True))
+    assert abs(found.log_z - log_z[-1] + log_z[0]) < 4 * found.std_error < 1.0
+    assert found.weights[TRAPEZIUM] == 0
+
+
 def test_a_part_of_a_ladder_says_what_it_estimates():
     t, draws, likelihood, parts, log_z = normal_ladder(2)
     part = slice(3, 8)

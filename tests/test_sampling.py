@@ -1,6 +1,7 @@
 """Ladders that zerovar draws itself: exact integrals from bad beginnings, several modes, densities
 that are zero somewhere, and runs that are interrupted."""
 
+import dataclasses
 import sys
 
 import jax.numpy as jnp
@@ -11,8 +12,10 @@ from scipy.special import gammaln
 import zerovar as zv
 from zerovar.evidences import sampling
 from zerovar.evidences.combination import evidence_of_ladder
+from zerovar.evidences.feet import make_foot
 from zerovar.evidences.sampling import ladder
 from zerovar.evidences.tempering import next_temperature, pick
+from zerovar.inputs.density import Constants
 
 pytest.importorskip("blackjax")
 
@@ -174,6 +177,41 @@ def test_draws_of_another_density_are_seen():
     draws = mean + 2 + 0.5 * np.random.default_rng(0).normal(size=(400, 2))
     with pytest.warns(zv.SampleWarning, match="not like those given"):
         ladder(draws, log_density, progress=False)
+
+
+def test_constants_that_are_missing_are_said():
+    """From a model and from its draws; and two models are compared with a word on it."""
+    numpyro = pytest.importorskip("numpyro")
+    import numpyro.distributions as dist
+
+    def model(y):
+        mu = numpyro.sample("mu", dist.ImproperUniform(dist.constraints.real, (), ()))
+        numpyro.sample("y", dist.Normal(mu, 1), obs=y)
+
+    y = np.arange(4.0)
+    said = ("the prior of mu is improper",)
+    made = ladder(model, args=(y,), draws=200, progress=False)
+    assert made.relative == said
+    found = zv.evidence(made)
+    exact = -0.5 * np.sum((y - y.mean()) ** 2) - 1.5 * np.log(2 * np.pi) - 0.5 * np.log(4)
+    assert is_right(found, exact)
+    assert found.relative == said
+    assert "Up to a constant alone: the prior of mu is improper." in found.notes
+    other = dataclasses.replace(found, relative=())
+    assert "share a constant: the prior of mu" in str(other.compare(found))
+
+
+def test_constants_of_draws_that_are_missing_are_said():
+    log_density, mean, _ = normal(2)
+    draws = mean + np.random.default_rng(0).normal(size=(400, 2))
+    posterior = zv.from_log_density(log_density, draws)
+    density = dataclasses.replace(
+        posterior.density, constants=lambda: Constants(relative=("of a reason",))
+    )
+    known = dataclasses.replace(posterior, density=density)
+    assert make_foot(known, None, None, None, None, None, None).relative == ("of a reason",)
+    # a density that is given is the user's own
+    assert make_foot(known, log_density, None, None, None, None, None).relative == ()
 
 
 def test_what_cannot_begin_is_refused(monkeypatch):

@@ -11,10 +11,12 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float64
 
 from ..errors import missing_package
+from ..inputs.density import Constants
 from ..inputs.integrands import DrawFunction, Tree, entry_name, leaves_by_path, run_in_double
 from ..inputs.sample import as_float
 from .base import copy_arrays
-from .pymc import dimension_labels, pymc_in_jax
+from .numpyro import numpyro_constants
+from .pymc import dimension_labels, pymc_constants, pymc_in_jax
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,6 +26,7 @@ class FlatDensity:
     `natural` takes one draw (d,) to what functions of the user see: the draw in its own structure,
     or a dict of all sites. `default`, a function too, gives the integrands where the user names
     none; None for the coordinates. `labels` are the names of its numbers, if they have some.
+    `constants` says what is known of the constants of the log density.
     """
 
     log_density: DrawFunction
@@ -32,6 +35,7 @@ class FlatDensity:
     natural: DrawFunction
     default: DrawFunction | None = None
     labels: tuple[str, ...] | None = None
+    constants: Constants = dataclasses.field(default_factory=Constants)
 
 
 def flat_density(
@@ -127,7 +131,8 @@ def _flatten_numpyro(
             "them out if it is a function of one draw"
         )
     start = {name: np.asarray(site, np.float64) for name, site in found.param_info.z.items()}
-    return _flatten(lambda z: -found.potential_fn(z), start, found.postprocess_fn)
+    flat = _flatten(lambda z: -found.potential_fn(z), start, found.postprocess_fn)
+    return dataclasses.replace(flat, constants=numpyro_constants(found.model_trace))
 
 
 def _flatten_pymc(model: Any) -> FlatDensity:
@@ -159,4 +164,9 @@ def _flatten_pymc(model: Any) -> FlatDensity:
     shapes = {name: np.shape(leaf) for name, leaf in start.items()}
     with jax.enable_x64(True):
         shown_shapes = {name: leaf.shape for name, leaf in jax.eval_shape(natural, start).items()}
-    return dataclasses.replace(flat, names=entries(shapes), labels=entries(shown_shapes))
+    return dataclasses.replace(
+        flat,
+        names=entries(shapes),
+        labels=entries(shown_shapes),
+        constants=pymc_constants(model),
+    )

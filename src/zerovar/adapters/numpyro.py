@@ -209,10 +209,16 @@ def _discrete_sites(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _constants(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Constants:
-    """What of a model's log density is no normalised prior or likelihood."""
-    from numpyro import distributions, handlers
+    from numpyro import handlers
 
-    trace = handlers.trace(handlers.seed(model, rng_seed=0)).get_trace(*args, **kwargs)
+    traced = handlers.trace(handlers.seed(model, rng_seed=0))
+    return numpyro_constants(traced.get_trace(*args, **kwargs))
+
+
+def numpyro_constants(trace: Mapping[str, Any]) -> Constants:
+    """Return what of a model's log density is no normalised prior or likelihood, by its trace."""
+    from numpyro import distributions
+
     relative, meaningless = [], []
     for name, site in trace.items():
         if part := describe_subsample(name, site):

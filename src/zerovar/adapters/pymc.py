@@ -95,7 +95,7 @@ def from_pymc(
         _natural_scale(model, names),
         values,
         axis_labels(posterior),
-        functools.partial(_constants, model),
+        functools.partial(pymc_constants, model),
         functools.partial(pymc_terms, model),
     )
     found = build_posterior(named_draws, named_scores, wanted, coordinates, density=known)
@@ -129,8 +129,8 @@ def dimension_labels(model: Any) -> Labels:
     return label
 
 
-def _constants(model: Any) -> Constants:
-    """What of a model's log density is no normalised prior or likelihood."""
+def pymc_constants(model: Any) -> Constants:
+    """Return what of a model's log density is no normalised prior or likelihood."""
     relative = [f"the potential {one.name} is no normalised density" for one in model.potentials]
     kinds = {one.name: type(one.owner.op).__name__ for one in model.free_RVs}
     relative += [

@@ -5,6 +5,7 @@ from .automatic import LOW_EFFORT as LOW_EFFORT
 from .automatic import Automatic as Automatic
 from .automatic import Forms as Forms
 from .automatic import choose as choose
+from .defaults import polynomials as polynomials
 from .policy import Policy as Policy
 from .race import Known as Known
 from .request import SCORE_ERROR as SCORE_ERROR

@@ -11,11 +11,12 @@ import numpy as np
 import scipy
 from jaxtyping import Float64
 
-from ..choice import LOW_EFFORT, Request
+from ..choice import Request, polynomials
 from ..diagnostics import Check
 from ..errors import NumericalError, hold_warnings
+from ..inference.splits import cross_fit
 from ..inputs.density import Density
-from ..inputs.points import Vector
+from ..inputs.points import DRAWS_PER_TERM, Vector
 from ..inputs.sample import Sample
 from ..session import Session
 from .proposals import Proposal, fit_proposals
@@ -230,18 +231,28 @@ def _sides(crossing: Crossing, log_z: float, request: Request) -> tuple[Side, Si
     polynomials. It is made where it gains more on a pilot of them."""
     at_draws, at_points = crossing.integrands(log_z)
     posterior = _side(crossing.draws, at_draws, request)
+    sample = crossing.points.sample
     with hold_warnings():  # of points that are our own: their errors say it all
-        cheap = dataclasses.replace(request, family=LOW_EFFORT)
-        points = _side(crossing.points, at_points, cheap)
+        points = _side_by_polynomials(crossing.points, at_points, request.seed)
         if points.error < _SMALL * posterior.error:
             return posterior, points
         some = np.arange(min(len(at_points), _PILOT))
-        pilot = dataclasses.replace(
-            crossing.points, sample=crossing.points.sample.take(some, 1), learned={}
-        )
+        pilot = dataclasses.replace(crossing.points, sample=sample.take(some, 1), learned={})
         if _side(pilot, at_points[some], request).gain > points.gain:
             points = _side(crossing.points, at_points, request)
     return posterior, points
+
+
+def _side_by_polynomials(session: Session, values: Vector, seed: int) -> Side:
+    """The mean over points by polynomials that are fitted to other points: as these are
+    independent, it has no bias. In sample a cubic of 164 terms at 4000 points was off by 0.4 of its
+    own error, to the same side for both halves (lotka_volterra)."""
+    sample = session.sample
+    families = polynomials(len(sample), sample.dim, DRAWS_PER_TERM)
+    every = (
+        _side(session, values, Request(family, split=cross_fit(), seed=seed)) for family in families
+    )
+    return min(every, key=lambda side: side.error)
 
 
 def _side(session: Session, values: Vector, request: Request) -> Side:

@@ -138,7 +138,7 @@ def _of_ladder(ladder: Ladder, temperatures: np.ndarray | None) -> Evidence:
         },
         overlap=None,
         evaluations=found.evaluations,
-        relative=(),
+        relative=ladder.relative,
         warnings=tuple(_repeat(caught)),
         traces=LadderTraces(
             found.temperatures,

@@ -215,14 +215,17 @@ def _weigh_routes(matrix: Float64[np.ndarray, "r r"]) -> Float64[np.ndarray, " r
     size = np.sqrt(np.diagonal(matrix))
     if not size.all():  # exact to the last digit
         return np.where(np.arange(len(size)) == np.argmin(size), 1.0, 0.0)
+    # beside squares of such errors those of the best are rounding: cumulants of log-likelihoods
+    # of −1e17, as far draws of a prior have them
+    heard = size * np.sqrt(np.finfo(float).eps) < size.min()
     # in units of the least error; the largest row holds the sum
-    values, vectors = np.linalg.eigh(matrix / size.min() ** 2)
+    values, vectors = np.linalg.eigh(matrix[np.ix_(heard, heard)] / size.min() ** 2)
     root = np.sqrt(np.maximum(values, 1e-12))[:, None] * vectors.T
-    heavy = 1e4
-    found = nnls(
-        np.vstack([root, np.full(len(size), heavy)]), np.append(np.zeros(len(size)), heavy)
-    )
-    return found[0] / found[0].sum()
+    heavy, count = 1e4, int(heard.sum())
+    found = nnls(np.vstack([root, np.full(count, heavy)]), np.append(np.zeros(count), heavy))[0]
+    weights = np.zeros(len(size))
+    weights[heard] = found / found.sum()
+    return weights
 
 
 def _disagreement(

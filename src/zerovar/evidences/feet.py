@@ -23,7 +23,8 @@ from .tempering import Factors, fit_frame
 class Foot(NamedTuple):
     """π_0: the factors of all π_t, coordinates in which it is about standard, and draws of it
     (n, d), or points where its chains may begin (s, d); `given` are draws of the posterior
-    (chain, draw, d), if there are some."""
+    (chain, draw, d), if there are some; `relative` says why the posterior's integral is known up to
+    a constant alone, if it is."""
 
     factors: Factors
     frame: Frame
@@ -31,6 +32,7 @@ class Foot(NamedTuple):
     points: Matrix
     reference: str
     given: np.ndarray | None = None
+    relative: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,22 +73,25 @@ def make_foot(
                 "kwargs, the data of a NumPyro model, are there"
             )
         flat = flat_density(data, start, args, kwargs)
-        return _from_normal(flat.log_density, flat.starts, "normal about the start")
+        foot = _from_normal(flat.log_density, flat.starts, "normal about the start")
+        return foot._replace(relative=flat.constants.relative)
     if start is not None or args is not None or kwargs is not None:
         raise ValueError(
             "ladder: start, args and kwargs belong to a model, as data; from draws the ladder "
             "begins at a normal that is fitted to them"
         )
     weights: Vector | None = None
+    relative: tuple[str, ...] = ()
     if log_density is not None and recognise(data) is None:
         given, density = draws_in_chains(data), log_density  # no scores are needed
     else:
         posterior, known = open_density(data, log_density)
         sample, density = posterior.sample, known.log_density
+        relative = known.constants().relative
         given, weights = sample.by_chain(sample.draws), sample.weights
     flat_draws = given.reshape(-1, given.shape[-1])
     foot = _from_normal(density, flat_draws, "normal fitted to the draws", weights)
-    return foot._replace(given=given if weights is None else None)
+    return foot._replace(given=given if weights is None else None, relative=relative)
 
 
 def is_model(data: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from jaxtyping import Float64
 from numpy.typing import ArrayLike
 
-from ..arguments import FLAG, check_argument, instance, number, whole
+from ..arguments import FLAG, NAMES, check_argument, instance, number, whole
 from ..inputs.sample import Sample, as_float
 from ..io.archive import name_files, read_arrays
 
@@ -35,6 +36,8 @@ class Ladder:
     reference: what π_0 is, in a word.
     from_model: whether log-likelihoods and scores were computed from functions at the draws: that
         they belong together is not tested then.
+    relative: reasons for which log Z is known up to a constant alone, as a prior that is no
+        normalised density; what is made of the ladder says them.
 
     Arrays are kept with one axis of draws, chain after chain: (T, n, d) and (T, n).
     """
@@ -50,6 +53,7 @@ class Ladder:
     log_z0: float
     reference: str
     from_model: bool
+    relative: tuple[str, ...]
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class Ladder:
         log_z0: float = 0.0,
         reference: str = "prior",
         from_model: bool = False,
+        relative: Sequence[str] = (),
     ):
         temperatures = check_temperatures(inverse_temperatures)
         positions = as_float("draws", draws, power=4)
@@ -111,6 +116,7 @@ class Ladder:
             log_z0=check_argument("Ladder: log_z0", log_z0, number("a finite number", np.isfinite)),
             reference=check_argument("Ladder: reference", reference, instance(str, "a string")),
             from_model=check_argument("Ladder: from_model", from_model, FLAG),
+            relative=tuple(check_argument("Ladder: relative", relative, NAMES)),
         )
 
     def __len__(self) -> int:
@@ -186,9 +192,9 @@ def read_ladder(path: Path) -> Ladder | None:
         return None
     if absent := [name for name in ("draws", "log_likelihood") if name not in arrays]:
         raise ValueError(f"{path} is a ladder without {' and '.join(absent)}")
-    numbers = ("evaluations", "log_z0", "reference")
+    plain = ("evaluations", "log_z0", "reference", "from_model", "relative")
     given: dict[str, Any] = {
-        name: one.item() if name in numbers else one for name, one in arrays.items()
+        name: one.tolist() if name in plain else one for name, one in arrays.items()
     }
     return Ladder(**given)
 

@@ -155,6 +155,7 @@ def ladder(
         evaluations=sum(one.evaluations for one in rungs),
         reference=foot.reference,
         from_model=True,
+        relative=foot.relative,
     )
 
 

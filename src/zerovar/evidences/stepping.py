@@ -56,10 +56,12 @@ def _log_mean(
 def _balance(ups: np.ndarray, downs: np.ndarray, left: np.ndarray, right: np.ndarray) -> float:
     """Return the log ratio at which the plain bridge is its own middle; draws count by their
     probabilities."""
+    from scipy.special import logsumexp  # imported when used, as others are that take long
+
     middle = 0.5 * (left @ np.where(np.isfinite(ups), ups, 0.0) + right @ downs)
     for _ in range(100):
-        above = np.log(left @ np.exp(-np.logaddexp(0.0, middle - ups)))
-        below = np.log(right @ np.exp(-np.logaddexp(0.0, downs - middle)))
+        above = logsumexp(-np.logaddexp(0.0, middle - ups), b=left)
+        below = logsumexp(-np.logaddexp(0.0, downs - middle), b=right)
         middle, before = middle + above - below, middle
         if abs(middle - before) < 1e-10:  # far below any error
             break

@@ -127,7 +127,7 @@ def integrate(
     rng, cautions = np.random.default_rng(seed), Cautions()
     with stages("integrating", None, progress) as tell:
         modes, points, used = _points(flat, given, int(gradients), rng, sobol, tell)
-    integration = _judge(modes, points, used, cautions)
+    integration = _judge(modes, points, used, flat.constants.relative, cautions)
     weights = relative_weights(points.log_weights)
     # others change no sum, and have scores like no others
     kept = rng.permutation(np.flatnonzero(weights > NEGLIGIBLE * weights.mean()))
@@ -259,7 +259,13 @@ def _refusal(points: WeightedPoints) -> str | None:
     return None
 
 
-def _judge(modes: list[Mode], points: WeightedPoints, used: int, cautions: Cautions) -> Integration:
+def _judge(
+    modes: list[Mode],
+    points: WeightedPoints,
+    used: int,
+    relative: tuple[str, ...],
+    cautions: Cautions,
+) -> Integration:
     """Say how it went, with log Z; raise an error where no proposal was good."""
     if reason := _refusal(points):
         raise NumericalError(
@@ -295,6 +301,7 @@ def _judge(modes: list[Mode], points: WeightedPoints, used: int, cautions: Cauti
         *log_evidence(points.rounds),
         outside=int(np.sum((points.log_density == -np.inf) & ~points.undefined)),
         undefined=int(points.undefined.sum()),
+        relative=relative,
     )
 
 

@@ -35,8 +35,9 @@ class Integration:
 
     `modes` (m, d) are the maxima that were found, each by so many of the `starts`; `effective_size`
     and `pareto_k` are those of the importance weights. `log_evidence` is log ∫ exp(log density),
-    with its standard error. At `outside` of the points the density is zero, at `undefined` of them
-    it is NaN: both have weight zero.
+    with its standard error; `relative` says why it is known up to a constant alone, if it is. At
+    `outside` of the points the density is zero, at `undefined` of them it is NaN: both have weight
+    zero.
     """
 
     gradients: int
@@ -50,6 +51,7 @@ class Integration:
     log_evidence_error: float
     outside: int = 0
     undefined: int = 0
+    relative: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON."""
@@ -71,10 +73,11 @@ class Integration:
             if self.starts
             else "points as given"
         )
+        alone = f", up to a constant alone: {'; '.join(self.relative)}" if self.relative else ""
         return (
             f"{self.gradients} gradients: {several}, {self.points} weighted points that count like "
             f"{self.effective_size:.0f}, Pareto k {self.pareto_k:.2f}{zero}. log evidence "
-            f"{plus_minus(self.log_evidence, self.log_evidence_error)}."
+            f"{plus_minus(self.log_evidence, self.log_evidence_error)}{alone}."
         )
 
 
