@@ -152,6 +152,9 @@ def test_lean_fits_are_those_of_the_library():
     rate = protocol.first_step(phi)
     theta, c = lean.steps(phi, f, rate, 20_000)
     assert np.append(c, theta) == pytest.approx(best, abs=0.05)
+    compiled, constant = lean.compiled_steps(phi, f, rate, 500)
+    theta, c = lean.steps(phi, f, rate, 500)
+    assert np.append(constant, compiled) == pytest.approx(np.append(c, theta), abs=1e-12)
     with np.errstate(all="ignore"):
         assert not np.abs(lean.steps(phi, f, 50 * rate, 2000)[0]).max() < 10
 
