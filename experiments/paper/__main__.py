@@ -247,8 +247,10 @@ def _results(
 ) -> str:
     parts = [
         "# The paper's experiments with zerovar\n",
-        "Made by `python -m experiments.paper` from `results/*.csv`; settings, commits, machines, "
-        "versions and times are in `results/*.json`.\n",
+        "Made by `python -m experiments.paper` from `results/*.csv`; settings, machines, versions, "
+        "times and commits are in `results/*.json`. Most of these commits are of working copies "
+        "that were joined before they came into this repository: they tell runs apart, but cannot "
+        "be checked out from it.\n",
         "## The paper's recipe, and what it leaves open\n",
         "*As in the paper* means this, everywhere: plain mini-batch steps with a falling rate on "
         "the coefficients themselves, batches of 8, the printed epochs, penalties and families. "
