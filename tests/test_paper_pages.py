@@ -22,7 +22,7 @@ def test_the_pages_follow_from_the_tables():
 
 def test_links_within_the_pages_lead_somewhere():
     pages = {name: (program.HERE / name).read_text() for name in ("RESULTS.md", "README.md")}
-    heads = [line[3:] for line in pages["RESULTS.md"].splitlines() if line.startswith("## ")]
+    heads = re.findall(r"^##+ (.*)$", pages["RESULTS.md"], re.MULTILINE)
     anchors = {front.anchor(title) for title in heads}
     links = [
         link for page in pages.values() for link in re.findall(r"\]\((?:RESULTS.md)?#(.*?)\)", page)

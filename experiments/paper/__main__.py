@@ -256,6 +256,9 @@ def _results(
         "the coefficients themselves, batches of 8, the printed epochs, penalties and families. "
         "What had to be chosen was chosen once, and not towards the print:\n",
         choices.choices(),
+        "### The authors' program\n",
+        "What is known of the public program, and what is run here in its name:\n",
+        choices.program(),
     ]
     if found:
         full = {name: about for name, about in abouts.items() if not about["quick"]}

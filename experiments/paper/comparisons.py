@@ -194,7 +194,7 @@ def recipe_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
         diverged = sum(gain.diverged for gain in counts)
         cells.append(
             " / ".join(
-                f"{np.median([row['seconds'] for row in part]):.2g}" for part in largest if part
+                f"{np.median([row['seconds'] for row in part]):.3g}" for part in largest if part
             )
         )
         name = stepped if "program" in stepped else stepped.split(", ")[0]

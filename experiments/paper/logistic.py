@@ -37,6 +37,7 @@ from .harness import (
 from .networks import PROGRAM, network_rows
 from .pictures import Panel, rows_of_panels
 from .protocol import Problem, rows_of
+from .references import errors as errors_of
 from .references import truths
 
 NAME = "logistic"
@@ -336,8 +337,50 @@ def section(rows: list[Row]) -> str:
         parts.append("Gains against the number of draws m:\n")
         parts.append(gain_table(ours, "m", POINTS))
         parts += recipe_section([*paper, *program], "m", POINTS)
+        parts.append(" ".join((_reference(ours, name), _chains(paper, program))) + "\n")
         parts.append(_biases(select(ours, m=largest)) + "\n")
     return "\n".join(parts)
+
+
+def _reference(rows: list[Row], name: str) -> str:
+    """How far what answers are compared with is from being exact."""
+    errors, listed = errors_of(f"logistic/{name}", POINTS), []
+    for m in sorted(distinct(rows, "m")):
+        here = select(rows, m=m, method="MC")
+        plain = [
+            np.sqrt(
+                np.mean([(r["value"] - r["truth"]) ** 2 for r in select(here, integrand=point)])
+            )
+            for point in POINTS
+        ]
+        ratios = errors / np.array(plain)
+        listed.append(f"{np.median(ratios):.2f} (up to {ratios.max():.2f}) at m = {m}")
+    return (
+        "The reference has errors of its own; in root mean squared errors of the plain mean, "
+        f"median over the points: {', '.join(listed)}. Where that is not small gains are "
+        "understated."
+    )
+
+
+def _chains(paper: list[Row], program: list[Row]) -> str:
+    """Whether the two parts ran on the same draws."""
+    means = [
+        {
+            (row["m"], row["repetition"], row["integrand"]): row["value"]
+            for row in select(part, method="MC")
+        }
+        for part in (paper, program)
+    ]
+    both = [place for place in means[0] if place in means[1]]
+    other = sum(not np.isclose(means[0][p], means[1][p], rtol=1e-9) for p in both)
+    if not other:
+        return ""
+    return (
+        f"The rows of the authors' program are on other chains than the recipe's: {other} of "
+        f"{len(both)} plain means of the same repetition differ, as NUTS takes other turns on "
+        "another build. Each gain is against the plain means of its own chains, and the two are "
+        "not compared repetition by repetition."
+    )
 
 
 def _biases(rows: list[Row]) -> str:
