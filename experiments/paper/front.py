@@ -22,7 +22,12 @@ LEAN = "lean steps, {} epochs"
 def _found(rows: list[Row], family: str, over: str, method: str) -> tuple[str, float]:
     """Where steps become cheaper, and the ratio at the largest size."""
     places, ratios = cost_tables.curve(rows, family, over, method, "ratio")
-    return cost_tables.crossing(places, ratios), float(ratios[-1])
+    found = cost_tables.crossing(places, ratios)
+    if found.isdigit():
+        return f"from {over} = {found} on", float(ratios[-1])
+    return found.replace(" to ", f" to {over} = ").replace("below ", f"below {over} = "), float(
+        ratios[-1]
+    )
 
 
 def _left(rows: list[Row], family: str, method: str) -> float:
@@ -121,10 +126,10 @@ def findings(tables: Tables) -> list[tuple[str, str]]:
         ),
         (
             "Steps are cheaper than the linear system where it is large. Five lean epochs are so "
-            f"from m = {kernel[0]} on for kernels ({kernel[1]:.2f} of its time at m = {most}), "
-            f"from m = {ensemble[0]} for kernel + polynomial and from d = {wide[0]} for quadratics "
-            f"({wide[1]:.2f} at d = {widest}); 25 epochs from m = {later[0]} and d = {wider[0]}. "
-            f"For quadratics no number of draws does it: in m both are linear, steps at "
+            f"{kernel[0]} for kernels ({kernel[1]:.2f} of its time at m = {most}), {ensemble[0]} "
+            f"for kernel + polynomial and {wide[0]} for quadratics ({wide[1]:.2f} at d = "
+            f"{widest}); 25 epochs {later[0]} for kernels and {wider[0]} for quadratics. For "
+            "quadratics no number of draws does it: in m both are linear, five epochs at "
             f"{flat.min():.1f} to {flat.max():.1f} times the cost.",
             "costs",
         ),
@@ -134,8 +139,8 @@ def findings(tables: Tables) -> list[tuple[str, str]]:
             f"{_left(costs, 'kernel', LEAN.format(25)):.0%}, the solve "
             f"{_left(costs, 'kernel', 'lean exact'):.0e}; whitened steps (`zv.SGD`) leave "
             f"{_left(costs, 'kernel', 'SGD'):.0e} at {ours[1]:.2f} of the solve's time, on "
-            f"{few['centres']} centres in place of {most} translates, and are cheaper from m = "
-            f"{ours[0]}; the solve for as many centres (`zv.Nystrom`) leaves {few['left']:.0e} at "
+            f"{few['centres']} centres in place of {most} translates, and are cheaper {ours[0]}; "
+            f"the solve for as many centres (`zv.Nystrom`) leaves {few['left']:.0e} at "
             f"{few['ratio']:.2f} of the time.",
             "costs",
         ),

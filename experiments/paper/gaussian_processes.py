@@ -18,6 +18,7 @@ import numpy as np
 
 import zerovar as zv
 
+from . import potentials
 from .comparisons import repeated
 from .harness import (
     Job,
@@ -37,11 +38,11 @@ from .pictures import (
     PARTS,
     SECONDS,
     WIDTH,
-    curve,
     curves,
     finish,
     logarithmic,
     ordered,
+    rows_of_part,
     shared,
     strips,
     style,
@@ -50,10 +51,10 @@ from .protocol import BOTH, Problem, rows_of
 
 NAME = "gaussian_processes"
 TITLE = "Integrating Gaussian processes against Gaussian mixtures (Figure 2 and its supplement)"
-VERSIONS = {"ours": 2, "paper": 2, "program": 1}
+VERSIONS = {"ours": 2, "paper": 2, "program": 1, "potential": 1}
 
 _COMPONENTS = 5
-_LOOKS = (":", "--", "-")  # of curves after a third, two thirds and all of the training
+_LOOKS = ((":", 0.55), ("--", 0.75), ("-", 1.0))  # after 33, 66 and 100 % of the training
 
 
 def jobs(size: Size) -> list[Job]:
@@ -81,6 +82,11 @@ def jobs(size: Size) -> list[Job]:
             for case in printed
             for r in range(size.at_most(1) if size.quick else size.repetitions)
         ]
+        + [
+            {"part": "potential", **case, "repetition": r, **size.marks}
+            for case in (printed if size.quick else [printed[1], printed[3], *printed[4:6]])
+            for r in range(size.at_most(1) if size.quick else size.at_most(5))
+        ]
     )
 
 
@@ -100,6 +106,8 @@ def run(job: Job, data: Path | None) -> list[Row]:
         architecture = zv.ResNet(8 if job.get("quick") else 50, 1, jax.nn.relu)
         problem, epochs = Problem.of(x, scores, f), 2 if job.get("quick") else 25
         return network_rows(problem, ["f"], [truth], architecture, epochs, BOTH, PROGRAM)
+    if job["part"] == "potential":
+        return potentials.rows_of(x, scores, f, truth, job.get("quick", False))
     sample = zv.Sample(x, scores)
     rows: list[Row] = []
 
@@ -148,7 +156,9 @@ def _methods(tuned: Any, epochs: int, architecture: Any) -> list[tuple[str, Any,
 
 
 def section(rows: list[Row]) -> str:
-    paper, program, rows = (select(rows, part=part) for part in ("paper", "program", "ours"))
+    paper, program, potential, rows = (
+        select(rows, part=part) for part in ("paper", "program", "potential", "ours")
+    )
     methods = [
         "MC",
         *(m for m in distinct(rows, "method") if m not in ("MC", "automatic")),
@@ -184,7 +194,8 @@ def section(rows: list[Row]) -> str:
         "variance ratios of 1.6 to 2.0 in d = 5 to 20, quadratics 1.2 to 1.3).\n",
         f"{within:.0%} of the automatic answers are within two standard errors.\n",
     ]
-    return "\n".join([*parts, *(_recipe([*paper, *program], rows) if paper else ())])
+    parts += _recipe([*paper, *program], rows) if paper else []
+    return "\n".join([*parts, *potentials.section(potential)])
 
 
 def _against_means(rows: list[Row]) -> str:
@@ -267,10 +278,11 @@ def _last(rows: list[Row]) -> list[Row]:
 
 def _with_means(rows: list[Row], part: str) -> list[Row]:
     """The rows of a part; the recipe's plain means are those of our jobs with the same draws."""
-    here = select(rows, part=part)
+    here = rows_of_part(rows, part)
     if not here or select(here, method="MC"):
         return here
-    places = {(row["d"], row["m"], _scale(row), row["repetition"]) for row in here}
+    own = select(here, part=part)
+    places = {(row["d"], row["m"], _scale(row), row["repetition"]) for row in own}
     means = select(rows, part="ours", method="MC")
     return here + [
         row for row in means if (row["d"], row["m"], _scale(row), row["repetition"]) in places
@@ -299,7 +311,7 @@ def figure(rows: list[Row], path: Path) -> None:
             axes.set_title(title, fontsize=10)
         panels[0].set_ylabel("mean absolute error")
         panels[2].set_ylabel(SECONDS[part])
-    _supplement(below, select(rows, part="paper"))
+    _supplement(below, _with_means(rows, "paper"))
     finish(figure, path)
 
 
@@ -309,6 +321,17 @@ def _places(rows: list[Row]) -> list[tuple[str, list[Row], str]]:
     wide = _widening(rows, largest)
     longer = "; d ≥ 2: median scale" if any(_scale(row) == "median" for row in wide) else ""
     return [("m", select(rows, d=1), "d = 1"), ("d", wide, f"m = {largest}{longer}")]
+
+
+def _over_means(steps: list[Row], rows: list[Row], by: str) -> tuple[list[int], list[float]]:
+    """Places, and mean absolute errors over those of the plain means there."""
+    places = sorted(distinct(steps, by))
+    means = select(rows, method="MC")
+    return places, [
+        absolute_error(select(steps, **{by: place})).mean
+        / absolute_error(select(means, **{by: place})).mean
+        for place in places
+    ]
 
 
 def _supplement(strip: Any, paper: list[Row]) -> None:
@@ -336,12 +359,16 @@ def _supplement(strip: Any, paper: list[Row]) -> None:
             steps = select(some, method=f"{kind}, as in the paper, J^LS")
             looks = sorted(distinct(steps, "epochs"))
             for k, epochs in enumerate(looks):
-                look = style(kind) | {"ls": _LOOKS[-len(looks) :][k], "label": "_"}
-                curve(axes, select(steps, epochs=epochs), by, **look)
+                line, shade = _LOOKS[-len(looks) :][k]
+                look = style(kind) | {"ls": line, "alpha": shade, "label": "_"}
+                places, ratios = _over_means(select(steps, epochs=epochs), some, by)
+                axes.plot(places, ratios, **look)
+        axes.axhline(1, color="0.55", lw=1)
         logarithmic(axes, by, sorted(distinct(some, by)))
+        axes.set_yscale("linear")
         axes.set_title(title, fontsize=10)
     for axes in panels[1:2]:
-        axes.set_ylabel("mean absolute error")
-        for share, look in zip((33, 66, 100), _LOOKS, strict=True):
-            axes.plot([], [], color="k", ls=look, label=f"{share} %")
+        axes.set_ylabel("error / that of the plain mean")
+        for share, (line, shade) in zip((33, 66, 100), _LOOKS, strict=True):
+            axes.plot([], [], color="k", ls=line, alpha=shade, label=f"{share} %")
         axes.legend(title="of training", title_fontsize=8, fontsize=8, frameon=False)

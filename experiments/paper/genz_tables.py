@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from . import hyper
 from .harness import Error, Row, absolute_error, markdown, select
 from .integrands import GENZ, SMOOTH
 from .printed import TABLE_1, TABLE_3, TABLE_4, TABLE_5, TIMES
@@ -49,6 +50,7 @@ def section(rows: list[Row]) -> str:
             "tuning\n",
             _times(times),
         ]
+    parts += hyper.section(select(rows, part="hyper"), ours)
     parts += [
         "**Calibration**: share of our answers within two standard errors\n",
         markdown(

@@ -21,6 +21,7 @@ import zerovar as zv
 from zerovar.families import LinearFamily
 from zerovar.kernels import median_heuristic
 
+from . import quadratics
 from .comparisons import error_table, gain_table, in_errors, ranking, recipe_section
 from .harness import (
     Job,
@@ -42,11 +43,12 @@ from .references import truths
 
 NAME = "logistic"
 TITLE = "Bayesian logistic regression: Sonar and Madelon (Figure 4 and its supplement)"
-VERSIONS = {"ours": 2, "paper": 1, "program": 1}
+VERSIONS = {"ours": 2, "paper": 1, "program": 1, "quadratic": 1}
 
 SETS = ("sonar", "madelon")
 SIZES = (100, 300, 1000)
 _LARGE = 3000  # draws, of few chains
+_FEW = 4  # of them
 RIDGES = tuple(10.0 ** np.arange(-10, 2))
 _HELD_OUT = 10
 POINTS = tuple(f"point {k}" for k in range(_HELD_OUT))
@@ -65,7 +67,7 @@ def jobs(size: Size) -> list[Job]:
         ours = [
             {"part": "ours", "set": name, "repetition": r, **large}
             for name in sets
-            for r in range(size.at_most(4))
+            for r in range(size.at_most(_FEW))
         ] + ours
     counts = (
         {100: 1}
@@ -73,13 +75,20 @@ def jobs(size: Size) -> list[Job]:
         else {300: size.at_most(10), 1000: size.at_most(10), _LARGE: size.at_most(8)}
     )
     programs = {100: 1} if size.quick else {300: size.at_most(10), 1000: size.at_most(10)}
-    return ours + [
-        {"part": part, "set": name, "repetition": r, "sizes": [m], **size.marks}
-        for part, some in (("paper", counts), ("program", programs))
-        for m, count in some.items()
-        for name in (sets if part == "paper" else sets[:1])
-        for r in range(count)
-    ]
+    return (
+        ours
+        + [
+            {"part": part, "set": name, "repetition": r, "sizes": [m], **size.marks}
+            for part, some in (("paper", counts), ("program", programs))
+            for m, count in some.items()
+            for name in (sets if part == "paper" else sets[:1])
+            for r in range(count)
+        ]
+        + [
+            {"part": "quadratic", "set": "madelon", "repetition": r, "sizes": [300]}
+            for r in range(0 if size.quick else size.at_most(_FEW))
+        ]
+    )
 
 
 class Regression(NamedTuple):
@@ -216,6 +225,9 @@ def run(job: Job, data: Path | None) -> list[Row]:
         if job["part"] == "program":
             rows += _program(x[:m], scores[:m], values, truth, m, quick)
             continue
+        if job["part"] == "quadratic":
+            rows += quadratics.rows(x[:m], scores[:m], values, truth, m)
+            continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zv.ZerovarWarning)
             rows += _fits(zv.Sample(x[:m], scores[:m]), values, truth, m, quick)
@@ -329,7 +341,7 @@ def section(rows: list[Row]) -> str:
         "included where it happens.\n"
     ]
     for name in distinct(rows, "set"):
-        ours, paper, program = (select(rows, set=name, part=part) for part in VERSIONS)
+        ours, paper, program, wide = (select(rows, set=name, part=part) for part in VERSIONS)
         largest = max(m for m in distinct(ours, "m") if m in SIZES)  # with all repetitions
         parts.append(f"**{name.capitalize()}**, m = {largest}\n")
         parts.append(error_table(select(ours, m=largest), POINTS))
@@ -337,6 +349,7 @@ def section(rows: list[Row]) -> str:
         parts.append("Gains against the number of draws m:\n")
         parts.append(gain_table(ours, "m", POINTS))
         parts += recipe_section([*paper, *program], "m", POINTS)
+        parts += quadratics.section(wide, POINTS)
         parts.append(" ".join((_reference(ours, name), _chains(paper, program))) + "\n")
         parts.append(_biases(select(ours, m=largest)) + "\n")
     return "\n".join(parts)
