@@ -102,6 +102,12 @@ def apart(one: Sequence[Row], other: Sequence[Row]) -> tuple[float, float]:
     return _jackknife(lambda part: float(np.log(np.divide(*part.sum(axis=1)))), sizes)
 
 
+def ratio(difference: tuple[float, float]) -> str:
+    """Of a logarithm and its error."""
+    value, error = np.exp(difference[0]), np.exp(difference[0]) * difference[1]
+    return f"{value:.2g}" + ("" if np.isnan(error) else f" ± {error:.1g}")
+
+
 def clear(difference: tuple[float, float], least: float = 0.0) -> bool | None:
     """Whether a logarithm of a ratio is above `least`; None where two of its errors, or a
     hundredth, do not tell."""

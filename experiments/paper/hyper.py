@@ -10,7 +10,7 @@ import numpy as np
 
 import zerovar as zv
 
-from .comparisons import apart
+from .comparisons import apart, ratio
 from .harness import Row, absolute_error, estimates, markdown, select
 
 START = 0.3  # of a standard deviation: a kernel that is too smooth gives no slope to follow
@@ -54,9 +54,8 @@ def section(rows: list[Row], ours: list[Row]) -> list[str]:
         here = select(rows, integrand=name)
         start, trained = (select(here, method=f"kernel, {label}") for label in _WAYS)
         tuned = select(ours, integrand=name, method="kernel, SGD 25 epochs")
-        ratio, error = apart(trained, start)
         cells = [absolute_error(part) for part in (start, trained, tuned)]
-        table.append([name, *cells, f"{np.exp(ratio):.2g} ± {np.exp(ratio) * error:.1g}"])
+        table.append([name, *cells, ratio(apart(trained, start))])
     spent = [
         np.median([row["seconds"] for row in select(rows, method=f"kernel, {label}")])
         for label in _WAYS

@@ -11,7 +11,7 @@ import numpy as np
 
 import zerovar as zv
 
-from .comparisons import apart
+from .comparisons import apart, ratio
 from .harness import Row, absolute_error, constants, distinct, markdown, select
 
 _KINDS = {"potential": zv.ScalarLangevin, "vector field": zv.Langevin}
@@ -42,10 +42,7 @@ def section(rows: list[Row]) -> list[str]:
         plain, *both = (
             select(here, method=method) for method in ("MC", *(f"network, {k}" for k in _KINDS))
         )
-        ratios = []
-        for part in both:
-            ratio, error = apart(part, plain)
-            ratios.append(f"{np.exp(ratio):.2f} ± {np.exp(ratio) * error:.2f}")
+        ratios = [ratio(apart(part, plain)) for part in both]
         cells = [absolute_error(part) for part in (plain, *both)]
         spent = " / ".join(f"{np.median([row['seconds'] for row in part]):.3g}" for part in both)
         table.append([d, m, *cells, *ratios, spent])
