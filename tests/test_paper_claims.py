@@ -183,14 +183,16 @@ def cheaper() -> list[str]:
 def orders() -> list[str]:
     found = []
     for (family, over), rows in timed().items():
-        features = column(where(rows, method="lean features"), "seconds")
-        powers = []
-        for method in (STEPS[2], STEPS[0], "lean exact"):
-            here = where(rows, method=method)
-            last = max(2, (len(here) + 1) // 2)
-            spent = np.maximum(column(here, "seconds") - features, 1e-9)
-            places = column(here, over)
-            powers.append(np.polyfit(np.log(places[-last:]), np.log(spent[-last:]), 1)[0])
+        few, many, features, solved = (
+            column(where(rows, method=method), "seconds")
+            for method in (*STEPS[:2], "lean features", "lean exact")
+        )
+        places = column(where(rows, method=STEPS[0]), over)
+        last = max(2, (len(places) + 1) // 2)
+        logs = np.log(places[-last:])
+        epoch = np.polyfit(logs, np.log((many - few)[-last:]), 1)[0]
+        solve = np.polyfit(logs, np.log((solved - features)[-last:]), 1)[0]
+        powers = epoch, epoch - (over == "m"), solve
         found.append(f"{family} in {over}: " + ", ".join(f"{power:.1f}" for power in powers))
     return found
 
@@ -198,19 +200,12 @@ def orders() -> list[str]:
 def calibration() -> list[str]:
     found = []
     for m in ("500", "1000", "2000", "4000"):
-        spent = {
-            (r["family"], r["method"]): float(r["seconds"])
-            for r in where(table("costs"), part="calibration", m=m)
-        }
-        total = {
-            kind: spent[kind, "calibration"] + spent[kind, "fit"] for kind in ("network", "kernel")
-        }
-        ratio = total["network"] / total["kernel"]
-        found.append(
-            f"m = {m}: network {spent['network', 'calibration']:.2g} s and "
-            f"{spent['network', 'fit']:.2g} s, kernel {spent['kernel', 'calibration']:.2g} s and "
-            f"{spent['kernel', 'fit']:.2g} s, together {ratio:.2g} times as long"
-        )
+        spent = {"polynomial": 0.0, "kernel": 0.0, "network": 0.0}
+        for row in where(table("costs"), part="calibration", m=m):
+            spent[row["family"]] += float(row["seconds"])
+        times = ", ".join(f"{kind} {seconds:.2g} s" for kind, seconds in spent.items())
+        ratios = [spent["network"] / spent[kind] for kind in ("polynomial", "kernel")]
+        found.append(f"m = {m}: {times}, ratios {ratios[0]:.2g} and {ratios[1]:.2g}")
     return found
 
 

@@ -82,7 +82,7 @@ def jobs(size: Size) -> list[Job]:
         ]
         + [
             {"part": "quadratic", "set": "madelon", "repetition": r, "sizes": [300]}
-            for r in range(0 if size.quick else size.at_most(_FEW))
+            for r in range(0 if size.quick else size.at_most(3))
         ]
     )
 

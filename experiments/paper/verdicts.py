@@ -125,47 +125,44 @@ def cheaper(rows: list[Row]) -> Verdict:
 
 
 def orders(rows: list[Row]) -> Verdict:
-    """Powers of a fixed number of steps, of a fixed number of epochs and of the lean solve, all
-    without the features, which both ways need."""
+    """Powers of an epoch, of a step, and of the lean solve, all without the features, which both
+    ways need: they cancel in the difference of 25 and 5 epochs."""
     cases, listed = [], []
-    ways = (f"lean steps, {cost_tables.FIXED} steps", "lean steps, 5 epochs", "lean exact")
     for family, over in _places(rows):
-        features = cost_tables.curve(rows, family, over, "lean features")[1]
-        powers = []
-        for way in ways:
-            places, seconds = cost_tables.curve(rows, family, over, way)
-            powers.append(cost_tables.slope(places, np.maximum(seconds - features, 1e-9)))
-        cases += [power < 1.3 for power in powers[:2]]
-        listed.append(f"{family} in {over}: " + ", ".join(f"{power:.1f}" for power in powers))
+        places, epoch = cost_tables.epochs(rows, family, over)
+        features, solved = (
+            cost_tables.curve(rows, family, over, way)[1] for way in ("lean features", "lean exact")
+        )
+        power = cost_tables.slope(places, epoch)
+        powers = (power, power - 1 if over == "m" else power)
+        cases += [found < 1.3 for found in powers]
+        solve = cost_tables.slope(places, np.maximum(solved - features, 0.01 * solved))
+        listed.append(
+            f"{family} in {over}: " + ", ".join(f"{found:.1f}" for found in (*powers, solve))
+        )
     return Verdict(
         float(np.mean(cases)),
-        f"powers of {cost_tables.FIXED} steps, of 5 epochs and of the solve, without features: "
-        + "; ".join(listed),
+        "powers of an epoch, of a step and of the solve, without features: " + "; ".join(listed),
     )
 
 
 def calibrated(rows: list[Row]) -> Verdict:
-    """Choosing hyper-parameters and then fitting: a network against a kernel, both measured."""
+    """Choosing hyper-parameters and then fitting: a network against a polynomial and a kernel, all
+    measured."""
     here = select(rows, part="calibration")
     cases, listed = [], []
     for m in distinct(here, "m"):
-        found = {(row["family"], row["method"]): row["seconds"] for row in select(here, m=m)}
-        chosen, fitted = (
-            {kind: found[kind, method] for kind in ("network", "kernel")}
-            for method in ("calibration", "fit")
-        )
-        total = {kind: chosen[kind] + fitted[kind] for kind in chosen}
-        cases.append(total["network"] > 2 * total["kernel"])
-        listed.append(
-            f"m = {m}: network {chosen['network']:.2g} s and {fitted['network']:.2g} s, kernel "
-            f"{chosen['kernel']:.2g} s and {fitted['kernel']:.2g} s, together "
-            f"{total['network'] / total['kernel']:.2g} times as long"
-        )
-    number = "; ".join(listed)
+        spent: dict[str, float] = {}
+        for row in select(here, m=m):
+            spent[row["family"]] = spent.get(row["family"], 0.0) + row["seconds"]
+        ratios = [spent["network"] / spent[kind] for kind in ("polynomial", "kernel")]
+        cases += [ratio > 2 for ratio in ratios]
+        times = ", ".join(f"{kind} {seconds:.2g} s" for kind, seconds in spent.items())
+        listed.append(f"m = {m}: {times}, ratios {ratios[0]:.2g} and {ratios[1]:.2g}")
     return Verdict(
         float(np.mean(cases)),
-        "choosing a rate and a penalty, or a kernel and a penalty by 5 folds of at most 250 draws, "
-        f"and then 25 epochs or a lean solve: {number}; much more is twice",
+        "choosing rate and penalty, or kernel and penalty by 5 folds of at most 250 draws, and "
+        f"then 25 epochs or a lean solve: {'; '.join(listed)}; much more is twice",
     )
 
 
