@@ -171,9 +171,9 @@ def _calibration(rows: list[Row]) -> list[str]:
     return [
         "What the choice of hyper-parameters takes, measured once for each m, seconds, d = 5: for "
         "a quadratic the recipe's cross-validation over 15 strengths, for a kernel over 36 kernels "
-        "besides, on folds of at most 250 draws, so that it does not grow with m but for the unit of λ; for a network of 6 "
-        "× 20 seven fits of 25 epochs to four fifths of the draws. The fits are a lean solve, and "
-        "25 epochs:\n",
+        "besides, on folds of at most 250 draws, so that it does not grow with m but for the unit "
+        "of λ; for a network of 6 × 20 seven fits of 25 epochs to four fifths of the draws. The "
+        "fits are a lean solve, and 25 epochs:\n",
         markdown(["m", *kinds], table),
     ]
 
