@@ -89,6 +89,7 @@ def section(rows: list[Row]) -> str:
         "against a whole call of its exact solver. Between measured sizes only; nothing is "
         "extrapolated:\n",
         markdown(["", *methods], crossings),
+        _scatter(rows),
         "A quadratic has d²/2 terms, so that an epoch of it costs m d² and a solve m d⁴ + d⁶: in m "
         "both are linear, and the solve's unit is a matrix product, many times faster an operation "
         "than rows gathered for a batch. A kernel on m translates costs m² an epoch, m a step, and "
@@ -105,6 +106,16 @@ def section(rows: list[Row]) -> str:
         *_centres(rows, linear),
     ]
     return "\n".join([*parts, *_networks(rows), *_calibration(calibration)])
+
+
+def _scatter(rows: list[Row]) -> str:
+    spreads = [row["most"] / row["least"] for row in rows if "most" in row]
+    return (
+        "Seconds are a processor's, which other programs on the machine lengthen, and ratios are "
+        "of runs that take turns: the largest of a setting is "
+        f"{np.median(spreads):.2g} times the smallest in the median, and up to {max(spreads):.2g} "
+        "times. A crossing is no more certain than that.\n"
+    )
 
 
 def _loops(rows: list[Row], places: list[tuple[str, str]]) -> str:

@@ -65,6 +65,7 @@ def section(rows: list[Row], ours: list[Row]) -> list[str]:
         "**Hyper-parameters in the loop**: `SGD(hyper=True)` moves the kernel's scales by the "
         "same steps as the coefficients, on draws that these do not see. d = 1, 25 epochs, ridge "
         f"1e-8, from a length-scale of {START}, which is too short. Median seconds of a call, "
-        f"compilation included where it happens: {spent[0]:.2g} and {spent[1]:.2g}\n",
+        f"compilation included where it happens: {spent[0]:.2g} and {spent[1]:.2g}. It mends a "
+        "poor start; a search for the kernel first is more precise where functions are smooth:\n",
         markdown(head, table),
     ]
