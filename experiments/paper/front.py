@@ -195,8 +195,8 @@ def verdicts_share(rows: list[Row]) -> str:
         }
         first += min(errors, key=errors.__getitem__) == kinds[-1]
     return (
-        f"Kernel + polynomial is the best family of Table 1 for {first} of 6 functions, and a half "
-        f"of the draws the best share of those that leave some to estimate with for {sum(best)} "
+        f"Kernel + polynomial has the least mean error of Table 1 for {first} of 6 functions, a "
+        f"half of the draws that of the shares that leave some to estimate with for {sum(best)} "
         "of 6."
     )
 
@@ -290,7 +290,11 @@ def text(tables: Tables, found: list[Judged], titles: dict[str, str]) -> str:
         (("does not hold",), "What does not"),
         (("undecided", "open"), "What the repetitions do not decide"),
     ):
-        sentences = [f"{j.claim.text} ({j.claim.where})" for j in found if j.verdict.word in words]
+        sentences = [
+            f"{j.claim.text} ({j.claim.where}{', within errors' * ('errors' in j.verdict.word)})"
+            for j in found
+            if j.verdict.word in words
+        ]
         parts += [f"\n## {title}\n", "; ".join(sentences) + "." if sentences else "Nothing."]
     parts += [
         "\nEach with its number, its repetitions and its error: [RESULTS.md]"

@@ -21,7 +21,6 @@ import zerovar as zv
 from zerovar.families import LinearFamily
 from zerovar.kernels import median_heuristic
 
-from . import quadratics
 from .harness import (
     Job,
     MissingData,
@@ -41,11 +40,10 @@ from .references import truths
 
 NAME = "logistic"
 TITLE = "Bayesian logistic regression: Sonar and Madelon (Figure 4 and its supplement)"
-VERSIONS = {"ours": 2, "paper": 1, "program": 1, "quadratic": 1}
+VERSIONS = {"ours": 2, "paper": 1, "program": 1}
 
 SETS = ("sonar", "madelon")
 _LARGE = 3000  # draws, of few chains
-_FEW = 4  # of them
 RIDGES = tuple(10.0 ** np.arange(-10, 2))
 _HELD_OUT = len(POINTS)
 
@@ -63,7 +61,7 @@ def jobs(size: Size) -> list[Job]:
         ours = [
             {"part": "ours", "set": name, "repetition": r, **large}
             for name in sets
-            for r in range(size.at_most(_FEW))
+            for r in range(size.at_most(4))
         ] + ours
     counts = (
         {100: 1}
@@ -71,20 +69,13 @@ def jobs(size: Size) -> list[Job]:
         else {300: size.at_most(10), 1000: size.at_most(10), _LARGE: size.at_most(8)}
     )
     programs = {100: 1} if size.quick else {300: size.at_most(10), 1000: size.at_most(10)}
-    return (
-        ours
-        + [
-            {"part": part, "set": name, "repetition": r, "sizes": [m], **size.marks}
-            for part, some in (("paper", counts), ("program", programs))
-            for m, count in some.items()
-            for name in (sets if part == "paper" else sets[:1])
-            for r in range(count)
-        ]
-        + [
-            {"part": "quadratic", "set": "madelon", "repetition": r, "sizes": [300]}
-            for r in range(0 if size.quick else size.at_most(3))
-        ]
-    )
+    return ours + [
+        {"part": part, "set": name, "repetition": r, "sizes": [m], **size.marks}
+        for part, some in (("paper", counts), ("program", programs))
+        for m, count in some.items()
+        for name in (sets if part == "paper" else sets[:1])
+        for r in range(count)
+    ]
 
 
 class Regression(NamedTuple):
@@ -217,9 +208,6 @@ def run(job: Job, data: Path | None) -> list[Row]:
             continue
         if job["part"] == "program":
             rows += _program(x[:m], scores[:m], values, truth, m, quick)
-            continue
-        if job["part"] == "quadratic":
-            rows += quadratics.rows(x[:m], scores[:m], values, truth, m)
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zv.ZerovarWarning)
