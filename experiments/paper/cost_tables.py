@@ -247,8 +247,9 @@ def figure(rows: list[Row], path: Path) -> None:
     panels = list(
         dict.fromkeys((row["family"], row["over"]) for row in rows if row["family"] != "network")
     )
-    marks = dict(zip(steps_of(rows), ("o-", "o--", "o:", "s-", "^-"), strict=False))
-    colours = dict(zip(marks, ("C0", "C0", "C0", "C2", "C1"), strict=False))
+    methods = [*steps_of(rows), "Nystrom"]  # the solve for as few centres as SGD has
+    marks = dict(zip(methods, ("o-", "o--", "o:", "s-", "^-", "D--"), strict=False))
+    colours = dict(zip(marks, ("C0", "C0", "C0", "C2", "C1", "C3"), strict=False))
     columns = 2 if len(panels) > 3 else len(panels)
     figure, grid = plt.subplots(
         -(-len(panels) // columns),
@@ -270,7 +271,10 @@ def figure(rows: list[Row], path: Path) -> None:
         axes.grid(alpha=0.3)
     for row in grid:
         row[0].set_ylabel("time of steps / of the solve")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
+    found = {}
+    for axes in grid.flat:
+        found |= dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
+    labels, handles = list(found), list(found.values())
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     figure.savefig(path, dpi=130)
     plt.close(figure)
