@@ -22,7 +22,7 @@ def test_the_pages_follow_from_the_tables():
 
 def test_links_within_the_pages_lead_somewhere():
     pages = {name: (program.HERE / name).read_text() for name in ("RESULTS.md", "README.md")}
-    heads = [line[3:] for line in pages["RESULTS.md"].splitlines() if line.startswith("## ")]
+    heads = re.findall(r"^##+ (.*)$", pages["RESULTS.md"], re.MULTILINE)
     anchors = {front.anchor(title) for title in heads}
     links = [
         link for page in pages.values() for link in re.findall(r"\]\((?:RESULTS.md)?#(.*?)\)", page)
@@ -152,6 +152,9 @@ def test_lean_fits_are_those_of_the_library():
     rate = protocol.first_step(phi)
     theta, c = lean.steps(phi, f, rate, 20_000)
     assert np.append(c, theta) == pytest.approx(best, abs=0.05)
+    compiled, constant = lean.compiled_steps(phi, f, rate, 500)
+    theta, c = lean.steps(phi, f, rate, 500)
+    assert np.append(constant, compiled) == pytest.approx(np.append(c, theta), abs=1e-12)
     with np.errstate(all="ignore"):
         assert not np.abs(lean.steps(phi, f, 50 * rate, 2000)[0]).max() < 10
 

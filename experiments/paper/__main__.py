@@ -247,13 +247,18 @@ def _results(
 ) -> str:
     parts = [
         "# The paper's experiments with zerovar\n",
-        "Made by `python -m experiments.paper` from `results/*.csv`; settings, commits, machines, "
-        "versions and times are in `results/*.json`.\n",
+        "Made by `python -m experiments.paper` from `results/*.csv`; settings, machines, versions, "
+        "times and commits are in `results/*.json`. Most of these commits are of working copies "
+        "that were joined before they came into this repository: they tell runs apart, but cannot "
+        "be checked out from it.\n",
         "## The paper's recipe, and what it leaves open\n",
         "*As in the paper* means this, everywhere: plain mini-batch steps with a falling rate on "
         "the coefficients themselves, batches of 8, the printed epochs, penalties and families. "
         "What had to be chosen was chosen once, and not towards the print:\n",
         choices.choices(),
+        "### The authors' program\n",
+        "What is known of the public program, and what is run here in its name:\n",
+        choices.program(),
     ]
     if found:
         full = {name: about for name, about in abouts.items() if not about["quick"]}

@@ -163,10 +163,12 @@ def section(found: list[Judged]) -> str:
         for claim, verdict, count in found
     ]
     return (
-        "Each verdict is a share of cases, counted in the tables: *holds* in all of them, *does "
-        "not hold* in one tenth or less. Where nothing else is said, the paper's own recipe is "
-        "judged, and nothing else is counted. Gains are ratios of mean squared errors, plain to "
-        "controlled, on the same repetitions, with errors by leaving out one at a time. *Open* "
-        "claims have fewer than three repetitions.\n\n"
+        "Each verdict is a share of cases, counted in the tables. Where errors are known a case is "
+        "counted only if it is clear by two errors of the comparison, made on the same repetitions "
+        "by leaving out one at a time; else it is a tie. *Holds*: all cases; *holds within "
+        "errors*: all that are clear; *does not hold*: one tenth of these or less; *undecided*: "
+        "more than a half are ties. Where nothing else is said, the paper's own recipe is judged, "
+        "and nothing else is counted. Gains are ratios of mean squared errors, plain to "
+        "controlled, on the same repetitions. *Open* claims have fewer than three repetitions.\n\n"
         + markdown(["the paper", "where", "verdict", "number", "repetitions", "picture"], rows)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +34,7 @@ def error_table(rows: list[Row], names: Sequence[str]) -> str:
         ]
     )
     table.append(
-        ["seconds", "", *(f"{e.seconds:.2f}" if m != "MC" else "" for m, e in found.items())]
+        ["seconds", "", *(f"{e.seconds:.3g}" if m != "MC" else "" for m, e in found.items())]
     )
     return markdown(["", "truth", *methods], table)
 
@@ -62,50 +62,98 @@ class Gain(NamedTuple):
         )
 
 
+Errors = dict[str, dict[tuple, dict[str, float]]]  # method → repetition → integrand → value − truth
+
+
 def paired(rows: Sequence[Row], names: Sequence[str]) -> dict[str, Gain]:
     """For each method; rows are those of one setting. Plain means are those of the same draws."""
-    off: dict[str, dict[tuple, dict[str, float]]] = {}
+    off = _errors(rows)
+    found = {}
+    for method in _methods(rows):
+        ended = len(_ended(off[method]))
+        squares = _squares(off, ["MC", method], names)
+        value, error = _jackknife(_gain, squares) if squares.size else (np.nan, np.nan)
+        gain = float(np.exp(value))
+        found[method] = Gain(gain, gain * error, len(off[method]), len(off[method]) - ended)
+    return found
+
+
+def between(rows: Sequence[Row], names: Sequence[str], one: str, other: str) -> tuple[float, float]:
+    """The logarithm of the ratio of two methods' gains on the repetitions that both ended, and its
+    error by leaving out a repetition at a time: their draws are the same, so that their own errors
+    say too little about which is the larger."""
+    squares = _squares(_errors(rows), ["MC", one, other], names)
+    if not squares.size:
+        return float("nan"), float("nan")
+    return _jackknife(lambda part: _gain(part[:2]) - _gain(part[::2]), squares)
+
+
+def apart(one: Sequence[Row], other: Sequence[Row]) -> tuple[float, float]:
+    """The logarithm of the ratio of two mean absolute errors on the repetitions that both have, and
+    its error by leaving out one at a time."""
+    first, second = (
+        {row["repetition"]: abs(row["value"] - row["truth"]) for row in rows}
+        for rows in (one, other)
+    )
+    both = [r for r in first if r in second and np.isfinite(first[r]) and np.isfinite(second[r])]
+    sizes = np.array([[table[r] for r in both] for table in (first, second)])
+    if not sizes.size:
+        return float("nan"), float("nan")
+    return _jackknife(lambda part: float(np.log(np.divide(*part.sum(axis=1)))), sizes)
+
+
+def ratio(difference: tuple[float, float]) -> str:
+    """Of a logarithm and its error."""
+    value, error = np.exp(difference[0]), np.exp(difference[0]) * difference[1]
+    return f"{value:.2g}" + ("" if np.isnan(error) else f" ± {error:.1g}")
+
+
+def clear(difference: tuple[float, float], least: float = 0.0) -> bool | None:
+    """Whether a logarithm of a ratio is above `least`; None where two of its errors, or a
+    hundredth, do not tell."""
+    value, error = difference
+    if np.isnan(value) or abs(value - least) <= max(2 * np.nan_to_num(error), 0.01):
+        return None
+    return bool(value > least)
+
+
+def _errors(rows: Sequence[Row]) -> Errors:
+    off: Errors = {}
     for row in rows:
         place = (row["part"], row.get("chain"), row["repetition"])
         off.setdefault(row["method"], {}).setdefault(place, {})[row["integrand"]] = (
             row["value"] - row["truth"]
         )
-    found = {}
-    for method in _methods(rows):
-        fits = off[method]
-        whole = [place for place in fits if np.isfinite(list(fits[place].values())).all()]
-        both = [place for place in whole if place in off["MC"]]
-        some = [name for name in names if all(name in fits[place] for place in both)]
-        squares = np.array(
-            [
-                [[table[place][name] ** 2 for name in some] for place in both]
-                for table in (off["MC"], fits)
-            ]
-        )
-        value, error = _jackknife(squares) if both and some else (float("nan"), float("nan"))
-        found[method] = Gain(value, error, len(fits), len(fits) - len(whole))
-    return found
+    return off
 
 
-def _jackknife(squares: np.ndarray) -> tuple[float, float]:
-    """The gain and its error from squared errors, (plain and controlled, repetitions,
-    integrands)."""
+def _ended(fits: dict[tuple, dict[str, float]]) -> list[tuple]:
+    return [place for place in fits if np.isfinite(list(fits[place].values())).all()]
 
-    def logarithm(part: np.ndarray) -> float:
-        plain, controlled = part.sum(axis=1)
-        return float(np.log(np.median(plain / np.maximum(controlled, np.finfo(float).tiny))))
 
-    whole, n = logarithm(squares), squares.shape[1]
+def _squares(off: Errors, methods: Sequence[str], names: Sequence[str]) -> np.ndarray:
+    """Squared errors (methods, repetitions, integrands) where all of the methods ended."""
+    places = [p for p in _ended(off[methods[-1]]) if all(p in off[method] for method in methods)]
+    places = [
+        p for p in places if all(np.isfinite(list(off[m][p].values())).all() for m in methods)
+    ]
+    some = [name for name in names if all(name in off[methods[-1]][p] for p in places)]
+    return np.array([[[off[m][p][name] ** 2 for name in some] for p in places] for m in methods])
+
+
+def _gain(squares: np.ndarray) -> float:
+    """Its logarithm, from squared errors (plain and controlled, repetitions, integrands)."""
+    plain, controlled = squares.sum(axis=1)
+    return float(np.log(np.median(plain / np.maximum(controlled, np.finfo(float).tiny))))
+
+
+def _jackknife(function: Callable[[np.ndarray], float], table: np.ndarray) -> tuple[float, float]:
+    """What a function makes of a table (methods, repetitions, …), and its error."""
+    whole, n = function(table), table.shape[1]
     if n < 2:
-        return float(np.exp(whole)), float("nan")
-    left = [logarithm(np.delete(squares, k, axis=1)) for k in range(n)]
-    error = np.sqrt((n - 1) / n * np.sum((np.array(left) - np.mean(left)) ** 2))
-    return float(np.exp(whole)), float(np.exp(whole) * error)
-
-
-def gains(rows: Sequence[Row], names: Sequence[str]) -> dict[str, float]:
-    """The same without errors."""
-    return {method: gain.value for method, gain in paired(rows, names).items()}
+        return whole, float("nan")
+    left = [function(np.delete(table, k, axis=1)) for k in range(n)]
+    return whole, float(np.sqrt((n - 1) / n * np.sum((np.array(left) - np.mean(left)) ** 2)))
 
 
 def in_errors(rows: list[Row]) -> float:
@@ -115,11 +163,11 @@ def in_errors(rows: list[Row]) -> float:
 
 
 def ranking(rows: list[Row], names: Sequence[str]) -> str:
-    """Methods by their gains, the largest first."""
-    found = {method: value for method, value in gains(rows, names).items() if method != "MC"}
+    """Methods by their gains, the largest first, with their errors."""
+    found = {method: gain for method, gain in paired(rows, names).items() if method != "MC"}
     return ", ".join(
-        f"{method} ({found[method]:.3g})"
-        for method in sorted(found, key=lambda method: -found[method])
+        f"{method} ({found[method]})"
+        for method in sorted(found, key=lambda method: -found[method].value)
     )
 
 
@@ -152,7 +200,7 @@ def recipe_table(rows: list[Row], by: str, names: Sequence[str]) -> str:
         diverged = sum(gain.diverged for gain in counts)
         cells.append(
             " / ".join(
-                f"{np.median([row['seconds'] for row in part]):.2g}" for part in largest if part
+                f"{np.median([row['seconds'] for row in part]):.3g}" for part in largest if part
             )
         )
         name = stepped if "program" in stepped else stepped.split(", ")[0]

@@ -2,11 +2,14 @@
 sizes from which steps are cheaper than the linear system.
 
 Two comparisons, each of like with like. *Lean*: features once, then the paper's steps in NumPy or
-Cholesky in LAPACK, with nothing around them. *The library*: whole calls of `zv.fit`, plain steps as
-in the paper and whitened ones against `Exact`. Steps are measured at fixed epochs (5 and 25) and at
-a fixed number of steps. All ways of a setting take turns in one process of one thread; a time is a
+in one compiled loop, whichever is faster there, or Cholesky in LAPACK, with nothing around them.
+*The library*: whole calls of `zv.fit`, plain steps as in the paper and whitened ones against
+`Exact`; whitened steps move a kernel's translates at few centres, so that `Nystrom` solves for the
+same number of them beside it. Steps are measured at fixed epochs (5 and 25) and at a fixed number
+of steps. All ways of a setting take turns in one process of one thread; a time is a
 median over the turns, a ratio the median of the ratios within turns. Compilation and the choice of
-hyper-parameters are not timed, nor is the largest safe step. What each leaves of the variance of f
+hyper-parameters are not timed, nor is the largest safe step; what the choice costs a kernel and a
+network is the part `calibration`, measured once for each m. What each leaves of the variance of f
 at fresh draws stands beside its time: cheap steps that learn nothing are no bargain.
 """
 
@@ -27,12 +30,12 @@ from .cost_tables import FIXED
 from .cost_tables import figure as figure
 from .cost_tables import section as section
 from .harness import Job, Row, Size
-from .networks import RECIPE, SharedField
-from .protocol import BATCH, Problem, falling, first_step, fit, processor_time
+from .networks import Trainer
+from .protocol import BATCH, Problem, falling, first_step, fit, processor_time, recipes
 
 NAME = "costs"
 TITLE = "Time of a fit against m and d (Figure 2, right)"
-VERSIONS = {"ours": 3}
+VERSIONS = {"ours": 4, "calibration": 2}
 
 DRAWS = {
     "polynomial": (1000, 2000, 4000, 8000, 16_000),
@@ -53,6 +56,7 @@ _AT = {
     "polynomial + kernel": (1000, 5),
     "network": (1000, 5),
 }
+_CALIBRATED = (500, 1000, 2000, 4000)
 _FRESH = 1000
 
 
@@ -71,7 +75,7 @@ def jobs(size: Size) -> list[Job]:
         return [
             {"part": "ours", "family": family, "over": "m", "m": m, "d": 3, **size.marks}
             for family, m in [*few, ("network", 100)]
-        ]
+        ] + [{"part": "calibration", "over": "m", "m": 100, "d": 3, **size.marks}]
     found = []
     for family, (m_at, d_at) in _AT.items():
         found += [
@@ -82,7 +86,9 @@ def jobs(size: Size) -> list[Job]:
             {"part": "ours", "family": family, "over": "d", "m": m_at, "d": d}
             for d in DIMENSIONS[family]
         ]
-    return found
+    return found + [
+        {"part": "calibration", "over": "m", "m": m, "d": _AT["kernel"][1]} for m in _CALIBRATED
+    ]
 
 
 def run(job: Job, data: Path | None) -> list[Row]:
@@ -90,6 +96,8 @@ def run(job: Job, data: Path | None) -> list[Row]:
     x = np.random.default_rng(0).normal(size=(m + _FRESH, d))
     problem = Problem.of(x, -x, np.sin(x).sum(axis=1), m)
     quick = job.get("quick", False)
+    if job["part"] == "calibration":
+        return _calibration(problem, quick)
     if job["family"] == "network":
         ways = _networks(problem, quick)
     else:
@@ -118,15 +126,30 @@ def run(job: Job, data: Path | None) -> list[Row]:
     return rows
 
 
+_LOOPS = {"NumPy": lean.steps, "compiled": lean.compiled_steps}
+
+
+def _faster(phi: np.ndarray, f: np.ndarray, rate: float) -> str:
+    """Which loop takes less time for a fixed number of steps."""
+    times = {}
+    for name, loop in _LOOPS.items():
+        work = functools.partial(loop, phi, f, rate, FIXED)
+        work()  # compiles
+        times[name] = min(processor_time(work)[1] for _ in range(2))
+    return min(times, key=times.__getitem__)
+
+
 def _ways(family: Any, problem: Problem, quick: bool) -> list[Way]:
     m = problem.m
     x, s, f = problem.x[:m], problem.s[:m], problem.values[:m, 0]
     centre, unit = f.mean(), f.std()
     scaled = (f - centre) / unit
     translates = family.coefficient_features(x, s)
-    blocks = lean.features(family, x, s)
-    rate = first_step(lean.side_by_side(blocks))
+    phi = lean.side_by_side(lean.features(family, x, s))
+    rate = first_step(phi)
     epoch = -(-m // BATCH)
+    by = _faster(phi, scaled, rate)
+    del phi
 
     def at_fresh(theta: np.ndarray, c: float) -> np.ndarray:
         fresh = [
@@ -142,17 +165,20 @@ def _ways(family: Any, problem: Problem, quick: bool) -> list[Way]:
 
     def stepped(count: int) -> Callable[[], np.ndarray]:
         phi = lean.side_by_side(lean.features(family, x, s))
-        return functools.partial(at_fresh, *lean.steps(phi, scaled, rate, count))
+        return functools.partial(at_fresh, *_LOOPS[by](phi, scaled, rate, count))
 
     def solved() -> Callable[[], np.ndarray]:
         thetas, c = lean.solve(lean.features(family, x, s), scaled)
         return functools.partial(at_fresh, np.concatenate(thetas), c)
 
-    def fitted(family_: Any, solver: Any) -> Callable[[], np.ndarray]:
-        found = fit(
-            family_, problem.fitting, problem.values[:m], zv.LeastSquares(zv.Ridge(1e-6)), solver
-        )
+    def solved_by(family_: Any, solver: Any) -> zv.Fitted:
+        objective = zv.LeastSquares(zv.Ridge(lean.RIDGE))
+        found = fit(family_, problem.fitting, problem.values[:m], objective, solver)
         assert found is not None, "steps of a safe length do not diverge"
+        return found
+
+    def fitted(family_: Any, solver: Any) -> Callable[[], np.ndarray]:
+        found = solved_by(family_, solver)
         return lambda: found.at(problem.x[m:], problem.s[m:])[:, 0]
 
     lean_steps = "lean steps", "lean exact"
@@ -162,7 +188,7 @@ def _ways(family: Any, problem: Problem, quick: bool) -> list[Way]:
         *(
             Way(
                 f"{lean_steps[0]}, {epochs} epochs",
-                {"epochs": epochs, "steps": epochs * epoch},
+                {"epochs": epochs, "steps": epochs * epoch, "by": by},
                 lean_steps[1],
                 functools.partial(stepped, epochs * epoch),
             )
@@ -170,35 +196,62 @@ def _ways(family: Any, problem: Problem, quick: bool) -> list[Way]:
         ),
         Way(
             f"{lean_steps[0]}, {FIXED} steps",
-            {"steps": FIXED},
+            {"steps": FIXED, "by": by},
             lean_steps[1],
             functools.partial(stepped, FIXED),
         ),
         Way("exact", {}, None, functools.partial(fitted, family, zv.Exact())),
     ]
-    solvers = (
-        ("SGD", family, zv.SGD(BATCH, 5, progress=False)),
-        ("as in the paper", translates, falling(rate, 5 * epoch, 5)),
-    )
-    return ways + [
-        Way(method, {"epochs": 5}, "exact", functools.partial(fitted, family_, solver))
-        for method, family_, solver in solvers
+    whitened = zv.SGD(BATCH, 5, progress=False)
+    centres = solved_by(family, whitened).stats.get("centres")
+    about = {} if centres is None else {"centres": centres}
+    solvers: list[tuple[str, Any, Any, dict[str, Any]]] = [
+        ("SGD", family, whitened, {"epochs": 5, **about}),
+        ("as in the paper", translates, falling(rate, 5 * epoch, 5), {"epochs": 5}),
     ]
+    if centres is not None:
+        solvers.append(("Nystrom", family, zv.Nystrom(centres), about))
+    return ways + [
+        Way(method, told, "exact", functools.partial(fitted, family_, solver))
+        for method, family_, solver, told in solvers
+    ]
+
+
+def _calibration(problem: Problem, quick: bool) -> list[Row]:
+    """Seconds of the choice of hyper-parameters by the recipe, and of the fit that follows."""
+    m = problem.m
+    x, s, f = problem.x[:m], problem.s[:m], problem.values[:m, 0]
+    f = (f - f.mean()) / f.std()
+    network = Trainer(problem, _architecture(quick), 2 if quick else 25)
+    kernel = zv.Kernel(zv.kernels.Gaussian(2 * np.sqrt(x.shape[1])))
+    work: dict[tuple[str, str], Callable[[], Any]] = {
+        ("polynomial", "calibration"): lambda: recipes("polynomial", problem, 25, [[0]]),
+        ("polynomial", "fit"): lambda: lean.solve(lean.features(zv.Polynomial(2), x, s), f),
+        ("kernel", "calibration"): lambda: recipes("kernel", problem, 25, [[0]]),
+        ("kernel", "fit"): lambda: lean.solve(
+            lean.features(kernel, x, s), (f - f.mean()) / f.std()
+        ),
+        ("network", "calibration"): network.calibrate,
+        ("network", "fit"): lambda: network.fit(np.arange(m), 0.01, 1e-4),
+    }
+    rows: list[Row] = []
+    for (family, method), act in work.items():
+        act()  # compiles
+        seconds = processor_time(act)[1]
+        rows.append({"family": family, "method": method, "seconds": seconds, "turns": 1})
+    return rows
+
+
+def _architecture(quick: bool) -> zv.MLP:
+    return zv.MLP(4, 2, jax.nn.relu) if quick else zv.MLP(20, 6, jax.nn.relu)
 
 
 def _networks(problem: Problem, quick: bool) -> list[Way]:
     """The paper's ReLU network of 6 × 20, which no linear system replaces."""
     m = problem.m
-    network = SharedField(zv.MLP(4, 2, jax.nn.relu) if quick else zv.MLP(20, 6, jax.nn.relu))
 
     def fitted(epochs: int) -> Callable[[], np.ndarray]:
-        found = fit(
-            network,
-            problem.fitting,
-            problem.values[:m],
-            zv.LeastSquares(zv.Magnitude(1e-4)),
-            RECIPE.solver(0.01, epochs, m),
-        )
+        found = Trainer(problem, _architecture(quick), epochs).fit(np.arange(m), 0.01, 1e-4)
         assert found is not None, "at the least of the rates"
         return lambda: found.at(problem.x[m:], problem.s[m:])[:, 0]
 

@@ -7,6 +7,9 @@ from typing import Any
 
 from .harness import duration, markdown
 
+PRINTED = 20  # repetitions of the paper
+_ONCE = ("costs", "propositions")  # nothing is repeated there but turns
+
 # what, study, columns
 ITEMS = (
     (
@@ -41,7 +44,7 @@ ITEMS = (
     ("Table 5: shares of the draws", "genz", "printed, as in the paper, exact, ours"),
     ("Propositions 1, 2, 3", "propositions", "no figure in the paper"),
     (
-        "Supplement: polynomial integrands, m = 5000, n = 10 000, kernels",
+        "Supplement: polynomial integrands, quadratics at n = 10 000, kernels at n = 1000",
         "polynomials",
         "as in the paper, exact, ours",
     ),
@@ -71,6 +74,7 @@ def section(abouts: dict[str, dict[str, Any]]) -> str:
                     f"`python -m experiments.paper {study}`",
                 ]
             )
+    whole = sum(map(_seconds, abouts.values()))
     times = [[study, duration(_seconds(about))] for study, about in abouts.items()]
     return "\n".join(
         [
@@ -78,13 +82,43 @@ def section(abouts: dict[str, dict[str, Any]]) -> str:
             "zerovar's solvers with the family that the study names. Repetitions are fewer than "
             "the paper's 20 where time was short.\n",
             markdown(["", "columns", "repetitions", "command"], table),
+            f"Settings with fewer than {PRINTED} repetitions: {_fewer(abouts)}.\n",
             "Time that the jobs of each study took, added up, in processes of one thread, as many "
             "as the machine has cores:\n",
-            markdown(
-                ["study", "time"], [*times, ["all", duration(sum(map(_seconds, abouts.values())))]]
-            ),
+            markdown(["study", "time"], [*times, ["all", duration(whole)]]),
+            f"Asked for was a full run of at most three hours on 2 cores, or as much on 16. The "
+            f"jobs add up to {duration(whole)} of one core: were they spread evenly, "
+            f"{duration(whole / 2)} on 2 cores and {duration(whole / 16)} on 16, so that three "
+            f"hours are {'kept' if whole / 2 < 3 * 3600 else 'missed'} on 2 and "
+            f"{'kept' if whole / 16 < 3 * 3600 else 'missed'} on 16. They were run in pieces, on "
+            "several machines; a whole run in one piece was not timed.\n",
         ]
     )
+
+
+def _fewer(abouts: dict[str, dict[str, Any]]) -> str:
+    """With repetitions at all; the study, the part, what tells settings apart, and how many."""
+    found = []
+    for study, about in abouts.items():
+        few: dict[tuple, list[str]] = {}
+        for entry in about["settings"]:
+            setting = {k: v for k, v in entry["setting"].items() if k not in ("version", "epochs")}
+            if study in _ONCE or entry["repetitions"] >= PRINTED:
+                continue
+            told = [
+                f"{name} = {_short(value)}" if name not in ("set", "family") else str(value)
+                for name, value in setting.items()
+                if name != "part"
+            ]
+            few.setdefault((setting["part"], entry["repetitions"]), []).append(" ".join(told))
+        found += [
+            f"{study}, {part}: {count} ({', '.join(told)})" for (part, count), told in few.items()
+        ]
+    return "; ".join(found) or "none"
+
+
+def _short(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _repetitions(about: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from . import hyper
 from .harness import Error, Row, absolute_error, markdown, select
 from .integrands import GENZ, SMOOTH
 from .printed import TABLE_1, TABLE_3, TABLE_4, TABLE_5, TIMES
@@ -49,6 +50,7 @@ def section(rows: list[Row]) -> str:
             "tuning\n",
             _times(times),
         ]
+    parts += hyper.section(select(rows, part="hyper"), ours)
     parts += [
         "**Calibration**: share of our answers within two standard errors\n",
         markdown(
@@ -198,7 +200,9 @@ def _times(rows: list[Row]) -> str:
             " / ".join(f"{max(part):.1f}" for part in first if part),
         ]
 
-    table = [["Table 1", "plain mean", f"{TIMES['Table 1'][0]:.3f}", "", "", ""]]
+    plain = [row["seconds"] for row in select(rows, d=1, method="MC")]
+    mean = f"{np.median(plain):.1g}" if plain else ""
+    table = [["Table 1", "plain mean", f"{TIMES['Table 1'][0]:.3f}", mean, mean, ""]]
     for kind, print_ in zip(_KINDS, TIMES["Table 1"][1:], strict=True):
         table.append(["Table 1", f"{kind}, 25 epochs", f"{print_:.2f}", *cells(1, kind, 25)])
     for label, epochs, print_ in zip(

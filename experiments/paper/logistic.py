@@ -21,7 +21,6 @@ import zerovar as zv
 from zerovar.families import LinearFamily
 from zerovar.kernels import median_heuristic
 
-from .comparisons import error_table, gain_table, in_errors, ranking, recipe_section
 from .harness import (
     Job,
     MissingData,
@@ -30,12 +29,12 @@ from .harness import (
     automatic,
     compared,
     constants,
-    distinct,
     in_parallel,
-    select,
 )
+from .logistic_tables import CHAINS, LENGTH, POINTS, SIZES
+from .logistic_tables import figure as figure
+from .logistic_tables import section as section
 from .networks import PROGRAM, network_rows
-from .pictures import Panel, rows_of_panels
 from .protocol import Problem, rows_of
 from .references import truths
 
@@ -44,11 +43,9 @@ TITLE = "Bayesian logistic regression: Sonar and Madelon (Figure 4 and its suppl
 VERSIONS = {"ours": 2, "paper": 1, "program": 1}
 
 SETS = ("sonar", "madelon")
-SIZES = (100, 300, 1000)
 _LARGE = 3000  # draws, of few chains
 RIDGES = tuple(10.0 ** np.arange(-10, 2))
-_HELD_OUT = 10
-POINTS = tuple(f"point {k}" for k in range(_HELD_OUT))
+_HELD_OUT = len(POINTS)
 
 
 def jobs(size: Size) -> list[Job]:
@@ -164,9 +161,6 @@ def load(name: str, data: Path | None) -> Regression:
     return Regression(features[_HELD_OUT:], labels[_HELD_OUT:], scale, features[:_HELD_OUT])
 
 
-_CHAINS, _LENGTH = 16, 2000
-
-
 def reference(
     data: Path | None, workers: int | None = None
 ) -> dict[str, dict[str, tuple[float, float]]]:
@@ -177,7 +171,7 @@ def reference(
         parts = [
             part
             for _, part in in_parallel(
-                _long_chain, [(name, data, seed) for seed in range(_CHAINS)], workers
+                _long_chain, [(name, data, seed) for seed in range(CHAINS)], workers
             )
         ]
         x, scores = (np.stack(arrays) for arrays in zip(*parts, strict=True))
@@ -196,7 +190,7 @@ def reference(
 
 def _long_chain(job: tuple[str, Path | None, int]) -> tuple[np.ndarray, np.ndarray]:
     name, data, seed = job
-    return load(name, data).sample(_LENGTH, 1000 + seed)
+    return load(name, data).sample(LENGTH, 1000 + seed)
 
 
 # ---- The study
@@ -317,51 +311,3 @@ def _families(x: np.ndarray) -> dict[str, Any]:
         "polynomial + two kernels": polynomial + one + two,
         "network": zv.Network(zv.MLP(20, 6), probes=0 if d < 100 else 2),
     }
-
-
-def section(rows: list[Row]) -> str:
-    parts = [
-        "Mean absolute errors of the probability of label 1 at ten held-out points, over the "
-        f"repetitions, each a NUTS chain of its own, against {_CHAINS} chains of {_LENGTH} draws "
-        "with control variates (`--reference`). The polynomial has degree 2 on Sonar and 1 on "
-        "Madelon. Ridges are chosen by leave-one-out. Times are those of the fit, compilation "
-        "included where it happens.\n"
-    ]
-    for name in distinct(rows, "set"):
-        ours, paper, program = (select(rows, set=name, part=part) for part in VERSIONS)
-        largest = max(m for m in distinct(ours, "m") if m in SIZES)  # with all repetitions
-        parts.append(f"**{name.capitalize()}**, m = {largest}\n")
-        parts.append(error_table(select(ours, m=largest), POINTS))
-        parts.append(f"By gain: {ranking(select(ours, m=largest), POINTS)}.\n")
-        parts.append("Gains against the number of draws m:\n")
-        parts.append(gain_table(ours, "m", POINTS))
-        parts += recipe_section([*paper, *program], "m", POINTS)
-        parts.append(_biases(select(ours, m=largest)) + "\n")
-    return "\n".join(parts)
-
-
-def _biases(rows: list[Row]) -> str:
-    """How many points each method is off at on the same side, beyond what chance and the
-    reference's own errors allow."""
-    worst: dict[str, list[float]] = {}
-    for method in distinct(rows, "method"):
-        for point in POINTS:
-            worst.setdefault(method, []).append(
-                abs(in_errors(select(rows, method=method, integrand=point)))
-            )
-    counts = {method: sum(z > 4 for z in found) for method, found in worst.items()}
-    biased = ", ".join(
-        f"{m} at {count} (|z| up to {max(worst[m]):.1f})" for m, count in counts.items() if count
-    )
-    what = (
-        "Points of ten at which the mean over the repetitions is off by more than four of its "
-        "standard errors"
-    )
-    return f"{what}: {biased or 'none'}."
-
-
-def figure(rows: list[Row], path: Path) -> None:
-    sets = [(name.capitalize(), {"set": name}) for name in distinct(rows, "set")]
-    rows_of_panels(
-        rows, "m", [Panel(*one, seconds=seconds) for one in sets for seconds in (False, True)], path
-    )

@@ -112,6 +112,41 @@ RECIPE = Training("as in the paper", (0.3, 0.1, 0.03, 0.01), _descent)
 PROGRAM = Training("authors' program", (1e-2, 3e-3, 1e-3, 3e-4), _adam, CLIP)
 
 
+class Trainer(NamedTuple):
+    """A ReLU network on a problem, and how it is trained."""
+
+    problem: Problem
+    architecture: Any
+    epochs: int
+    training: Training = RECIPE
+
+    def fit(
+        self, rows: np.ndarray, rate: float, strength: float, objective: Any = zv.LeastSquares
+    ) -> zv.Fitted | None:
+        """To some of the draws; None if it diverged."""
+        problem = self.problem
+        sample = zv.Sample(problem.x[rows], problem.s[rows])
+        solver = self.training.solver(rate, self.epochs, problem.m)
+        penalised, network = objective(zv.Magnitude(strength)), SharedField(self.architecture)
+        return fit(network, sample, problem.values[rows], penalised, solver)
+
+    def calibrate(self) -> tuple[float, float]:
+        """The rate and then the penalty that one fold of the draws that fit prefers."""
+        problem, m = self.problem, self.problem.m
+        inside, held = np.arange(m - m // FOLDS), np.arange(m - m // FOLDS, m)
+        f = problem.values[:m]
+
+        def loss(rate: float, strength: float) -> float:
+            fitted = self.fit(inside, rate, strength)
+            if fitted is None:
+                return np.inf
+            off = f[held] - fitted.at(problem.x[held], problem.s[held])
+            return float(np.sum(off.var(axis=0) / f.var(axis=0)))
+
+        rate = min(self.training.rates, key=lambda rate: loss(rate, MAGNITUDES[0]))
+        return rate, min(MAGNITUDES, key=lambda strength: loss(rate, strength))
+
+
 def network_rows(
     problem: Problem,
     names: Sequence[str],
@@ -124,28 +159,11 @@ def network_rows(
 ) -> list[Row]:
     """Rows of a ReLU network for all integrands together, its rate and penalty chosen by one fold
     of the draws that fit."""
-    m, f = problem.m, problem.values[: problem.m]
-    inside, held = np.arange(m - m // FOLDS), np.arange(m - m // FOLDS, m)
-
-    def trained(
-        rows: np.ndarray, rate: float, strength: float, objective: Any = zv.LeastSquares
-    ) -> zv.Fitted | None:
-        sample = zv.Sample(problem.x[rows], problem.s[rows])
-        penalised, solver = objective(zv.Magnitude(strength)), training.solver(rate, epochs, m)
-        return fit(SharedField(architecture), sample, f[rows], penalised, solver)
-
-    def loss(rate: float, strength: float) -> float:
-        fitted = trained(inside, rate, strength)
-        if fitted is None:
-            return np.inf
-        off = f[held] - fitted.at(problem.x[held], problem.s[held])
-        return float(np.sum(off.var(axis=0) / f.var(axis=0)))
-
-    rate = min(training.rates, key=lambda rate: loss(rate, MAGNITUDES[0]))
-    strength = min(MAGNITUDES, key=lambda strength: loss(rate, strength))
+    m, trainer = problem.m, Trainer(problem, architecture, epochs, training)
+    rate, strength = trainer.calibrate()
     rows: list[Row] = []
     for label, objective in objectives.items():
-        work = functools.partial(trained, np.arange(m), rate, strength, objective)
+        work = functools.partial(trainer.fit, np.arange(m), rate, strength, objective)
         program = (training.label, label, rate, problem.x.shape, m, len(names))
         fitted, seconds, compiled = timed(program, work)
         common = {

@@ -12,6 +12,7 @@ import numpy as np
 from .harness import Row, absolute_error, distinct, select
 
 PARTS = {"paper": "The paper's recipe", "ours": "Ours"}
+PROGRAM = "network, authors' program"  # drawn beside the recipe, on its own draws
 SECONDS = {"paper": "processor's seconds, compiled", "ours": "seconds, compilation included"}
 WIDTH = 11.5
 TINY = 1e-17  # what an error of nothing is drawn as: it has no logarithm
@@ -23,9 +24,11 @@ _STYLES = {
     "polynomial + kernel": ("C2", "v"),
     "polynomial + two kernels": ("C4", "D"),
     "network": ("C3", "P"),
+    PROGRAM: ("C5", "p"),
     "quadratic": ("C9", "X"),
 }
-_BESIDE = {"automatic": "MC", "quadratic": "network"}  # below whom these stand in legends
+_BESIDE = {"automatic": "MC", "quadratic": "network", PROGRAM: "network"}  # below whom in legends
+_ALONE = ("MC", "automatic", "network", PROGRAM)  # names that say how they are fitted
 
 
 class Panel(NamedTuple):
@@ -37,7 +40,13 @@ class Panel(NamedTuple):
 
 
 def family(method: str) -> str:
-    return method.split(", ")[0]
+    return PROGRAM if method.startswith(PROGRAM) else method.split(", ")[0]
+
+
+def rows_of_part(rows: Sequence[Row], part: str) -> list[Row]:
+    """Of a strip of panels: with the recipe stand networks as the authors' program trains them."""
+    more = [row for row in select(rows, part="program") if row["method"] != "MC"]
+    return select(rows, part=part) + (more if part == "paper" else [])
 
 
 def colour(method: str) -> str:
@@ -47,9 +56,9 @@ def colour(method: str) -> str:
 def style(method: str) -> dict[str, Any]:
     """Of a curve: colour and marker say the family; steps are solid, steps on J^V dotted, exact
     solves dashed and hollow."""
-    name, *_ = words = method.split(", ")
+    name, words = family(method), method.split(", ")
     exact, variance = "exact" in method, "J^V" in words
-    labels = [name, *["exact" if exact else "SGD"][: name not in ("MC", "automatic", "network")]]
+    labels = [name, *["exact" if exact else "SGD"][: name not in _ALONE]]
     labels += [word for word in words if word.startswith("J^") and not exact]
     return {
         "label": ", ".join(labels),
@@ -131,7 +140,7 @@ def rows_of_panels(rows: Sequence[Row], by: str, panels: Sequence[Panel], path: 
     parts = [part for part in PARTS if select(rows, part=part)]
     figure = plt.figure(figsize=(WIDTH, 2.9 * len(parts) + 0.6), layout="constrained")
     for strip, part in zip(strips(figure, len(parts)), parts, strict=True):
-        here = select(rows, part=part)
+        here = rows_of_part(rows, part)
         methods = ordered(distinct(here, "method"))
         strip.suptitle(PARTS[part], fontweight="bold", fontsize=11)
         drawn = strip.subplots(1, len(panels), squeeze=False)[0]

@@ -139,7 +139,7 @@ def section(rows: list[Row]) -> str:
             ]
             label = _LABELS[case]
             cells = [label, family, d, mean, exact, *more, *trained.values(), printed]
-            table.append([*cells, f"{exact.seconds:.2f} / {trained[25].seconds:.2f} s"])
+            table.append([*cells, f"{exact.seconds:.3g} / {trained[25].seconds:.3g} s"])
     header = [
         "f",
         "family",
@@ -148,7 +148,7 @@ def section(rows: list[Row]) -> str:
         "exact",
         "exact, lines first",
         "automatic",
-        *(f"SGD, {e} epochs" for e in EPOCHS),
+        *(f"SGD, {e} epoch{'s' if e > 1 else ''}" for e in EPOCHS),
         "authors' program, 25 epochs",
         "time exact / 25 epochs",
     ]
@@ -182,7 +182,7 @@ def _recipe(rows: list[Row]) -> str:
                 mean,
                 solved,
                 *found.values(),
-                f"{solved.seconds:.2f} / {found[25].seconds:.2f}",
+                f"{solved.seconds:.3g} / {found[25].seconds:.3g}",
             ]
         )
     header = [
@@ -192,7 +192,7 @@ def _recipe(rows: list[Row]) -> str:
         "d",
         "MC",
         "exact",
-        *(f"{e} epochs" for e in EPOCHS),
+        *(f"{e} epoch{'s' if e > 1 else ''}" for e in EPOCHS),
         "seconds, exact / 25 epochs",
     ]
     count = len(distinct(rows, "repetition"))

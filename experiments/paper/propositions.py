@@ -244,10 +244,10 @@ class Trend(NamedTuple):
 
 
 def trend(rows: list[Row]) -> Trend:
-    roots = np.sqrt([row["size"] for row in rows])
-    logs = np.log([row["left"] for row in rows])
-    half = roots <= roots[-1] / np.sqrt(2)
-    lower = half & (roots >= roots[-1] / np.sqrt(16))
+    sizes = np.array([row["size"] for row in rows])
+    roots, logs = np.sqrt(sizes), np.log([row["left"] for row in rows])
+    half = sizes <= sizes[-1] / 2
+    lower = half & (sizes >= sizes[-1] / 16)
     line, after = (np.polyfit(roots[part], logs[part], 1) for part in (lower, ~half))
     predicted = float(np.exp(np.polyval(line, roots[-1])))
     return Trend(float(np.exp(logs[-1])), predicted, float(line[0]), float(after[0]))

@@ -19,6 +19,11 @@ def truths(key: str, names: Sequence[str]) -> np.ndarray:
     return np.array([_read()[key][name][0] for name in names])
 
 
+def errors(key: str, names: Sequence[str]) -> np.ndarray:
+    """Their standard errors, (len(names),)."""
+    return np.array([_read()[key][name][1] for name in names])
+
+
 def keep(means: dict[str, dict[str, tuple[float, float]]]) -> None:
     """For each key, name → (mean, standard error)."""
     found = _read() | means

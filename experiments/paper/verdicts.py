@@ -1,5 +1,5 @@
-"""Verdicts on what the paper says, each computed from a study's table: a share of cases, and the
-numbers behind it."""
+"""Verdicts on what the paper says, each computed from a study's table: a share of cases, how many
+of them cannot be told, and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -9,36 +9,54 @@ from typing import NamedTuple
 import numpy as np
 
 from . import cost_tables, propositions
+from .comparisons import apart, clear
 from .genz_tables import SPLITS
 from .harness import Row, absolute_error, distinct, select
 from .integrands import GENZ
-from .networks import MAGNITUDES, RECIPE
-from .protocol import FOLDS
 
 
 class Verdict(NamedTuple):
-    """`share` of the cases that bear the sentence out."""
+    """`share` of the cases that can be told which bear the sentence out, and `ties`, the share of
+    all cases that cannot, as two of their errors hold both answers."""
 
     share: float
     number: str
+    ties: float = 0.0
 
     @property
     def word(self) -> str:
+        if self.ties > 0.5:
+            return "undecided"
         if np.isnan(self.share):
             return "open"
-        return "holds" if self.share == 1 else "does not hold" if self.share <= 0.1 else "in part"
+        if self.share == 1:
+            return "holds within errors" if self.ties else "holds"
+        return "does not hold" if self.share <= 0.1 else "in part"
 
 
 def count(cases: list[bool], what: str) -> Verdict:
     return Verdict(float(np.mean(cases)) if cases else 0.0, f"{sum(cases)} of {len(cases)} {what}")
 
 
-def enough(rows: list[Row], cases: list[bool], number: str) -> Verdict:
+def told(cases: Sequence[bool | None], number: str) -> Verdict:
+    """Of cases that hold (True), do not (False), or cannot be told (None)."""
+    clear = [case for case in cases if case is not None]
+    ties = len(cases) - len(clear)
+    counted = f"{sum(clear)} of {len(cases)} clearly so, {len(clear) - sum(clear)} clearly not"
+    return Verdict(
+        float(np.mean(clear)) if clear else float("nan"),
+        f"{counted}, {ties} within two errors; {number}",
+        ties / len(cases) if cases else 0.0,
+    )
+
+
+def enough(rows: list[Row], verdict: Verdict) -> Verdict:
     """Open where the paper's recipe was repeated less than three times."""
     count = len(distinct(rows, "repetition"))
     if count < 3:
-        return Verdict(float("nan"), f"{count} repetition{'s' if count > 1 else ''} only; {number}")
-    return Verdict(float(np.mean(cases)), number)
+        number = f"{count} repetition{'s' if count > 1 else ''} only; {verdict.number}"
+        return Verdict(float("nan"), number)
+    return verdict
 
 
 # ---- Theory
@@ -82,7 +100,7 @@ def rate(rows: list[Row]) -> Verdict:
 
 
 def _places(rows: list[Row]) -> list[tuple[str, str]]:
-    found = dict.fromkeys((row["family"], row["over"]) for row in rows)
+    found = dict.fromkeys((row["family"], row["over"]) for row in select(rows, part="ours"))
     return [place for place in found if place[0] != "network"]
 
 
@@ -107,37 +125,44 @@ def cheaper(rows: list[Row]) -> Verdict:
 
 
 def orders(rows: list[Row]) -> Verdict:
-    """Powers of a fixed number of steps, of a fixed number of epochs and of the lean solve, all
-    without the features, which both ways need."""
+    """Powers of an epoch, of a step, and of the lean solve, all without the features, which both
+    ways need: they cancel in the difference of 25 and 5 epochs."""
     cases, listed = [], []
-    ways = (f"lean steps, {cost_tables.FIXED} steps", "lean steps, 5 epochs", "lean exact")
     for family, over in _places(rows):
-        features = cost_tables.curve(rows, family, over, "lean features")[1]
-        powers = []
-        for way in ways:
-            places, seconds = cost_tables.curve(rows, family, over, way)
-            powers.append(cost_tables.slope(places, np.maximum(seconds - features, 1e-9)))
-        cases += [power < 1.3 for power in powers[:2]]
-        listed.append(f"{family} in {over}: " + ", ".join(f"{power:.1f}" for power in powers))
+        places, epoch = cost_tables.epochs(rows, family, over)
+        features, solved = (
+            cost_tables.curve(rows, family, over, way)[1] for way in ("lean features", "lean exact")
+        )
+        power = cost_tables.slope(places, epoch)
+        powers = (power, power - 1 if over == "m" else power)
+        cases += [found < 1.3 for found in powers]
+        solve = cost_tables.slope(places, np.maximum(solved - features, 0.01 * solved))
+        listed.append(
+            f"{family} in {over}: " + ", ".join(f"{found:.1f}" for found in (*powers, solve))
+        )
     return Verdict(
         float(np.mean(cases)),
-        f"powers of {cost_tables.FIXED} steps, of 5 epochs and of the solve, without features: "
-        + "; ".join(listed),
+        "powers of an epoch, of a step and of the solve, without features: " + "; ".join(listed),
     )
 
 
 def calibrated(rows: list[Row]) -> Verdict:
-    """Choosing a rate and a penalty, against the fit that is kept and against a kernel's solve."""
-    factor = (len(RECIPE.rates) + len(MAGNITUDES)) * (1 - 1 / FOLDS)
-    places, seconds = cost_tables.curve(rows, "network", "m", "as in the paper, 25 epochs")
-    at, exact = cost_tables.curve(rows, "kernel", "m", "lean exact")
-    both = [m for m in places if m in at]
-    ratios = {m: seconds[list(places).index(m)] / exact[list(at).index(m)] for m in both}
-    listed = ", ".join(f"{ratio:.2g} at m = {m:.0f}" for m, ratio in ratios.items())
+    """Choosing hyper-parameters and then fitting: a network against a polynomial and a kernel, all
+    measured."""
+    here = select(rows, part="calibration")
+    cases, listed = [], []
+    for m in distinct(here, "m"):
+        spent: dict[str, float] = {}
+        for row in select(here, m=m):
+            spent[row["family"]] = spent.get(row["family"], 0.0) + row["seconds"]
+        ratios = [spent["network"] / spent[kind] for kind in ("polynomial", "kernel")]
+        cases += [ratio > 2 for ratio in ratios]
+        times = ", ".join(f"{kind} {seconds:.2g} s" for kind, seconds in spent.items())
+        listed.append(f"m = {m}: {times}, ratios {ratios[0]:.2g} and {ratios[1]:.2g}")
     return Verdict(
-        float(np.mean([(1 + factor) * ratio > 1 for ratio in ratios.values()])),
-        f"calibration takes {factor:.1f} times the fit that is kept; 25 epochs of a network over "
-        f"the solve of a kernel: {listed}; with calibration {1 + factor:.1f} times as much",
+        float(np.mean(cases)),
+        "choosing rate and penalty, or kernel and penalty by 5 folds of at most 250 draws, and "
+        f"then 25 epochs or a lean solve: {'; '.join(listed)}; much more is twice",
     )
 
 
@@ -180,11 +205,19 @@ def approaches(rows: list[Row]) -> Verdict:
 
 def _genz(
     part: str, method: Callable[[str], str], name: str, epochs: int | None, rows: list[Row]
-) -> dict[str, float]:
+) -> dict[str, list[Row]]:
     more = {"epochs": epochs} if epochs else {}
     here = select(rows, part=part, d=1, integrand=name, split="50/50")
     kinds = ("polynomial", "kernel", "polynomial + kernel")
-    return {kind: absolute_error(select(here, method=method(kind), **more)).mean for kind in kinds}
+    return {kind: select(here, method=method(kind), **more) for kind in kinds}
+
+
+def _extreme(found: dict[str, list[Row]], kind: str, last: bool) -> bool | None:
+    """Whether a family has the least, or with `last` the largest, mean absolute error."""
+    errors = {other: absolute_error(part).mean for other, part in found.items() if other != kind}
+    rival = (max if last else min)(errors, key=errors.__getitem__)
+    pair = (found[kind], found[rival]) if last else (found[rival], found[kind])
+    return clear(apart(*pair))
 
 
 _WAYS: dict[str, tuple[str, Callable[[str], str], int | None]] = {
@@ -203,28 +236,37 @@ def ordered(best: str, last: bool) -> Callable[[list[Row]], Verdict]:
         counts = {}
         for label, (part, method, epochs) in _WAYS.items():
             tables = [_genz(part, method, name, epochs, rows) for name in GENZ]
+            means = [{k: absolute_error(v).mean for k, v in found.items()} for found in tables]
             pick = max if last else min
-            counts[label] = [pick(found, key=found.__getitem__) == best for found in tables]
-        listed = ", ".join(f"{label} {sum(cases)}" for label, cases in counts.items())
-        return Verdict(float(np.mean(counts["as in the paper"])), f"of 6 functions: {listed}")
+            counts[label] = sum(pick(found, key=found.__getitem__) == best for found in means)
+            if label == "as in the paper":
+                cases = [_extreme(found, best, last) for found in tables]
+        listed = ", ".join(f"{label} {number}" for label, number in counts.items())
+        return told(cases, f"by their means, of 6 functions: {listed}")
 
     return verdict
 
 
 def reduction(rows: list[Row]) -> Verdict:
-    cases = []
+    """Less than half the error of the plain mean."""
+    cases, halves = [], []
     for name in GENZ:
-        mean = absolute_error(select(rows, part="ours", d=1, integrand=name, method="MC")).mean
-        cases += [
-            found < mean / 2
-            for found in _genz(*_WAYS["as in the paper"][:2], name, 25, rows).values()
-        ]
-    return count(cases, "cells have less than half the error of the plain mean, as in the paper")
+        plain = select(rows, part="ours", d=1, integrand=name, method="MC")
+        for found in _genz(*_WAYS["as in the paper"][:2], name, 25, rows).values():
+            difference = apart(plain, found)
+            cases.append(clear(difference, float(np.log(2))))
+            halves.append(difference[0] > np.log(2))
+    return told(
+        cases,
+        f"{sum(halves)} of {len(halves)} cells have less than half the error of the plain mean, as "
+        "in the paper",
+    )
 
 
 def near_solve(rows: list[Row]) -> Verdict:
     """Five epochs against the solve: within a factor of two."""
     ratios: dict[str, list[float]] = {}
+    cases = []
     for d in distinct(rows, "d"):
         for name in distinct(select(rows, d=d), "integrand"):
             here = select(rows, d=d, integrand=name, split="50/50")
@@ -239,35 +281,35 @@ def near_solve(rows: list[Row]) -> Verdict:
                 ]
                 exact = [row for row in select(here, method=solved) if row["part"] != "times"]
                 if part and exact:
-                    ratios.setdefault(label, []).append(
-                        absolute_error(part).mean / absolute_error(exact).mean
-                    )
+                    difference = apart(exact, part)
+                    ratios.setdefault(label, []).append(float(np.exp(-difference[0])))
+                    cases += [clear(difference, -float(np.log(2)))][: label == "plain steps"]
     listed = ", ".join(
         f"{label} {np.median(found):.2g} (up to {max(found):.2g})"
         for label, found in ratios.items()
     )
-    cases = [ratio < 2 for ratio in ratios.get("plain steps", [])]
-    return Verdict(
-        float(np.mean(cases)) if cases else 0.0, f"error over that of the solve, median: {listed}"
-    )
+    return told(cases, f"close is within twice; error over that of the solve, median: {listed}")
 
 
 def share(rows: list[Row]) -> Verdict:
     """Of the recipe alone: each larger share against half, and the best of those that leave draws
     to estimate with."""
-    beaten, best, best_of_all = [], [], []
+    cases, beaten, best, best_of_all = [], [], [], []
     for name in GENZ:
         here = select(
             rows, part="paper", d=1, integrand=name, method="kernel, as in the paper", epochs=5
         )
-        found = {split: absolute_error(select(here, split=split)).mean for split in SPLITS}
-        beaten += [found[split] < found[SPLITS[0]] for split in SPLITS[1:]]
-        held = {split: found[split] for split in SPLITS[:-1]}
-        best.append(min(held, key=held.__getitem__) == SPLITS[0])
-        best_of_all.append(min(found, key=found.__getitem__) == SPLITS[-1])
+        parts = {split: select(here, split=split) for split in SPLITS}
+        found = {split: absolute_error(part).mean for split, part in parts.items()}
+        half, *larger = SPLITS
+        beaten += [found[split] < found[half] for split in larger]
+        cases += [clear(apart(parts[half], parts[split])) for split in larger]
+        held = {split: found[split] for split in (half, *larger[:-1])}
+        best.append(min(held, key=held.__getitem__) == half)
+        best_of_all.append(min(found, key=found.__getitem__) == larger[-1])
     counted = count(beaten, "larger shares beat 50/50")
-    return Verdict(
-        counted.share,
+    return told(
+        cases,
         f"{counted.number}; of the shares that leave draws to estimate with, 50/50 is best for "
         f"{sum(best)} of {len(best)} functions; 100/0, which leaves none, is best of all for "
         f"{sum(best_of_all)}; in print 50/50 is best for 5",
