@@ -17,7 +17,7 @@ from ..io.archive import storable
 from ..spaces import REALS, Space
 
 Matrix = Float64[np.ndarray, "n d"]
-PointData = Float64[np.ndarray, "n k"]
+PointData = Float64[np.ndarray, "n j"]
 Vector = Float64[np.ndarray, " n"]
 RowNumbers = Int[np.ndarray, " k"]
 
