@@ -1,7 +1,8 @@
 """Angles on plaquettes: U(1) gauge theory in two dimensions with open boundaries, where truth is
 known.
 
-    python -m benchmarks.gauge            # areas 1, 4 and 16 at β = 5.55, forty replicates
+    python -m benchmarks.gauge            # areas 1, 4 and 16 at β = 5.55, 40 replicates
+    python -m benchmarks.gauge --replicates 16  # as in the table of benchmarks/README.md
     python -m benchmarks.gauge --quick
 
 With open boundaries the angles of plaquettes are independent, each with the density exp(β cos θ),

@@ -93,6 +93,8 @@ def findings(tables: Tables) -> list[tuple[str, str]]:
     ensemble = _found(costs, "polynomial + kernel", "m", LEAN.format(5))
     wide, wider = (_found(costs, "polynomial", "d", LEAN.format(k)) for k in (5, 25))
     flat = cost_tables.curve(costs, "polynomial", "m", LEAN.format(5), "ratio")[1]
+    fixed, steps = _found(costs, "polynomial", "m", f"lean steps, {cost_tables.FIXED} steps")
+    longest = max(distinct(select(costs, family="polynomial", over="m"), "m"))
     ours = _found(costs, "kernel", "m", "SGD")
     plain = _kernels(genz, "kernel, as in the paper", "paper", epochs=25)
     exact = _kernels(genz, "kernel, same family exact", "paper")
@@ -128,9 +130,10 @@ def findings(tables: Tables) -> list[tuple[str, str]]:
             "Steps are cheaper than the linear system where it is large. Five lean epochs are so "
             f"{kernel[0]} for kernels ({kernel[1]:.2f} of its time at m = {most}), {ensemble[0]} "
             f"for kernel + polynomial and {wide[0]} for quadratics ({wide[1]:.2f} at d = "
-            f"{widest}); 25 epochs {later[0]} for kernels and {wider[0]} for quadratics. For "
-            "quadratics no number of draws does it: in m both are linear, five epochs at "
-            f"{flat.min():.1f} to {flat.max():.1f} times the cost.",
+            f"{widest}); 25 epochs {later[0]} for kernels and {wider[0]} for quadratics. Epochs of "
+            "quadratics are cheaper at no number of draws: in m both are linear, five at "
+            f"{flat.min():.1f} to {flat.max():.1f} times the cost. {cost_tables.FIXED} steps, "
+            f"whatever m, are cheaper {fixed} ({steps:.2f} at m = {longest}).",
             "costs",
         ),
         (
@@ -157,11 +160,12 @@ def findings(tables: Tables) -> list[tuple[str, str]]:
             "gaussian_processes",
         ),
         (
-            f"Networks are the weak part of the recipe: of {diverged.shared} fits "
-            f"{diverged.recipe} diverged by plain steps and {diverged.program} by Adam with "
-            "clipped gradients, as in the authors' program. Neither keeps its gain as d grows: in "
-            f"d = 20 their errors are {own} and {program} of the plain mean's, on the {both} "
-            "repetitions that both ended.",
+            f"Networks are the weak part of the recipe: by plain steps {diverged.alone} of "
+            f"{diverged.fits} fits diverged. Of the {diverged.shared} that were also run by Adam "
+            "with clipped gradients, as in the authors' program, "
+            f"{diverged.recipe} did by plain steps and {diverged.program} by Adam. Neither keeps "
+            f"its gain as d grows: in d = 20 their errors are {own} and {program} of the plain "
+            f"mean's, on the {both} repetitions that both ended.",
             "gaussian_processes",
         ),
         (
@@ -257,7 +261,7 @@ def _improved(tables: Tables) -> list[str]:
         "Valid networks: ReLU under the second-order operator has mean different from zero; here "
         "the first-order operator, and smooth activations by default.",
         f"Clipped gradients: {diverged.program} of {diverged.shared} networks diverge, where plain "
-        f"steps lose {diverged.recipe}.",
+        f"steps lose {diverged.recipe} of the same.",
         "Standard errors beside every estimate, and answers from draws that did not fit.",
     ]
 
