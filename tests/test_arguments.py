@@ -153,7 +153,7 @@ ALSO = {
     "fit": lambda: {"family": zv.Polynomial(1)},
     "from_arviz": lambda: {"data": tree()},
     **{
-        name: lambda: {"data": posterior(), "family": zv.Automatic(effort="low", progress=False)}
+        name: lambda: {"data": posterior(), "family": zv.Polynomial(1)}
         for name in ("probability", "quantile", "interval", "density")
     },
     "sensitivity": lambda: {

@@ -139,7 +139,9 @@ def test_candidates_follow_the_draws():
 # Never worse: 40 replicates of the cheap candidates here, 200 of all of them in benchmarks. Squared
 # errors are compared on the same draws, so their difference has a standard error of its own that
 # the threshold allows for.
-@pytest.mark.parametrize("case", ["noise", "fast wave", "tail"])
+@pytest.mark.parametrize(
+    "case", ["noise", pytest.param("fast wave", marks=pytest.mark.whole), "tail"]
+)
 def test_never_worse_than_plain(case):
     rng = np.random.default_rng(11)
     plain, ours, z = [], [], []
@@ -179,6 +181,7 @@ def test_a_rich_family_without_a_choice_is_worse():
     assert np.sum(np.array(rich) > plain) >= 30  # of 40: one in a thousand if they were alike
 
 
+@pytest.mark.whole
 def test_gains_hold_on_metropolis_chains():
     """Half of the states repeat; the error is calibrated over replicates."""
     z, gains = [], []
@@ -261,6 +264,7 @@ def test_ridge_functions_is_offered_where_cubics_are_too_many():
     assert np.abs(bent.influences[..., 1:]).max() < 1e-10
 
 
+@pytest.mark.whole
 def test_ridge_functions_is_calibrated():
     """40 replicates of cross-fitted directions; the truth by quadrature."""
     node, weight = np.polynomial.hermite_e.hermegauss(80)

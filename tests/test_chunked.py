@@ -490,6 +490,7 @@ def test_constants_are_known():
 # standard errors
 
 
+@pytest.mark.whole
 def test_standard_errors_are_calibrated_on_slow_chains(monkeypatch):
     """Batches of 20 draws at ρ = 0.8: 60 replicates know a spread to 9 % (χ²), so 0.7 to 1.35
     leaves nearly four of their errors on either side. Negative control: as if draws were

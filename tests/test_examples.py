@@ -54,3 +54,20 @@ def test_an_example(name):
     table = table.loc[list(answer.names)]
     errors = np.hypot(answer.std_error, table["cv_mcse_mean"])
     assert np.all(np.abs(answer.value - table["cv_mean"]) < 5 * errors)
+
+
+@pytest.mark.whole
+def test_which_of_several_is_largest():
+    """An event of all teams at once, against a long run: where its gain is one it is the count."""
+    event = {"north attacks best": lambda draw: draw["attacks"].argmax() == 0}
+    short, long = sample(EXAMPLES["league"], 0), sample(EXAMPLES["league"], 1, 1000, 2000, 4)
+    attacks = [array for name, array in long.values.items() if name.startswith("attacks")]
+    seen = np.argmax(attacks, axis=0) == 0
+    error = seen.std() / np.sqrt(seen.size / 4)  # an autocorrelation time of four
+    for effort in ("low", "normal"):
+        answer = zv.estimate(short, values=event, family=zv.Automatic(effort))
+        assert abs(answer.value[0] - seen.mean()) < 4 * np.hypot(answer.std_error[0], error)
+        assert answer.gain[0] >= 1
+        if answer.gain[0] == 1:
+            assert answer.value[0] == answer.plain_value[0]
+            assert answer.std_error[0] == answer.plain_std_error[0]

@@ -79,6 +79,7 @@ def test_a_mixture_has_the_density_of_its_points_and_is_normalised():
     assert ratio.max() < 1 / 0.8 + 1e-9  # what is added for the tails takes no more than its share
 
 
+@pytest.mark.whole
 def test_ill_conditioned_gaussians_are_exact():
     d = 20
     scales = np.geomspace(1, 1e4, d)  # variances to 1e8

@@ -138,10 +138,8 @@ def race(
         ahead = [runner for runner in front if runner.is_ahead(before, policy.ahead)]
         close = [one for one in ahead if one.place < front[0].place + np.log(policy.apart)]
         say(" and ".join(f"{runner.rival.label}, on more draws" for runner in close))
-        # smooth functions of one variable: a fifth of the error with as many steps as before
-        steps = policy.tuning_steps if d <= policy.kinks else policy.more_steps
 
-        def resume(one: Runner) -> Runner:
+        def resume(one: Runner, steps: int) -> Runner:
             try:
                 more = track.only(one.guides)
                 tuning = one.rival.resume(more, track, steps, one.tuning)
@@ -150,10 +148,16 @@ def race(
                 return one  # what it had is still right
             return dataclasses.replace(one, tuning=tuning, answer=answer)
 
-        with use_one_thread():
-            further = map_on_threads(resume, [(runner,) for runner in close])
-        for old, new in zip(close, further, strict=True):
-            runners[runners.index(old)] = new
+        def go_on(some: list[Runner], steps: int) -> list[Runner]:
+            with use_one_thread():
+                further = map_on_threads(resume, [(runner, steps) for runner in some])
+            for old, new in zip(some, further, strict=True):
+                runners[runners.index(old)] = new
+            return sorted(further, key=lambda runner: runner.place)
+
+        close = go_on(close, policy.more_steps)
+        if d <= policy.kinks:  # Genz's smooth functions of one variable have a fifth of the error
+            go_on(close[:1], policy.tuning_steps)
 
     offered = [one for one in offer_rivals(d, policy, space) if _is_worth_it(one, d, policy, known)]
     general, special = ([one for one in offered if one.special is so] for so in (False, True))
