@@ -5,9 +5,9 @@ On the line these are the B-splines N of an order m on whole knots, and at each 
 
     ψ(t) = Σ_n q_n N(2t − n),   q_n = (−1)ⁿ 2^{1−m} Σ_l C(m, l) N_{2m}(n + 1 − l),   0 ≤ n ≤ 3m − 2,
 
-with compact support and orthogonal between levels. In more dimensions they are all products. All are
-polynomials between knots, and so are their derivatives. Under the operators with D the identity a
-Gram is made of the Grams of each coordinate, so that the number of products does not matter.
+with compact support and orthogonal between levels. In more dimensions they are all products. All
+are polynomials between knots, and so are their derivatives. Under the operators with D the identity
+a Gram is made of the Grams of each coordinate, so that the number of products does not matter.
 """
 
 import functools
@@ -93,7 +93,7 @@ class Wavelets(BasisFamily):
         return f"Wavelets({', '.join(inside)})"
 
     def num_features(self, d):
-        on_line = sum(scale.count for scale in _scales(self.levels, self.order, self.reach))
+        on_line = sum(scale.size for scale in _scales(self.levels, self.order, self.reach))
         return (d if self.operator.on_fields else 1) * on_line**d
 
     def unweighted(self):
@@ -111,9 +111,7 @@ class Wavelets(BasisFamily):
         if not self._is_plain:
             return super().features(x, s)
         values, images = self._by_coordinate(x, s)
-        each = [
-            _products([*values[:i], image, *values[i + 1 :]]) for i, image in enumerate(images)
-        ]
+        each = [_products([*values[:i], image, *values[i + 1 :]]) for i, image in enumerate(images)]
         if self.operator.on_fields:
             return jnp.sqrt(self.weight) * jnp.stack(each, axis=2).reshape(len(x), -1)
         return jnp.sqrt(self.weight) * sum(each)
@@ -169,15 +167,15 @@ class _Scale(NamedTuple):
     knots: float  # a unit
     stride: int
     first: int
-    count: int
+    size: int
     pieces: np.ndarray
 
-    def evaluate(self, x: Float[Array, " n"], derivative: int = 0) -> Float[Array, "n count"]:
+    def evaluate(self, x: Float[Array, " n"], derivative: int = 0) -> Float[Array, "n size"]:
         """Return a derivative of all translates at x."""
         pieces = np.polynomial.polynomial.polyder(self.pieces, derivative, axis=1)
         table = jnp.asarray(pieces * self.knots**derivative, x.dtype)
         # far out all are zero
-        last = self.first + self.stride * self.count + len(pieces)
+        last = self.first + self.stride * self.size + len(pieces)
         place = jnp.clip(self.knots * x, self.first - 1, last)
         cell = jnp.floor(place)
         away, cell = (place - cell)[:, None], cell.astype(int)[:, None] - self.first
@@ -186,8 +184,8 @@ class _Scale(NamedTuple):
         piece = jnp.minimum(cell - self.stride * number, len(pieces) - 1)
         value = sum(table[piece, power] * away**power for power in range(table.shape[1]))
         beyond = (cell - self.stride * number >= len(pieces)) | (number < 0)
-        number = jnp.where(beyond, self.count, number)
-        zeros = jnp.zeros((len(x), self.count), x.dtype)
+        number = jnp.where(beyond, self.size, number)
+        zeros = jnp.zeros((len(x), self.size), x.dtype)
         return zeros.at[jnp.arange(len(x))[:, None], number].set(value, mode="drop")
 
 
