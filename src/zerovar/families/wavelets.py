@@ -24,9 +24,6 @@ from ..hyper import LEAF, SHAPE, WEIGHT
 from ..operators import OPERATOR, Diffusion, Langevin, Operator
 from .base import BasisFamily, refuse_space
 
-_MOST_LEVELS, _HIGHEST = 12, 6  # 2¹² knots a unit; splines of higher order are nearly Gaussian
-_MOST_DIMENSIONS = 3  # thousands of products already at few levels
-
 _DECAY = Requirement(NOT_NEGATIVE.words, lambda value: np.asarray(NOT_NEGATIVE.read(value)))
 
 
@@ -50,9 +47,8 @@ class Wavelets(BasisFamily):
     decay: np.ndarray = eqx.field(metadata=SHAPE)
     weight: np.ndarray = eqx.field(metadata=WEIGHT)
 
-    @takes(
-        levels=whole(0, _MOST_LEVELS), reach=POSITIVE, decay=_DECAY, weight=LEAF, operator=OPERATOR
-    )
+    # levels up to 2¹² knots a unit, more than draws can tell
+    @takes(levels=whole(0, 12), reach=POSITIVE, decay=_DECAY, weight=LEAF, operator=OPERATOR)
     def __init__(
         self,
         levels: int = 5,
@@ -65,7 +61,9 @@ class Wavelets(BasisFamily):
         self.operator = Langevin() if operator is None else operator
         under = f"Wavelets: order under {type(self.operator).__name__}"
         least = 2 if self.operator.on_fields else 3  # derivatives that exist between knots
-        self.order = check_argument(under, order, whole(least, _HIGHEST))
+        self.order = check_argument(
+            under, order, whole(least, 6)
+        )  # higher ones are nearly Gaussian
         self.levels, self.decay, self.reach, self.weight = levels, decay, reach, weight
 
     @property
@@ -73,10 +71,9 @@ class Wavelets(BasisFamily):
         return True
 
     def check(self, d):
-        if d > _MOST_DIMENSIONS:
+        if d > 3:  # where few levels already have many thousands of products
             raise ValueError(
-                f"{self.describe()}: wavelets are for draws with d ≤ {_MOST_DIMENSIONS}; got d = "
-                f"{d}. Use a Kernel, or RidgeFunctions of directions"
+                f"{self.describe()}: wavelets are for draws with d ≤ 3; got d = {d}. Use a Kernel"
             )
 
     def check_space(self, space):
