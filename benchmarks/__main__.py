@@ -34,6 +34,7 @@ from . import (
     spaces,
     states,
     stream,
+    wavelets,
 )
 from .harness import Row, print_table, show, show_slopes, write
 
@@ -140,6 +141,11 @@ def run_sensitivities(quick: bool, options: argparse.Namespace) -> dict[str, Any
 def run_metrics(quick: bool) -> dict[str, Any]:
     """Operators with a metric D(x) beside the identity."""
     return {"metrics": metrics.run(1, 200, 2) if quick else metrics.run(3, 1000, 60)}
+
+
+def run_wavelets(quick: bool) -> dict[str, Any]:
+    """Wavelets on integrands with kinks and jumps."""
+    return {"wavelets": wavelets.run(wavelets.CASES[:1], 1, 200, 2) if quick else wavelets.run()}
 
 
 def run_evidence(quick: bool, options: argparse.Namespace) -> dict[str, Any]:
@@ -571,6 +577,7 @@ def main() -> None:
             "evidence",
             "sensitivities",
             "metrics",
+            "wavelets",
             "checks",
             "dimensions",
             "spaces",
@@ -641,7 +648,7 @@ def main() -> None:
     runs |= {"intervals": lambda quick: run_intervals(quick, options)}
     runs |= {"evidence": lambda quick: run_evidence(quick, options)}
     runs |= {"sensitivities": lambda quick: run_sensitivities(quick, options)}
-    runs |= {"metrics": run_metrics}
+    runs |= {"metrics": run_metrics, "wavelets": run_wavelets}
     runs |= {"checks": lambda quick: run_checks(quick, options.data, options.seed)}
     runs |= {"dimensions": run_dimensions, "states": run_states}
     runs |= {"spaces": lambda quick: run_spaces(quick, options.processes)}

@@ -62,6 +62,7 @@ SURFACE = {
             "polynomial",
             "ridge_functions",
             "sparse_polynomial",
+            "wavelets",
         )
     ),
     *(

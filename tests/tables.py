@@ -22,6 +22,7 @@ from zerovar import (
     Solver,
     SparsePolynomial,
     Spectral,
+    Wavelets,
 )
 from zerovar.kernels import (
     AbstractKernel,
@@ -150,6 +151,7 @@ FAMILIES: dict[str, LinearFamily] = {
     ),
     "sparse polynomial": SparsePolynomial(3, monomials=_TERMS, weight=2.0),
     "lattice field": LatticeField((2,), (1, 3, (2, 1)), (0.0, 0.4), weight=2.0),
+    "wavelets": Wavelets(1, 3, 1.5, reach=1.0, weight=2.0),
     "sum of wrappers": RidgeFunctions(Polynomial(2, weight=3.0), _TWO)
     + Anisotropic(Kernel(Matern(3.5, 2.0)), [1.3, 0.8]),
 }

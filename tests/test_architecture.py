@@ -27,7 +27,7 @@ ORDER = {
     "inference": "splits task answer fits facts rules ledger cautions conclude",
     "io": "atomic archive programs",
     "families": """base settling monomials differences polynomial kernel network lattice metrics
-        anisotropic ridge_functions sparse_polynomial""",
+        anisotropic ridge_functions sparse_polynomial wavelets""",
     "solvers": """algebra terms stats scope windows base exact iterative training
         screening default""",
     "solvers/algebra": "memory threads dense tiles factors",
@@ -44,9 +44,8 @@ ORDER = {
     "output": """formatting tables selection record plots report estimates densities evidences
         sensitivity_plots sensitivities frames""",
     "chunked": "arrays rows sums windows fits estimate",
-    "adapters": "base chunks log_density arviz blackjax hierarchies numpyro_terms numpyro "
-    "pymc_terms pymc models stan "
-    "recognition files",
+    "adapters": """base chunks log_density arviz blackjax hierarchies numpyro_terms numpyro_spaces
+        numpyro pymc_terms pymc models stan recognition files""",
     "summaries": "tables columns calls",
     "distributions": "marginals quantiles highest_density curves calls",
     "sensitivities": "slopes asking covariances jackknife powers subjects calls",

@@ -37,6 +37,7 @@ from .families import (
     ResNet,
     RidgeFunctions,
     SparsePolynomial,
+    Wavelets,
     metrics,
 )
 from .fitting import Fitted, fit
@@ -111,6 +112,7 @@ __all__ = [
     "SpectralVariance",
     "Tuned",
     "Variance",
+    "Wavelets",
     "ZerovarWarning",
     "centres",
     "check",

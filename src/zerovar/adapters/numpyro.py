@@ -11,10 +11,11 @@ import jax
 import numpy as np
 
 from ..arguments import MORE_VALUES, instance, show, takes
-from ..errors import missing_package
+from ..errors import ScoreWarning, list_names, missing_package, warn
 from ..inputs.coordinates import CLOSE
 from ..inputs.density import Constants
 from ..inputs.sample import Posterior
+from ..spaces import SPACE, Space
 from .base import (
     MAPS,
     base_distribution,
@@ -28,6 +29,7 @@ from .base import (
     merge_values,
 )
 from .hierarchies import HierarchicalCoordinates
+from .numpyro_spaces import posterior_in_space, unwrapped_sites
 from .numpyro_terms import describe_subsample, numpyro_terms
 
 
@@ -36,6 +38,7 @@ from .numpyro_terms import describe_subsample, numpyro_terms
     kwargs=instance(Mapping, "a dict, the model's arguments by name"),
     values=MORE_VALUES,
     coordinates=MAPS,
+    space=SPACE,
 )
 def from_numpyro(
     mcmc: Any,
@@ -44,6 +47,7 @@ def from_numpyro(
     kwargs: Mapping[str, object] | None = None,
     values: Mapping[str, object] | None = None,
     coordinates: Mapping[str, object] | None = None,
+    space: Space | None = None,
 ) -> Posterior:
     """Return draws, scores and all sites of a finished NumPyro run.
 
@@ -58,8 +62,13 @@ def from_numpyro(
         "centred", in which latent sites are replaced by the deterministic ones that are affine
         functions of them given the others (as `LocScaleReparam` leaves them), and "non-centred", in
         which sites with a location and scale from other sites are measured in these.
+    space: where all latent sites live, if they are to be taken there: `Torus()` for angles (von
+        Mises), as such or under `CircularReparam`, `Simplex()` for one Dirichlet site, `Box(low,
+        high)` for bounded ones. The scores are then computed there. On a `Torus` values are cosines
+        and sines in place of angles.
 
-    Draws and scores are on the unconstrained scale of the latent sites, values on the natural one.
+    Draws and scores are on the unconstrained scale of the latent sites, if there is no `space`;
+    values are on the natural one.
     """
     try:
         from numpyro import handlers
@@ -103,6 +112,21 @@ def from_numpyro(
         )
     # as NUTS does, for models with random parts of their own
     unseeded, model = model, handlers.seed(model, rng_seed=0)
+    if space is not None:
+        if discrete or coordinates:
+            what = f"the sites {discrete} are summed out" if discrete else "there are coordinates"
+            raise ValueError(f"{what}, which is for draws on the unconstrained scale: no space")
+        there = {name: sites[name] for name in latent}
+        posterior = posterior_in_space(model, (args, kwargs), there, sites, values, space)
+        return dataclasses.replace(posterior, divergences=_divergences(mcmc))
+    if unwrapped := unwrapped_sites(latent, sites):
+        warn(
+            f"{list_names(unwrapped)}: on all of the line, as CircularReparam has it, the density "
+            "of an angle repeats itself and does not vanish far out, so that control variates do "
+            "not have mean zero. If all latent sites are angles, give space=zv.spaces.Torus(); "
+            "else run without CircularReparam",
+            ScoreWarning,
+        )
     # In the precision of the run: the score is then that of the model as it was sampled.
     draws = _unconstrain(model, args, kwargs, {name: sites[name] for name in latent})
 
@@ -151,11 +175,15 @@ def from_numpyro(
         coordinates,
         density=None if shortened else density,  # a model needs all entries of its sites
     )
-    posterior = dataclasses.replace(posterior, divergences=int(np.sum(extra.get("diverging", 0))))
+    posterior = dataclasses.replace(posterior, divergences=_divergences(mcmc))
     if coordinates is None and not shortened:
         found = HierarchicalCoordinates(unseeded, args, kwargs, draws, dict(sites))
         posterior = dataclasses.replace(posterior, coordinates=found)
     return posterior
+
+
+def _divergences(mcmc: Any) -> int:
+    return int(np.sum(mcmc.get_extra_fields(group_by_chain=True).get("diverging", 0)))
 
 
 def _shortened_sites(latent: dict[str, Any], draws: dict[str, Any]) -> list[str]:

@@ -22,3 +22,4 @@ from .polynomial import Polynomial as Polynomial
 from .ridge_functions import RidgeFunctions as RidgeFunctions
 from .settling import settle as settle
 from .sparse_polynomial import SparsePolynomial as SparsePolynomial
+from .wavelets import Wavelets as Wavelets
