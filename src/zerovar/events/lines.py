@@ -25,14 +25,11 @@ from .quadrature import FINEST, Conditional, integrate_lines
 
 # Of the distance between two nodes, the step of a difference quotient: its error is the square
 _STEP = 1e-5
-# How near to a crossing is near enough, in units of about a deviation: a hundredth of the finest that
-# integrals are
-_NEAR = FINEST / 100
 # Draws through which lines are laid to choose their direction, the shares at whose quantiles
 # probabilities are compared, and to what part of a line's mass they are integrated
 _TRIED, _SHARES, _ROUGH = 64, np.array([0.05, 0.5, 0.95]), 1e-5
-# Of the standard error that lines alone leave, what integrals may be off by: control variates take
-# it to less than a thousandth on no posterior of the benchmark but regressions, to 1e-4 there
+# Of the standard error that lines alone leave, what integrals may be off by. Control variates take
+# that to a thousandth on regressions, and to a tenth or a third on other posteriors
 _FINE = 1e-4
 
 
@@ -156,7 +153,7 @@ class Lines:
             u[beside],
             values[place] - levels[level],
             values[beside] - levels[level],
-            _NEAR,
+            within=FINEST / 100,  # of about a deviation: less than integrals are off by
         )
         last = np.searchsorted(line, np.arange(len(self.draws)), side="right") - 1
         return _Crossings(
