@@ -49,7 +49,7 @@ def _to_series(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 _X, _TO_SERIES = _to_series(NODES)
 _AT, _LOG_TO_SERIES = _to_series(PLACES)
-_TO_NODES = legendre.legvander(_X, PLACES - 1).T
+_TO_NODES = legendre.legval(_X, np.eye(PLACES))
 _TO_INTEGRAL = legendre.legint(np.eye(NODES), lbnd=-1).T  # the series of the integral from −1
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from .integrands import (
     FEW_NUMBERS,
+    ROWS,
     DrawFunction,
     InSingleOnly,
     Tree,
@@ -26,8 +27,8 @@ from .points import Matrix, Vector
 from .terms import Terms
 
 # Points that are evaluated at once: what 200 steps of a model's loop leave then stays in a core's
-# cache (garch11 takes 3.0 us a point, and 4.5 with 1024). And the most blocks of one call
-_BLOCK, _BLOCKS = 256, 16
+# cache (garch11 takes 3.0 us a point, and 4.5 with 1024)
+_BLOCK = 256
 
 
 @runtime_checkable
@@ -166,8 +167,8 @@ class Tiled:
         def run() -> np.ndarray:
             if name not in self._programs:
                 like = jax.eval_shape(partial(function, **self.options), points[0])
-                blocks = FEW_NUMBERS // (max(points.shape[1], like.size) * _BLOCK)
-                most = _BLOCK * int(np.clip(blocks, 1, _BLOCKS))
+                rows = min(FEW_NUMBERS // max(points.shape[1], like.size), 4 * ROWS)
+                most = _BLOCK * max(rows // _BLOCK, 1)
                 self._programs[name] = most, jax.jit(partial(_in_blocks, function))
             most, program = self._programs[name]
             found = []
