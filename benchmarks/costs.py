@@ -1,4 +1,4 @@
-"""Seconds of quantiles by lines against those of NUTS for as many draws, side by side.
+"""Processor seconds of quantiles by lines against those of NUTS for as many draws, side by side.
 
 python -m benchmarks.costs --data ../shared/data [--models garch11 ...]
 
@@ -28,7 +28,8 @@ PROBS = (0.05, 0.5, 0.95)
 
 
 class Cost(NamedTuple):
-    """Seconds of the second run, and what the first took more; of quantiles for ten quantities."""
+    """Processor seconds of the second run, and what the first took more; of quantiles for ten
+    quantities."""
 
     model: str
     quantities: int
@@ -41,12 +42,12 @@ class Cost(NamedTuple):
 
 
 def twice(run: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds of the second run, and how many more the first took."""
+    """Processor seconds of the second run, and how many more the first took."""
     seconds = []
     for _ in range(2):
-        start = time.perf_counter()
+        start = time.process_time()
         run()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     return seconds[1], max(seconds[0] - seconds[1], 0.0)
 
 
@@ -97,7 +98,7 @@ def run(data: Path, models: tuple[str, ...] = MODELS, processes: int = 1) -> lis
     with workers(processes) as pool:
         found = list(pool.imap(cost, [(name, data) for name in models]))
     print_table(
-        f"Seconds for {_QUANTITIES} quantities of {_DRAWS} draws, and of NUTS for these",
+        f"Processor seconds for {_QUANTITIES} quantities of {_DRAWS} draws, and of NUTS for these",
         ("model", "values", "NUTS", "lines", "low effort", "default", "NUTS compiles", "lines do"),
         [(one.model, one.quantities, *(f"{each:.2g}" for each in one[2:])) for one in found],
     )

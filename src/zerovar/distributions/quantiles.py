@@ -105,7 +105,8 @@ def _find(
     low, high = np.full(levels.shape, -np.inf), np.full(levels.shape, np.inf)
     for done in range(_MOST_STEPS):
         below = np.tensordot(p, at.below, 1) + correction
-        if done >= STEPS and not np.any(by_lines & (np.abs(below - shares) > at.off)):
+        far = by_lines & (np.abs(below - shares) > at.off)
+        if not far.any() and (done >= STEPS or by_lines.all()):
             break
         low = np.where(below < shares, levels, low)
         high = np.where(below > shares, levels, high)

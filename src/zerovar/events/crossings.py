@@ -18,9 +18,10 @@ def find_crossings(
     after: Float64[np.ndarray, " r"],
     at_before: Float64[np.ndarray, " r"],
     at_after: Float64[np.ndarray, " r"],
+    within: float = 0.0,
 ) -> Float64[np.ndarray, " r"]:
     """Return places between `before` and `after` at which a quantity is below its level on one side
-    and not on the other.
+    and not on the other; within a distance if that is enough, else to rounding.
 
     Chandrupatla's method: inverse quadratic interpolation where the last three places bear it out,
     halving elsewhere; a jump is found by halving.
@@ -28,7 +29,7 @@ def find_crossings(
     a, b, fa, fb = (np.array(one) for one in (after, before, at_after, at_before))
     c, fc = a.copy(), fa.copy()
     share = np.full(len(a), 0.5)
-    finest = np.spacing(np.abs(before) + np.abs(after))
+    finest = np.maximum(np.spacing(np.abs(before) + np.abs(after)), within / 4)
     left = np.arange(len(a))
     for _ in range(_STEPS):
         if not len(left):

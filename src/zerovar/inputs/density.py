@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .integrands import (
+    FEW_NUMBERS,
     ROWS,
     DrawFunction,
     InSingleOnly,
@@ -24,6 +25,10 @@ from .integrands import (
 )
 from .points import Matrix, Vector
 from .terms import Terms
+
+# Points that are evaluated at once: what 200 steps of a model's loop leave then stays in a core's
+# cache (garch11 takes 3.0 us a point, and 4.5 with 1024)
+_BLOCK = 256
 
 
 @runtime_checkable
@@ -137,8 +142,8 @@ def _shapes(function: DrawFunction, draw: Vector) -> Tree:
 
 
 class Tiled:
-    """A function of one draw at any number of points, and its gradient there: one program each, for
-    so many rows at once. Most give a number."""
+    """A function of one draw at any number of points, and its gradient there: one program each.
+    Most give a number."""
 
     def __init__(self, function: Callable[..., Tree], **options: Any):
         self.function, self.options = function, options
@@ -159,19 +164,21 @@ class Tiled:
         return self._at("gradient", jax.grad(self.function), points)
 
     def _at(self, name: str, function: Callable[..., Tree], points: Matrix) -> np.ndarray:
-        if name not in self._programs:
-            self._programs[name] = jax.jit(
-                lambda points, **options: jax.vmap(partial(function, **options))(points)
-            )
-
         def run() -> np.ndarray:
+            if name not in self._programs:
+                like = jax.eval_shape(partial(function, **self.options), points[0])
+                rows = min(FEW_NUMBERS // max(points.shape[1], like.size), 4 * ROWS)
+                most = _BLOCK * max(rows // _BLOCK, 1)
+                self._programs[name] = most, jax.jit(partial(_in_blocks, function))
+            most, program = self._programs[name]
             found = []
-            for first in range(0, len(points), ROWS):
-                tile = points[first : first + ROWS]
-                padding = np.broadcast_to(points[:1], (ROWS - len(tile), points.shape[1]))
-                found.append(self._programs[name](np.concatenate([tile, padding]), **self.options))
-            # all are under way before the first is waited for
-            return np.concatenate([np.asarray(one, np.float64) for one in found])[: len(points)]
+            for first in range(0, len(points), most):
+                rows = points[first : first + most]
+                padding = np.broadcast_to(points[0], (most - len(rows), points.shape[1]))
+                blocks = -(-len(rows) // _BLOCK)
+                one = program(np.concatenate([rows, padding]), blocks, **self.options)
+                found.append(np.asarray(one, np.float64)[: len(rows)])
+            return np.concatenate(found)
 
         if self._single:
             raise self._single[0]
@@ -180,3 +187,19 @@ class Tiled:
         except InSingleOnly as failure:
             self._single.append(failure)  # seven digits are too few along lines: not tried again
             raise
+
+
+def _in_blocks(
+    function: Callable[..., Tree], points: jax.Array, blocks: jax.Array, **options: Any
+) -> jax.Array:
+    """A function of one draw at the points of the first so many blocks, one block at a time."""
+    at = jax.vmap(partial(function, **options))
+
+    def step(block: Any, found: jax.Array) -> jax.Array:
+        start = block * _BLOCK
+        new = at(jax.lax.dynamic_slice_in_dim(points, start, _BLOCK))
+        return jax.lax.dynamic_update_slice_in_dim(found, new, start, 0)
+
+    like = jax.eval_shape(at, points[:_BLOCK])
+    blank = jnp.zeros((len(points), *like.shape[1:]), like.dtype)
+    return jax.lax.fori_loop(0, blocks, step, blank)

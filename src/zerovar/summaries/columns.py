@@ -18,8 +18,8 @@ from ..statistics.series import influences_on_mean, is_constant, standard_error
 from ..statistics.tails import end_at_one
 from .tables import REASON, NamedColumns
 
-# Evaluations of the log density along lines, a hundred for each draw and quantity, that are made
-# without being asked for: they take about ten seconds
+# Evaluations of the log density along lines, up to a hundred for each draw and quantity, that are
+# made without being asked for: they take at most about ten seconds
 _PER_LINE, _MOST_EVALUATIONS = 100, 5_000_000
 
 
