@@ -523,7 +523,7 @@ def test_chunked_draws_are_refused(tmp_path):
         ("torus", lambda x, s: s * 180 / np.pi, "derivatives of the log density in each angle"),
         ("torus", lambda x, s: -s, "sign is flipped"),
         ("sphere", lambda x, s: s * 0 + [1.0, 0, 0], "with respect to the volume"),
-        ("simplex", lambda x, s: s * x, "not what a Simplex asks for"),
+        ("simplex", lambda x, s: s * x, "What a Simplex asks for"),
         ("simplex", lambda x, s: s + 1 / x, "all shares but the last"),
         ("box", lambda x, s: s + np.array([1, 1, 0]) * (1 / x - 1 / (1.1 - x)), "Jacobian"),
     ],
