@@ -23,6 +23,7 @@ import scipy.special
 import zerovar as zv
 from zerovar import spaces
 from zerovar.families import BasisFamily, Family
+from zerovar.inputs.points import Keeps
 from zerovar.operators import Operator
 
 # Any larger ridge costs precision, and does not mend the coverage
@@ -64,6 +65,10 @@ class Loops(BasisFamily):
 
     def describe(self):
         return f"Loops({self.frequencies})"
+
+    @property
+    def keeps(self):
+        return Keeps.SYMMETRY
 
 
 def families(area: int) -> dict[str, Family]:
