@@ -16,7 +16,7 @@ from zerovar.spaces import Box, Simplex, Space, Sphere, Torus
 from .harness import collect
 
 _DRAWS = 1000
-_REPLICATES = {"low": 40, "normal": 6}  # by effort: a call takes tenths of a second, or many
+_REPLICATES = {"low": 40, "normal": 3}  # by effort: a call takes tenths of a second, or many
 _FLAT = 10  # of the first ones at low effort: answered in Rᵈ too
 # Of a grid over two angles, or over a sphere's height and longitude: means to rounding
 _NODES = 200
