@@ -244,14 +244,15 @@ def run_checks(quick: bool, data: Path | None, seed: int) -> dict[str, Any]:
 
 def run_states(quick: bool) -> dict[str, Any]:
     """Spins, inclusion indicators and counts."""
-    found = list(states.rows(200, 2, quick=True) if quick else states.rows(1000, 40))
+    found = list(states.rows(200, 2, quick=True) if quick else states.rows(1000))
     print_table(
         "Countable spaces: gains of 1000 draws against the truth, and how often 1.96 errors cover",
-        ("case", "integrand", "realised gain", "reported", "± 1.96 covers", "seconds"),
+        ("case", "integrand", "replicates", "realised", "reported", "± 1.96 covers", "seconds"),
         [
             (
                 row.case,
                 row.integrand,
+                row.replicates,
                 f"{row.realised:.3g}",
                 f"{row.reported:.3g}",
                 f"{row.covered:.1%}",
@@ -301,26 +302,27 @@ def run_dimensions(quick: bool) -> dict[str, Any]:
 
 def run_spaces(quick: bool, processes: int | None) -> dict[str, Any]:
     """Angles, directions, proportions, boxes."""
-    found = list(spaces.rows(quick, processes))
-    print_table(
-        "Draws that do not live in Rᵈ: gains of the default call, by reported errors (least and "
-        "median over integrands) and by scatter about the truth (least), and what ± 1.96 covers; "
-        "the last two for the same draws in Rᵈ",
-        ("case", "integrands", "least", "median", "by scatter", "covers", "in Rᵈ", "covers"),
-        [
-            (
-                row.case,
-                row.integrands,
-                f"{row.least:.3g}",
-                f"{row.median:.3g}",
-                f"{row.scatter:.3g}",
-                f"{row.covered:.1%}",
-                f"{row.flat:.3g}",
-                f"{row.flat_covered:.1%}",
-            )
-            for row in found
-        ],
-    )
+    columns = ("case", "effort", "replicates", "reported", "realised", "without worst", "covers")
+    found = []
+    for row in spaces.rows(quick, processes):
+        found.append(row)
+        print_table(
+            "Draws that do not live in Rᵈ: least gain over integrands of the default call, by "
+            "reported errors and by distances from the truth, and what ± 1.96 covers; the same "
+            "draws in Rᵈ",
+            (*columns, "realised in Rᵈ", "covers"),
+            [
+                (
+                    row.case,
+                    row.effort,
+                    row.replicates,
+                    *(f"{gain:.3g}" for gain in (row.reported, row.realised, row.without_worst)),
+                    f"{row.covered:.1%}",
+                    f"{row.flat:.3g}",
+                    f"{row.flat_covered:.1%}",
+                )
+            ],
+        )
     return {"spaces": [row._asdict() for row in found]}
 
 

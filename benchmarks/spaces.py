@@ -16,7 +16,8 @@ from zerovar.spaces import Box, Simplex, Space, Sphere, Torus
 from .harness import collect
 
 _DRAWS = 1000
-_REPLICATES, _FLAT = 40, 10  # of these the first ones are answered in Rᵈ too
+_REPLICATES = {"low": 40, "normal": 3}  # by effort: a call takes tenths of a second, or many
+_FLAT = 10  # of the first ones at low effort: answered in Rᵈ too
 # Of a grid over two angles, or over a sphere's height and longitude: means to rounding
 _NODES = 200
 Values = dict[str, np.ndarray]
@@ -35,15 +36,17 @@ class Target(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One case: the least and the median over integrands of the gain by reported errors, the least
-    by scatter about the truth, and how many of value ± 1.96 errors have the truth; the last two
-    also for the same draws in Rᵈ."""
+    """One case: the least gain over integrands by reported errors and by distances from the truth,
+    both by mean squares over replicates; the second without the worst replicate, and how many of
+    value ± 1.96 errors have the truth. The second and the last also for the same draws in Rᵈ, NaN
+    where that was not asked."""
 
     case: str
-    integrands: int
-    least: float
-    median: float
-    scatter: float
+    effort: str
+    replicates: int
+    reported: float
+    realised: float
+    without_worst: float
     covered: float
     flat: float
     flat_covered: float
@@ -245,16 +248,16 @@ TARGETS: dict[str, Callable[[], Target]] = {
 
 
 class _Answer(NamedTuple):
-    """Of one replicate, for each integrand: how far the value is from the truth, its error and the
-    gain, and how far the plain mean is."""
+    """Of one replicate, for each integrand: how far the value and the plain mean are from the
+    truth, and their errors."""
 
     off: np.ndarray
     error: np.ndarray
-    gain: np.ndarray
     plain: np.ndarray
+    plain_error: np.ndarray
 
 
-def _ask(job: tuple[str, int, int, str]) -> tuple[str, _Answer, _Answer | None]:
+def _ask(job: tuple[str, int, int, str]) -> tuple[str, str, _Answer, _Answer | None]:
     """The answers in the space and, for some of the replicates, in Rᵈ."""
     name, seed, draws, effort = job
     target = TARGETS[name]()
@@ -267,42 +270,53 @@ def _ask(job: tuple[str, int, int, str]) -> tuple[str, _Answer, _Answer | None]:
             warnings.simplefilter("ignore", zv.ZerovarWarning)
             found = zv.estimate(*at, values, family=family, **where)
         error = np.maximum(found.std_error, 1e-14 * np.abs(truth))  # rounding
-        return _Answer(found.value - truth, error, found.gain, found.plain_value - truth)
+        plain = found.plain_value - truth
+        return _Answer(found.value - truth, error, plain, found.plain_std_error)
 
-    flat = answer(*target.flat(x, s)) if seed < _FLAT else None
-    return name, answer(x, s, space=target.space), flat
+    flat = answer(*target.flat(x, s)) if seed < _FLAT and effort == "low" else None
+    return name, effort, answer(x, s, space=target.space), flat
 
 
 def rows(quick: bool, processes: int | None) -> Iterator[Row]:
-    """One row a target."""
-    replicates, draws, effort = (2, 200, "low") if quick else (_REPLICATES, _DRAWS, "normal")
-    names = list(TARGETS)[:: 3 if quick else 1]
-    jobs = [(name, seed, draws, effort) for name in names for seed in range(replicates)]
-    answers = collect(_ask, jobs, processes)
-    for name in names:
-        there = _stack([own for key, own, _ in answers if key == name])
-        flat = _stack([other for key, _, other in answers if key == name and other is not None])
-        gains = np.median(there.gain, axis=0)
-        yield Row(
-            name,
-            len(gains),
-            float(gains.min()),
-            float(np.median(gains)),
-            _by_scatter(there),
-            _covered(there),
-            _by_scatter(flat),
-            _covered(flat),
-        )
+    """One row a target and effort."""
+    draws, efforts = (200, {"low": 2}) if quick else (_DRAWS, _REPLICATES)
+    for effort, replicates in efforts.items():
+        for name in list(TARGETS)[:: 3 if quick else 1]:
+            jobs = [(name, seed, draws, effort) for seed in range(replicates)]
+            answers = collect(_ask, jobs, processes)
+            there = _stack([own for *_, own, _ in answers])
+            flat = [other for *_, other in answers if other is not None]
+            in_reals = (_realised(_stack(flat)), _covered(_stack(flat))) if flat else 2 * (np.nan,)
+            yield Row(
+                name,
+                effort,
+                replicates,
+                _gain(there.plain_error, there.error),
+                _realised(there),
+                _realised(_without_worst(there)),
+                _covered(there),
+                *in_reals,
+            )
 
 
 def _stack(answers: list[_Answer]) -> _Answer:
     return _Answer(*map(np.array, zip(*answers, strict=True)))
 
 
-def _by_scatter(found: _Answer) -> float:
-    """The least gain of all integrands, by squared distances from the truth."""
-    off = np.maximum(np.abs(found.off), found.error * 1e-3)
-    return float(np.min(np.mean(found.plain**2, axis=0) / np.mean(off**2, axis=0)))
+def _without_worst(found: _Answer) -> _Answer:
+    """Without the replicate that is furthest from the truth, in its plain errors."""
+    worst = np.max(np.abs(found.off) / found.plain_error, axis=1).argmax()
+    return _Answer(*(np.delete(part, worst, axis=0) for part in found))
+
+
+def _gain(plain: np.ndarray, own: np.ndarray) -> float:
+    """The least of all integrands."""
+    return float(np.min(np.mean(plain**2, axis=0) / np.mean(own**2, axis=0)))
+
+
+def _realised(found: _Answer) -> float:
+    """The gain by distances from the truth, which chance may make zero."""
+    return _gain(found.plain, np.maximum(np.abs(found.off), found.error * 1e-3))
 
 
 def _covered(found: _Answer) -> float:

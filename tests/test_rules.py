@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
 from scipy import stats
-from scipy.special import digamma, polygamma
+from scipy.special import digamma, ive, polygamma
 
 import zerovar as zv
 from benchmarks import calibration
@@ -271,6 +271,27 @@ def test_what_lies_beyond_the_draws_is_no_more_than_the_nearest_other_candidate_
     assert np.allclose(bound(itself, (small, small), (far, far)), np.hypot(own, 4 * small))
     assert np.array_equal(bound(itself, (far, small)), alone)
     assert np.array_equal(bound(itself), alone)
+
+
+def test_what_a_gap_of_the_circle_hides_is_in_the_error():
+    """A von Mises angle that leaves half of the circle empty: its samples are covered, and without
+    the rule they are not. Where draws are everywhere it changes next to nothing."""
+
+    def ask(kappa, seed):
+        x = np.random.default_rng(seed).vonmises(0, kappa, size=(1000, 1))
+        given = (x, -kappa * np.sin(x), np.cos(x))
+        return zv.estimate(*given, space=zv.spaces.Torus(), family=zv.Polynomial(4))
+
+    truth = ive(1, 5.55) / ive(0, 5.55)
+    everywhere = ask(1.0, 0).std_error
+    for left_out, few, most in (("", 10, 12), ("unvisited_gaps", 0, 7)):
+        with calibration.leave_out(left_out):
+            found = [ask(5.55, seed) for seed in range(12)]
+            assert np.isclose(everywhere, ask(1.0, 0).std_error, rtol=0.1)
+        inside = [abs(one.value[0] - truth) < 1.96 * one.std_error[0] for one in found]
+        assert few <= sum(inside) <= most
+        reasons = {one.error_reasons[0] for one in found}
+        assert (Reason.GAPS.value in reasons) is not bool(left_out)
 
 
 def test_every_rule_is_a_function_of_answer_and_facts_with_a_reason_of_its_own():

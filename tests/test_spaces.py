@@ -15,7 +15,7 @@ import scipy.stats
 
 import zerovar as zv
 from zerovar.families.settling import settle
-from zerovar.inputs.points import FittingDraws, Points
+from zerovar.inputs.points import FittingDraws, Keeps, Points
 from zerovar.kernels import Gaussian, InverseMultiquadric
 from zerovar.spaces import Box, Simplex, Space, Sphere, Torus
 
@@ -374,6 +374,17 @@ def test_units_do_not_matter():
         family=family,
     )
     np.testing.assert_allclose(hours.value, seconds.value, rtol=1e-6)
+
+
+def test_what_a_symmetric_family_keeps():
+    """Circles and bounds that are to stay alike have one unit and one weight, though their draws
+    are spread as they are by chance."""
+    for name in ("torus", "box"):
+        space, x, s, _ = drawn(name)
+        draws = FittingDraws(zv.Sample(x, s, space=space).points())
+        own, alike = (draws.standardisation(keeps).space for keeps in (Keeps.AXES, Keeps.SYMMETRY))
+        assert len(set(own.weights)) > 1
+        assert len(set(alike.weights)) == len(set(alike.unit)) == len(set(alike.origin)) == 1
 
 
 @pytest.mark.parametrize("name", rarely("torus", "box"))

@@ -12,7 +12,7 @@ from ..inference.answer import Answer
 from ..inference.fits import default_split, fit_answer
 from ..inference.splits import OutOfFold, in_sample
 from ..inference.task import Task
-from ..spaces import REALS, Space
+from ..spaces import REALS, Grid, Space
 from ..tuning import Descent, DescentEnd, DescentStart, MarginalLikelihood
 from .candidates import at_all_draws, draws_per_term
 from .policy import Policy
@@ -119,15 +119,16 @@ def offer_rivals(d: int, policy: Policy, space: Space = REALS) -> list[Rival]:
 
 def _offer_in_space(d: int, policy: Policy, space: Space) -> list[Rival]:
     """The same in a space other than Rᵈ, whose coordinates must not be scaled. Among whole numbers
-    there are potentials alone, and as many kinds of points as coordinates allow."""
+    there are potentials alone, and as many kinds of points as coordinates allow; a Gaussian falls
+    to nothing between two clusters of counts, and means of 9.4 came out as 5.5 ± 0.3."""
     quadratic = Polynomial(2, weight=policy.degree_weights[:2])
     order, scale = (2, np.sqrt(d)) if space.is_countable else (1, 1.0)
     smooth = Kernel(kernels.Gaussian(scale), order)
     rough = Kernel(kernels.InverseMultiquadric(scale), order)
-    return [
-        Rival("Polynomial(2) + Gaussian", Sum((quadratic, smooth))),
-        Rival("Polynomial(2) + IMQ", Sum((quadratic, rough))),
-    ]
+    found = [Rival("Polynomial(2) + IMQ", Sum((quadratic, rough)))]
+    if not isinstance(space, Grid) or space.has_two_values:
+        found.insert(0, Rival("Polynomial(2) + Gaussian", Sum((quadratic, smooth))))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -137,7 +137,8 @@ class Facts:
     `coordinates`. `points` are the draws if they are the target's own, without weights; `values`
     (n, q) the integrands there, if they are in memory: influences are else of batches of draws.
     `known_bounded` integrands have all moments; `stand_ins` take the place of an event's indicator,
-    with the same mean, and are not what the user has asked for.
+    with the same mean, and are not what the user has asked for. `flat` says whether draws live in
+    Rᵈ.
     """
 
     names: tuple[str, ...]
@@ -159,6 +160,7 @@ class Facts:
     second: SecondOpinion | None = None
     known_bounded: Mask | None = None
     stand_ins: Mask | None = None
+    flat: bool = True
 
     @staticmethod
     def in_memory(
@@ -198,6 +200,7 @@ class Facts:
             second=second,
             known_bounded=known_bounded,
             stand_ins=stand_ins,
+            flat=sample.space.is_flat,
         )
 
     @property

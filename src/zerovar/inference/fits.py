@@ -4,12 +4,13 @@ import dataclasses
 
 import numpy as np
 
-from ..fitting import Method, fit_draws, interruption
+from ..fitting import Fitted, Method, fit_draws, interruption
 from ..inputs.integrands import KEPT
+from ..inputs.points import Keeps
 from ..solvers import FitStats, Result, Solver, default_solver
 from ..solvers.algebra.threads import limit_threads, map_on_threads, use_one_thread
 from ..statistics.series import BLOCK_TIMES
-from .answer import Answer, mean_answer
+from .answer import Answer, Outer, mean_answer
 from .splits import OutOfFold, Split, blocks, cross_fit, in_sample
 from .task import Task
 
@@ -56,7 +57,7 @@ def _in_sample(task: Task, method: Method) -> Answer:
     groups = blocks(task.sample, length) if apart else None
     residuals = fitted.leave_out(groups)
     by_chain, q = task.sample.by_chain, task.values.shape[1]
-    outer = [fitted.without(rows) for rows in task.tails]
+    outer = _without_tails(fitted, task)
     return Answer(
         fitted.intercept,
         by_chain(len(task) * fitted.intercept_weights()[:, None] * residuals),
@@ -66,8 +67,23 @@ def _in_sample(task: Task, method: Method) -> Answer:
         family=fitted.family,
         left_out=True,
         residuals=by_chain(len(task) * task.sample.probabilities[:, None] * residuals),
-        outer=np.array(outer).reshape(*task.tails.shape, q),
+        outer=outer.reshape(*task.tails.shape, q),
     )
+
+
+def _without_tails(fitted: Fitted, task: Task) -> Outer:
+    """Residuals at the outermost draws of each tail, from the fit without these; from that without
+    those of all tails where the family treats coordinates alike, so that what it sees at the end of
+    one it knows of all."""
+    sides, alike = len(task.tails), fitted.family.keeps is Keeps.SYMMETRY
+    if task.sample.space.is_flat or not (sides and alike):
+        return np.array([fitted.without(rows) for rows in task.tails])
+    # of both sides of a gap as many as else of one, and so that enough are left to fit
+    many = min(task.tails.shape[1] // 2, len(task) // 4 // sides)
+    fewer = task.tails[:, : max(many, 1)]
+    together, place = np.unique(fewer, return_inverse=True)
+    residuals = fitted.without(together)[place.reshape(fewer.shape)]
+    return residuals[:, np.arange(task.tails.shape[1]) % fewer.shape[1]]
 
 
 def _out_of_fold(task: Task, method: Method, split: OutOfFold) -> Answer:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..statistics.series import batch_sums, relative_uncertainty
-from ..statistics.tails import beyond_the_draws, extremes, in_long_tails
+from ..statistics.tails import beyond_the_draws, extremes, in_gaps, in_long_tails
 from .answer import Answer, Mask, PerIntegrand
 from .facts import Facts
 
@@ -54,6 +54,7 @@ class Reason(Enum):
     DISCOUNTED = "leave-out residuals of draws that the fit discounts"
     BEYOND = "the growth of extreme residuals, towards what lies beyond the draws"
     LONG_TAIL = "residuals in a long tail, of fits without its outermost draws"
+    GAPS = "residuals next to where no draw is, of fits without the draws there"
     SECOND = "a tenth of a cross-fitted polynomial's error, in an exponential tail"
     SECOND_DISTANCE = "distance from a cross-fitted polynomial's answer, in a long tail"
 
@@ -180,9 +181,18 @@ def beyond_draws(answer: Answer, facts: Facts) -> Bound:
 def outermost_draws(answer: Answer, facts: Facts) -> Bound:
     """In a long tail, fits without its outermost draws say what fits know of what lies beyond."""
     outside = np.zeros(len(answer.value))
-    if answer.outer is not None and facts.plain.outer is not None:
+    if facts.flat and answer.outer is not None and facts.plain.outer is not None:
         outside = in_long_tails(answer.outer, facts.plain.outer, facts.effective_extremes)
     return Bound(Reason.LONG_TAIL, _outside(answer, outside), capped=True)
+
+
+def unvisited_gaps(answer: Answer, facts: Facts) -> Bound:
+    """Where angles leave a part of the circle empty, fits without the draws next to it say what
+    fits know of it."""
+    outside = np.zeros(len(answer.value))
+    if not facts.flat and answer.outer is not None and facts.plain.outer is not None:
+        outside = in_gaps(answer.outer, facts.plain.outer, facts.effective_extremes)
+    return Bound(Reason.GAPS, _outside(answer, outside), capped=True)
 
 
 def chosen_on_same_draws(answer: Answer, facts: Facts) -> Bound:
@@ -294,6 +304,7 @@ ONE_FAMILY: tuple[Rule, ...] = (
     discounted_draws,
     beyond_draws,
     outermost_draws,
+    unvisited_gaps,
 )
 STACK: tuple[Rule, ...] = (*ONE_FAMILY, chosen_on_same_draws, disagreement)
 WEIGHTED_POINTS: tuple[Rule, ...] = (*STACK, second_error, second_distance)

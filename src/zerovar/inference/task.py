@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float64, Int
 from ..inputs.points import FittingDraws
 from ..inputs.sample import Sample
 from ..statistics.series import INDEPENDENT, autocorrelation_time, some_columns
-from ..statistics.tails import outermost
+from ..statistics.tails import beside_gaps, outermost
 
 
 def _no_tails() -> Int[np.ndarray, "t m"]:
@@ -24,7 +24,8 @@ class Task:
 
     `draws` are the sample's, merged and standardised once; `autocorrelation` is the longest
     autocorrelation time, in draws, among the integrands and the coordinates; `tails` are the row
-    numbers of the outermost draws of each long tail.
+    numbers of the outermost draws of each long tail, in other spaces than Rᵈ of those next to each
+    side of a gap.
     """
 
     sample: Sample
@@ -44,9 +45,14 @@ class Task:
         draws.merge(values)
         columns = np.concatenate([some_columns(sample.draws), some_columns(values)], axis=1)
         slowest = autocorrelation_time(sample.by_chain(columns))
-        # those of draws of the target: weights tell of the tails of others
-        seen = sample.weights is None and sample.space.is_flat
-        tails = outermost(sample.points()) if seen else _no_tails()
+        tails = _no_tails()
+        if sample.weights is None:  # those of draws of the target: weights tell of those of others
+            space = sample.space
+            tails = (
+                outermost(sample.points())
+                if space.is_flat
+                else beside_gaps(space.to_gaps(sample.draws))
+            )
         return Task(sample, values, draws, slowest, standardise, seed, tails)
 
     def __len__(self) -> int:

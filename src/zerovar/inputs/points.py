@@ -141,7 +141,8 @@ class FittingDraws:
     def _standardisation(self, keeping: Keeps) -> Standardisation | Placement:
         points = self.points
         if not points.space.is_flat:
-            seen = points.space.resolve(points.x, points.probabilities, self._wanted)
+            alike = keeping is Keeps.SYMMETRY
+            seen = points.space.resolve(points.x, points.probabilities, self._wanted, alike)
             return Placement(seen, points.dim)
         if not self._wanted:
             return Standardisation.identity(points.dim)

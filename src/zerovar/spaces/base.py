@@ -33,10 +33,15 @@ class Space(Storable, eqx.Module):
         """Raise a ValueError if these are no points of the space, or no scores of it."""
 
     def resolve(
-        self, draws: Positions, probabilities: np.ndarray, standardise: bool = True
+        self,
+        draws: Positions,
+        probabilities: np.ndarray,
+        standardise: bool = True,
+        alike: bool = False,
     ) -> Space:
         """Return this space with all that is open chosen from draws that fit, and in units of these
-        unless they are not to be standardised."""
+        unless they are not to be standardised; one unit for all coordinates that are to stay
+        `alike`."""
         return self
 
     @abstractmethod
@@ -47,6 +52,12 @@ class Space(Storable, eqx.Module):
     def values(self, draws: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Return by name what has a mean worth estimating, of draws (..., d): the coordinates."""
         return {name: draws[..., j] for j, name in enumerate(names)}
+
+    def to_gaps(self, draws: Positions) -> Float64[np.ndarray, "n e"]:
+        """Return how far draws are from the middle of what they leave empty where they could have
+        been, a column for each way to go there. Only where that was seen to spoil errors: none by
+        default."""
+        return np.empty((len(draws), 0))
 
     def reorderings(self, k: int) -> dict[str, np.ndarray]:
         """Return other orders that k scores of a draw may have by mistake, by what they are called,

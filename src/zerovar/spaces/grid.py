@@ -91,13 +91,16 @@ class Grid(Space):
                 "a step up in each coordinate, then a step down in each"
             )
 
-    def resolve(self, draws, probabilities, standardise=True):
+    def resolve(self, draws, probabilities, standardise=True, alike=False):
         if self.has_two_values:
             return self
         if not standardise:
             return Grid(self.low, self.high, np.zeros(draws.shape[1]), np.ones(draws.shape[1]))
         mean = probabilities @ draws
-        deviation = np.sqrt(probabilities @ (draws - mean) ** 2)
+        if alike:
+            mean = np.full_like(mean, mean.mean())
+        square = probabilities @ (draws - mean) ** 2
+        deviation = np.sqrt(np.full_like(square, square.mean()) if alike else square)
         return Grid(self.low, self.high, mean, np.where(deviation > 0, deviation, 1.0))
 
     def place(self, draws, scores):

@@ -44,9 +44,9 @@ class Manifold(Space):
         draws."""
         return np.ones(k, dtype=bool)
 
-    def resolve(self, draws, probabilities, standardise=True):
+    def resolve(self, draws, probabilities, standardise=True, alike=False):
         x, _ = self.place(draws, np.zeros(draws.shape))
-        return Framed.of(self, x, probabilities, standardise)
+        return Framed.of(self, x, probabilities, standardise, alike)
 
     def own(self, operator):
         if not isinstance(operator, Diffusion) or isinstance(operator.D, Metric):
@@ -91,23 +91,34 @@ class Framed(Manifold):
     weights: np.ndarray
 
     @staticmethod
-    def of(space: Manifold, x: Positions, p: np.ndarray, standardise: bool = True) -> Framed:
+    def of(
+        space: Manifold,
+        x: Positions,
+        p: np.ndarray,
+        standardise: bool = True,
+        alike: bool = False,
+    ) -> Framed:
         """Return that of points (n, k) with probabilities (n,): in units of their deviations where
         the space has no unit of its own, and with weights that make D about as large as their
-        covariance, as it is for `Langevin()` in Rᵈ."""
+        covariance, as it is for `Langevin()` in Rᵈ. Coordinates that are to stay `alike` have the
+        same unit and weight."""
         mean, k = p @ x, x.shape[1]
+        if alike:
+            mean = np.full(k, mean.mean())
         spread = p @ (x - mean) ** 2
+        if alike:
+            spread = np.full(k, spread.mean())
         scaled = space.find_unitless(k) & standardise & (spread > 0)
         with jax.enable_x64(True):
             D = np.asarray(_metrics(space, x))
         size = p @ (D if D.ndim == 2 else np.diagonal(D, axis1=1, axis2=2))
-        blocks, tiny = space.blocks(k), np.finfo(float).tiny
+        blocks, tiny = space.blocks(k) * (not alike), np.finfo(float).tiny
         both = np.bincount(blocks, spread), np.bincount(blocks, size)
         weights = np.maximum(both[0], tiny) / np.maximum(both[1], tiny)
         origin, unit = np.where(scaled, mean, 0.0), np.where(scaled, np.sqrt(spread), 1.0)
         return Framed(space, origin, unit, weights[blocks])
 
-    def resolve(self, draws, probabilities, standardise=True):
+    def resolve(self, draws, probabilities, standardise=True, alike=False):
         return self
 
     def check(self, draws, scores):
@@ -169,6 +180,14 @@ class Torus(Manifold):
             for j, name in enumerate(names)
             for part, array in parts.items()
         }
+
+    def to_gaps(self, draws):
+        turns = np.sort(draws % self.period, axis=0)
+        gaps = np.diff(turns, axis=0, append=turns[:1] + self.period)
+        widest = gaps.argmax(axis=0)[None]
+        start, gap = (np.take_along_axis(each, widest, axis=0) for each in (turns, gaps))
+        ahead = (draws - start - gap / 2) % self.period
+        return np.concatenate([ahead, self.period - ahead], axis=1)
 
     def blocks(self, k):
         return np.arange(k) // 2

@@ -269,6 +269,18 @@ def outermost(points: Points) -> Int[np.ndarray, "t m"]:
     return np.array([rows[:count] for rows in order], dtype=int).reshape(len(longest), count)
 
 
+def beside_gaps(to_gaps: Float64[np.ndarray, "n e"]) -> Int[np.ndarray, "e m"]:
+    """Row numbers of the draws that are nearest to each gap of a space, not more of them than lie
+    on as long a way as the one that no draw has gone. What is missing of m is filled with the
+    same."""
+    count = min(_TOGETHER, len(to_gaps) // (_EXTREMES // 2))
+    found = []
+    for distance in to_gaps.T:
+        rows = np.argsort(distance, kind="stable")[:count]
+        found.append(np.resize(rows[distance[rows] <= 2 * distance[rows[:1]]], count))
+    return np.array(found, dtype=int).reshape(len(found), count)
+
+
 def grows_in_tails(
     plain: Float64[np.ndarray, "t m q"], deviation: Float64[np.ndarray, " q"]
 ) -> Bool[np.ndarray, " q"]:
@@ -294,6 +306,21 @@ def in_long_tails(
         return np.zeros(residuals.shape[2])
     size = [np.sqrt(np.mean(each**2, axis=1)) for each in (residuals, plain)]
     return np.minimum(*size).max(axis=0) / effective
+
+
+def in_gaps(
+    residuals: Float64[np.ndarray, "e m q"], plain: Float64[np.ndarray, "e m q"], effective: float
+) -> np.ndarray:
+    """About how much of E[f − g] lies in the gaps of a space, where none of the `effective`
+    independent draws is.
+
+    residuals: f − c − g at the draws next to each side of a gap, from a fit without all of them;
+    plain: f − E f there. They were as far from what that fit has seen as the middle of the gap is
+    from all draws, and the largest stands for what residuals are in there, where each side has 1/n
+    of the mass.
+    """
+    size = [np.abs(each).max(axis=1, initial=0.0) for each in (residuals, plain)]
+    return np.minimum(*size).sum(axis=0) / effective
 
 
 class Extremes(NamedTuple):
