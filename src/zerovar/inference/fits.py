@@ -57,7 +57,6 @@ def _in_sample(task: Task, method: Method) -> Answer:
     groups = blocks(task.sample, length) if apart else None
     residuals = fitted.leave_out(groups)
     by_chain, q = task.sample.by_chain, task.values.shape[1]
-    outer = _without_tails(fitted, task)
     return Answer(
         fitted.intercept,
         by_chain(len(task) * fitted.intercept_weights()[:, None] * residuals),
@@ -67,7 +66,7 @@ def _in_sample(task: Task, method: Method) -> Answer:
         family=fitted.family,
         left_out=True,
         residuals=by_chain(len(task) * task.sample.probabilities[:, None] * residuals),
-        outer=outer.reshape(*task.tails.shape, q),
+        outer=_without_tails(fitted, task),
     )
 
 
@@ -77,7 +76,8 @@ def _without_tails(fitted: Fitted, task: Task) -> Outer:
     one it knows of all."""
     sides, alike = len(task.tails), fitted.family.keeps is Keeps.SYMMETRY
     if task.sample.space.is_flat or not (sides and alike):
-        return np.array([fitted.without(rows) for rows in task.tails])
+        each = [fitted.without(rows) for rows in task.tails]
+        return np.reshape(each, (*task.tails.shape, task.values.shape[1]))
     # of both sides of a gap as many as else of one, and so that enough are left to fit
     many = min(task.tails.shape[1] // 2, len(task) // 4 // sides)
     fewer = task.tails[:, : max(many, 1)]
