@@ -140,7 +140,8 @@ def test_candidates_follow_the_draws():
 # errors are compared on the same draws, so their difference has a standard error of its own that
 # the threshold allows for.
 @pytest.mark.parametrize(
-    "case", ["noise", pytest.param("fast wave", marks=pytest.mark.whole), "tail"]
+    "case",
+    ["noise", *(pytest.param(name, marks=pytest.mark.whole) for name in ("fast wave", "tail"))],
 )
 def test_never_worse_than_plain(case):
     rng = np.random.default_rng(11)
@@ -452,6 +453,7 @@ def test_what_is_exact_is_not_tuned_for():
     assert any("effective draws" in text for text in few.skipped)
 
 
+@pytest.mark.whole
 def test_the_best_of_the_race_is_fitted_to_all_draws():
     """On fewer draws than are compared the answer is that of the winner alone; its error is a few
     times smaller then."""

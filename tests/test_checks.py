@@ -36,6 +36,7 @@ HARDEST = (
 )
 
 
+@pytest.mark.whole
 def test_false_alarms_are_rare():
     """At most 1 % on right scores: with 15 samples of each of six kinds, at most 4 of 90 (p < 0.002
     if the rate is 1 %)."""

@@ -66,6 +66,7 @@ LONG = (
     "docs/gallery/lattice.md",
     "docs/gallery/logistic_regression.md",
     "docs/gallery/lotka_volterra.md",
+    "docs/gallery/operators.md",
     "docs/gallery/states.md",
 )
 SAMPLED = (

@@ -147,6 +147,7 @@ def test_a_posterior_with_known_evidence_and_means():
     assert abs(record.log_evidence - exact) < 4 * record.log_evidence_error < 0.1
 
 
+@pytest.mark.whole
 def test_two_modes_far_apart_are_both_found_and_weighed():
     def log_density(x, apart):
         one, other = (-0.5 * jnp.sum(x.at[0].add(sign * apart) ** 2) for sign in (1, -1))
@@ -501,6 +502,7 @@ def gumbel(x):
     return jnp.sum(x - jnp.exp(x))
 
 
+@pytest.mark.whole
 def test_exponential_tails_are_named_and_errors_cover():
     off = []
     for seed in range(3):

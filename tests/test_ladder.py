@@ -104,7 +104,9 @@ def replicates(count, scale=1.0, **options):
     return np.array(z)
 
 
-@pytest.mark.parametrize("options", [{"n": 150}, {"n": 400, "rho": 0.8}])
+@pytest.mark.parametrize(
+    "options", [{"n": 150}, pytest.param({"n": 400, "rho": 0.8}, marks=pytest.mark.whole)]
+)
 def test_errors_are_kept(options):
     z = replicates(20, d=2, rungs=8, **options)
     assert np.sqrt(np.mean(z**2)) < 1.5  # of 20 unit normals beyond it in one of a thousand

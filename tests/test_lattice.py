@@ -175,6 +175,7 @@ def test_networks_shift_with_the_field(shape):
     assert network.keeps is Keeps.SYMMETRY
 
 
+@pytest.mark.whole
 def test_networks_are_trained_and_kept(tmp_path):
     """Alone, and beside fields in closed form; they give the same after saving."""
     shape = (3, 3)
