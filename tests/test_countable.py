@@ -156,9 +156,9 @@ def test_the_default_call_is_right(name):
     for seed in range(
         2
     ):  # of states that hardly move the choice finds little in one sample of some
-        answer = zv.estimate(*case.sample(seed, 600), space=case.space)
+        answer = zv.estimate(*case.sample(seed, 1000), space=case.space)
         assert np.all(np.abs(answer.value - truth) < 4 * answer.std_error)
-        gains.append(np.median(answer.gain))
+        gains.append(answer.gain.min())
     assert max(gains) > 3
 
 
