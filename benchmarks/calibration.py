@@ -55,6 +55,7 @@ def record(job: Job) -> None:
     """Keep what every candidate answers; only the default call has candidates."""
     import zerovar as zv
     from zerovar.choice.automatic import try_all
+    from zerovar.choice.structure import find_hierarchy
     from zerovar.inference.task import Task
     from zerovar.io.atomic import atomic
 
@@ -63,7 +64,9 @@ def record(job: Job) -> None:
     found = job.found
     sample = zv.Sample(found.x, found.s, found.log_weights)
     task = Task.of(sample, found.f.reshape(len(sample), -1))
-    contenders = try_all(task, zv.Automatic(progress=False), found.coordinates).contenders
+    hierarchy = find_hierarchy(task.sample, task.effective)
+    options = zv.Automatic(progress=False)
+    contenders = try_all(task, options, found.coordinates, hierarchy=hierarchy).contenders
     kept = {
         "labels": [one.label for one in contenders],
         "simple": [one.simple for one in contenders],

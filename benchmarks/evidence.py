@@ -142,7 +142,7 @@ CONJUGATE: dict[str, Callable[[int, int], Case]] = {
     f"regression, {k} coefficient{'s' * (k > 1)}, noise known": (
         lambda *job, k=k: known_noise(k, *job)
     )
-    for k in (1, 8, 20, 100)
+    for k in (1, 5, 20, 100)
 }
 
 

@@ -92,7 +92,19 @@ def workers(processes: int | None = None) -> Pool:
     """Processes that share the cores, by default one a core, each with one thread: more would wait
     for each other."""
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-    return get_context("spawn").Pool(processes)
+    context = get_context("spawn")
+    return context.Pool(processes, _keep_to_one_core, (context.Value("i", 0),))
+
+
+def _keep_to_one_core(started: Any) -> None:
+    """Let this process have one core: zerovar starts as many threads as it may use cores, and
+    sixteen processes of sixteen threads each had a load of fifty."""
+    if not hasattr(os, "sched_setaffinity"):  # not on macOS or Windows
+        return
+    with started.get_lock():
+        number, started.value = started.value, started.value + 1
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[number % len(cores)]})
 
 
 def collect(ask: Callable[[Any], Any], jobs: Sequence[Any], processes: int | None) -> list[Any]:

@@ -112,7 +112,7 @@ def sampled(
         print(f"{chains} chains of {draws} configurations: {seconds:.0f} s", flush=True)
         flat = (chains, draws, math.prod(shape))
         return Configurations(
-            np.reshape(phi, flat), np.reshape(scores, flat), float(np.mean(taken))
+            np.asarray(phi).reshape(flat), np.asarray(scores).reshape(flat), float(np.mean(taken))
         )
 
 

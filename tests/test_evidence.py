@@ -29,6 +29,7 @@ def test_both_models_of_the_pines_are_what_the_literature_says():
     assert pines("adjusted_density").log_z == pytest.approx(-301.70460, abs=1e-5)
 
 
+@pytest.mark.whole
 def test_pines_calibrated():
     """Both models, four samples of 400 draws each: squares of errors over their standard errors
     have a mean of one, by a χ² with eight degrees of freedom; a density that is 2 % off has not."""

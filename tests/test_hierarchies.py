@@ -57,6 +57,27 @@ def test_leave_out_residuals_contradict_an_intercept_that_discounts_draws():
     assert rms(as_fitted) > 1.5  # the negative control
 
 
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["8 groups, weak data", "15 groups", CAFES])
+def test_more_effort_gives_no_less(name):
+    """Centred hierarchies, given as arrays: what the low effort gains, the default keeps, as the
+    errors have it and as the means do."""
+    reported, off = {"low": [], "normal": []}, {"low": [], "normal": []}
+    for replicate in range(4):
+        found = hierarchy(np.random.default_rng(replicate), 1000, name, "centred")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for effort, errors in reported.items():
+                answer = zv.estimate(found.x, found.s, found.f, family=zv.Automatic(effort))
+                errors.append(answer.std_error / answer.plain_std_error)
+                off[effort].append((answer.value - found.means) / answer.plain_std_error)
+    low, normal = (np.exp(np.mean(np.log(reported[effort]))) for effort in ("low", "normal"))
+    assert normal < 1.1 * low
+    assert low < 0.5  # else there is nothing to lose
+    low, normal = (np.sqrt(np.mean(np.square(off[effort]))) for effort in ("low", "normal"))
+    assert normal < 1.5 * low  # the four samples' errors go together: the ratio is known to a half
+
+
 def test_matrices_of_a_coupling_are_inverted_and_counted():
     rng = np.random.default_rng(1)
     roots = jnp.asarray(np.tril(rng.normal(size=(3, 2, 2))) + 2 * np.eye(2))

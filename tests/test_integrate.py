@@ -381,7 +381,8 @@ def pymc_model():
     return model, {}
 
 
-@pytest.mark.parametrize("make", [numpyro_model, pytest.param(pymc_model, marks=pytest.mark.whole)])
+@pytest.mark.whole
+@pytest.mark.parametrize("make", [numpyro_model, pymc_model])
 def test_models_with_their_data(make):
     model, data = make()
     answer = zv.integrate(model, **data, gradients=800, family=zv.Polynomial(3))

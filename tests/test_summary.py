@@ -179,6 +179,7 @@ def test_squares_begin_where_the_tuning_for_means_ended(monkeypatch):
     assert np.median(answers[1].gain / answers[2].gain) > 0.5
 
 
+@pytest.mark.whole
 def test_errors_of_deviations_are_calibrated():
     """100 replicates know the spread of z to 7 %: 0.72 to 1.28 leaves four errors. Errors half as
     large would not do."""

@@ -10,7 +10,7 @@ other ones stay −1: tests in standardised coordinates still name the coordinat
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64
@@ -267,10 +267,11 @@ def _mixed_p_value(series: ScoredChains) -> float:
     error = np.sqrt(np.maximum(squares / count - mean**2, 0) / (count - 1))
     np.fill_diagonal(mean, 0.0)
     statistic = np.abs(mean) / np.maximum(error, np.finfo(float).tiny)
-    return float(min(1.0, d * (d - 1) * _two_sided(statistic, count - 1).min()))
+    # of the largest alone: there are d² of them, and probabilities cost more than products
+    return float(min(1.0, d * (d - 1) * _two_sided(statistic.max(), count - 1)))
 
 
-def _two_sided(statistic: np.ndarray, freedom: int) -> np.ndarray:
+def _two_sided(statistic: Any, freedom: int) -> Any:
     """The probability of both tails of Student's t beyond a positive statistic."""
     from scipy.special import stdtr  # imported when used, as others are that take long
 
