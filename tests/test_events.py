@@ -541,3 +541,15 @@ def test_repeated_draws_share_a_line():
     with pytest.warns(zv.ZerovarWarning, match="repeat an earlier one"):
         answer = zv.probability(posterior, "x[0] > 0.5", family=zv.Automatic("low"))
     assert float(re.search(r"(\d+) evaluations", answer.limits[-1])[1]) < 100 * 200
+
+
+def test_an_answer_keeps_what_is_said_of_its_lines(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("out of range")
+
+    monkeypatch.setattr("zerovar.events.quantities.Lines.of", fail)
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    posterior = zv.from_log_density(lambda x: -0.5 * jnp.sum(x**2), x)
+    with pytest.warns(zv.NumericalWarning, match="out of range"):
+        answer = zv.probability(posterior, "x[0] > 0.5", family=zv.Automatic("low"))
+    assert any("out of range" in text for text in answer.warnings)
