@@ -25,6 +25,7 @@ from . import (
     front,
     gaussian_processes,
     genz,
+    grid_edges,
     lidar,
     logistic,
     lotka_volterra,
@@ -259,6 +260,13 @@ def _results(
         "### The authors' program\n",
         "What is known of the public program, and what is run here in its name:\n",
         choices.program(),
+    ]
+    titles = {name: STUDIES[name].TITLE.split(":")[0].split(" (")[0] for name in tables}
+    parts += [
+        "### Where searches end at an end of their grid\n",
+        "Fits whose choice is the smallest or the largest that was offered: something beyond it "
+        "might have been better. λ = 10⁻¹⁴ is no penalty at all.\n",
+        grid_edges.section(tables, titles),
     ]
     if found:
         full = {name: about for name, about in abouts.items() if not about["quick"]}
