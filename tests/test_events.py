@@ -311,6 +311,19 @@ def test_lines_that_cannot_be_laid_are_said():
     assert same.marginal(normal.sample, normal.density) is None
 
 
+def test_an_interruption_while_lines_are_laid_is_no_reason_to_go_on():
+    """It reaches the caller, and the next call has its lines."""
+    normal = Normal(2, n=40)
+    quantity = Quantity("a", normal.sample.draws[:, 0], lambda x: x[:, 0])
+
+    def interrupt(x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quantity.marginal(normal.sample, Density(interrupt, lambda x: x))
+    assert isinstance(quantity.marginal(normal.sample, normal.density), Lines)
+
+
 # --- Stein's solution for a normal -----------------------------------------------------------
 
 
