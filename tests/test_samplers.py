@@ -414,7 +414,6 @@ def test_numpyro_models_of_every_kind():
 @pytest.mark.filterwarnings(
     "ignore:Some algorithms will automatically enumerate", "ignore::zerovar.ZerovarWarning"
 )
-@pytest.mark.whole
 def test_numpyro_sites_that_are_summed_out():
     """A mixture whose labels NUTS enumerates; the table straight from the run."""
     import numpyro
@@ -554,8 +553,11 @@ def test_arrays_that_jax_has_seen_in_single_precision():
     assert jax.jit(lambda x: log_density(x))(x[0]) == before  # and in the user's hands as it was
 
 
-@pytest.mark.whole  # `make test` has one in tests/test_examples.py
-@pytest.mark.parametrize("given", [True, False], ids=["arguments", "globals"])
+@pytest.mark.parametrize(
+    "given",
+    [pytest.param(True, marks=pytest.mark.whole), False],
+    ids=["arguments", "globals"],
+)
 def test_numpyro_models_that_index_by_numpy_arrays(given):
     """A user's own program, the search for coordinates, a log density for `integrate`, the user's
     again: JAX remembers the arrays in the precision of whoever used them last."""
