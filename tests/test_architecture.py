@@ -357,9 +357,9 @@ def test_participles_are_seen():
 
 # Of each folder that has more than a few, and of all others together
 MOST_NUMBERS = {
-    "evidences": 34,
+    "evidences": 35,
     "solvers": 28,
-    "choice": 25,
+    "choice": 26,
     "integration": 23,
     "events": 22,
     "statistics": 18,

@@ -60,6 +60,11 @@ class Policy:
         "dimensions up to which a rough kernel is tried",
         "in more, a thousand draws are not dense enough to see kinks and jumps",
     )
+    polished: int = _number(
+        3,
+        "dimensions up to which the family in front is tuned as long again",
+        "smooth functions of Genz have a third of the error, in 1.2 to 1.6 times the time",
+    )
     smooth: float = _number(
         1e5,
         "gain from which an integrand needs no rough kernel",

@@ -156,7 +156,7 @@ def race(
             return sorted(further, key=lambda runner: runner.place)
 
         close = go_on(close, policy.more_steps)
-        if d <= policy.kinks:  # smooth functions of Genz have a third of the error
+        if d <= policy.polished:
             go_on(close[:1], policy.tuning_steps)
 
     offered = [one for one in offer_rivals(d, policy, space) if _is_worth_it(one, d, policy, known)]
