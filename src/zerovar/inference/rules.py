@@ -51,7 +51,6 @@ class Reason(Enum):
     CONTRADICTED = "the mean of leave-out residuals, which contradicts the fitted intercept"
     DISAGREEMENT = "another candidate is further away than both errors explain"
     DISTANCE = "half the distance from the plain mean, which is more than both errors explain"
-    DISCOUNTED = "leave-out residuals of draws that the fit discounts"
     BEYOND = "the growth of extreme residuals, towards what lies beyond the draws"
     LONG_TAIL = "residuals in a long tail, of fits without its outermost draws"
     GAPS = "residuals next to where no draw is, of fits without the draws there"
@@ -149,16 +148,6 @@ def contradiction(answer: Answer, facts: Facts) -> Bound:
     away, part = answer.contradiction
     own = answer.alternatives is None
     return Bound(Reason.CONTRADICTED, part * np.abs(away) if own else 0 * away)
-
-
-def discounted_draws(answer: Answer, facts: Facts) -> Bound:
-    """Residuals scatter by more if every draw counts alike.
-
-    A fitted intercept trusts the fit more than the draws in its tails, which get a hundredth of
-    their weight in a mean. That is right for a regression's posterior, and wrong by nine standard
-    errors where a tail is exponential.
-    """
-    return Bound(Reason.DISCOUNTED, answer.scatter_in_a_mean, capped=True)
 
 
 def beyond_draws(answer: Answer, facts: Facts) -> Bound:
@@ -301,7 +290,6 @@ ONE_FAMILY: tuple[Rule, ...] = (
     *ON_DISK,
     own_bias,
     contradiction,
-    discounted_draws,
     beyond_draws,
     outermost_draws,
     unvisited_gaps,
