@@ -409,6 +409,22 @@ def add_options(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Standard errors against known means, with and without rules; what the candidates answer is
+    kept, and a run that is stopped goes on."""
+    folder, data = options.out / "calibration", options.data
+    if options.quick:
+        rules = options.without or ["single_scores"]
+        return {"calibration": run(folder, 60, 1, only=("t3", "few"), without=rules)}
+    asked = options.draws is not None
+    sizes = ((options.draws, options.replicates or 30),) if asked else ((400, 100), (2000, 40))
+    found = {}
+    for n, count in sizes:
+        chains = options.chains or n // 500 or 1
+        found[f"{n} draws"] = run(folder, n, count, chains, data, options.only, options.without)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

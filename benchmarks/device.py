@@ -4,6 +4,7 @@ that, and many small fits."""
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,9 +14,9 @@ import numpy as np
 
 import zerovar as zv
 
-from .harness import Row, best
-from .scale import FAMILY, banana, ridge_of
-from .targets import GENZ_MEANS, genz
+from .harness import Row, best, print_table, show
+from .scale import FAMILY, ridge_of
+from .targets import GENZ_MEANS, banana, genz
 
 
 class Large(NamedTuple):
@@ -130,3 +131,28 @@ def _held_out(family: Any, ridge: float, draws: Any, values: Any, half: int) -> 
         return jnp.mean(f[half:] - g, axis=0)
 
     return jax.vmap(one)(draws, values)
+
+
+def measure(options: Namespace) -> dict[str, Any]:
+    """What needs an accelerator to be worth its time; small sizes run anywhere."""
+    results: dict[str, Any] = {"genz": genz_rows(*((2, 60) if options.quick else (20, 1000)))}
+    show(
+        "One program for all repetitions, against one fit after the other",
+        results["genz"],
+        "one by one",
+    )
+    if not options.quick:
+        results["cholesky"] = cholesky_rows((20_000,))
+        show(
+            "Exact dual on the default device against a bare Cholesky factorisation",
+            results["cholesky"],
+            "Cholesky",
+        )
+        large = large_rows(100_000, 100_000, 10**6)
+        results["large"] = [row._asdict() for row in large]
+        print_table(
+            "As large as it gets: kernel + quadratic, d = 10",
+            ("solver", "seconds", "Var f / Var(f − g) on fresh draws", ""),
+            [(row.case, f"{row.seconds:.1f}", f"{row.gain:.3g}", row.note) for row in large],
+        )
+    return results

@@ -8,17 +8,19 @@ are the means, by quadrature there.
 
 from __future__ import annotations
 
+import math
 import time
+from argparse import Namespace
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import zerovar as zv
 from zerovar.families import Family
 
-from .checks import normal
-from .harness import peak_begun_anew, peak_gigabytes, workers
+from .harness import peak_begun_anew, peak_gigabytes, print_table, workers
+from .samples import normal
 
 _EACH = 8  # observations a group
 _TAILS = 6  # degrees of freedom of the proposal
@@ -293,3 +295,39 @@ def rows(quick: bool) -> Iterator[Found]:
         yield from plates(groups, default, 1)
     yield from regressions(((100, 4000), (300, 2000)))
     yield from slow_chains(300, 4000, _SLOWNESS)
+
+
+def measure(options: Namespace) -> dict[str, Any]:
+    """Hundreds and thousands of parameters."""
+    found = list(rows(options.quick))
+    print_table(
+        "Hierarchies and regressions of many parameters: gains by the reported errors, and how "
+        "often 1.96 of them cover",
+        (
+            "case",
+            "chains",
+            "median gain",
+            "μ",
+            "τ",
+            "σ",
+            "± 1.96 covers",
+            "seconds",
+            "peak memory (GB)",
+        ),
+        [
+            (
+                row.case,
+                row.chains,
+                f"{row.median:.3g}",
+                *(
+                    "" if math.isnan(gain) else f"{gain:.3g}"
+                    for gain in (row.mu, row.tau, row.sigma)
+                ),
+                "" if row.covered is None else f"{row.covered:.1%}",
+                f"{row.seconds:.1f}",
+                f"{row.gigabytes:.2f}" if row.gigabytes else "",
+            )
+            for row in found
+        ],
+    )
+    return {"dimensions": [row._asdict() for row in found]}

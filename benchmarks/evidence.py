@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import optimize
 
+from . import ladders
 from .conjugate import Regression, pines, simulated
-from .harness import collect, print_table
+from .harness import collect, print_table, sizes_asked
 from .integrate import load_model
 from .intervals import MODELS
 
@@ -249,3 +251,35 @@ def summarise(name: str, outcomes: list[Outcome]) -> dict[str, Any]:
         "log densities a draw": float(np.mean([one.evaluations for one in kept])),
         "seconds": float(np.median([one.seconds for one in kept])),
     }
+
+
+def measure(options: Namespace) -> dict[str, Any]:
+    """log Z of chains, and along a ladder, where it is known; or beside other programs."""
+    from . import evidence_peers  # which takes cases and the plain bridge from here
+
+    if options.peers:
+        return evidence_peers.measure(options)
+    if options.quick:
+        return {
+            "evidence": run(None, 1, 200, ("8 groups, non-centred",), 1),
+            "evidence_peers": evidence_peers.run(None, 1, True, processes=1),
+        }
+    data, only = options.data, tuple(options.only)
+    found: dict[str, Any] = {}
+    for part, cases, replicates in (
+        ("evidence", [*(MODELS if data else ()), *EXACT], 10),
+        ("conjugate", CONJUGATE, 40),
+    ):
+        names = [name for name in cases if name.startswith(only)]
+        if names:
+            sizes = {"replicates": replicates} | sizes_asked(options)
+            found[part] = run(data, only=names, processes=options.processes, **sizes)
+    if "crescents".startswith(only):
+        found["crescents"] = [row._asdict() for row in ladders.drawn_rows()]
+    if data is not None and "ladder".startswith(only):
+        rows = ladders.ladder_rows(data.parent)
+        ladders.show_ladder(rows)
+        found["ladder"] = [row._asdict() for row in rows]
+    if not found:
+        raise ValueError(f"--only: no case that there is begins with {' or '.join(only)}")
+    return found

@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib.util
 import time
 import warnings
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -418,3 +419,15 @@ _STYLES = {
     "MBAR (pymbar)": ("C3", "^"),
     "nested sampling (dynesty)": ("C4", "v"),
 }
+
+
+def measure(options: Namespace) -> dict[str, Any]:
+    """Beside MBAR on its own ladder too, and as a picture, where there are data."""
+    data = None if options.quick else options.data
+    rows = run(data, 1 if options.quick else 8, options.quick, processes=options.processes)
+    found: dict[str, Any] = {"evidence_peers": rows}
+    if data is not None:
+        found["beside_mbar"] = beside_mbar(data.parent)
+        options.out.mkdir(parents=True, exist_ok=True)
+        picture(rows, options.out / "evidence_peers.png")
+    return found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from argparse import Namespace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import blas, lapack
@@ -10,7 +12,7 @@ from scipy.linalg import blas, lapack
 import zerovar as zv
 from zerovar.families import LinearFamily
 
-from .harness import Row, best, in_fresh_process, peak_begun_anew, peak_gigabytes
+from .harness import Row, best, in_fresh_process, peak_begun_anew, peak_gigabytes, show
 
 KERNEL = zv.Kernel(zv.kernels.Gaussian(3.0))
 RIDGE = zv.LeastSquares(zv.Ridge(1e-6))
@@ -116,3 +118,34 @@ def _in_place(matrix: np.ndarray, run, repeats: int = 5) -> float:
         run(copy)
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def measure(options: Namespace) -> dict[str, Any]:
+    """Exact fits against what they cannot do without, and how much memory the largest takes."""
+    quick = options.quick
+    sizes = (300,) if quick else (1000, 2000, 4000)
+    cases, dual = (((500, 5),), (200, 50)) if quick else (((10_000, 20), (5000, 61)), (2000, 500))
+    kernel_rows((200,))  # compile
+    results: dict[str, list[Row]] = {}
+    results["kernel"] = kernel_rows(sizes)
+    show(
+        "Exact kernel fits against products + Cholesky (and Cholesky + inverse)",
+        results["kernel"],
+        "LAPACK",
+    )
+    polynomial_rows(cases, dual)  # compile
+    results["polynomial"] = polynomial_rows(cases, dual)
+    show(
+        "Quadratic polynomials against ΦᵀΦ + Cholesky, and the dual's products + Cholesky",
+        results["polynomial"],
+        "LAPACK",
+    )
+    if not quick:
+        results["first call"] = first_call_rows()
+        show("First call (compiles) against the second", results["first call"], "second call")
+    matrices = peak_memory(600 if quick else 4000)
+    print(
+        f"Peak memory of the largest kernel fit with leave-one-out: {matrices:.2f} n × n matrices "
+        "(bound 4)"
+    )
+    return results

@@ -21,7 +21,7 @@ import numpy as np
 import zerovar as zv
 
 from .harness import Slope, best, peak_begun_anew, peak_gigabytes
-from .scale import banana
+from .targets import banana
 
 
 class Case(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import os
@@ -119,6 +120,12 @@ def collect(ask: Callable[[Any], Any], jobs: Sequence[Any], processes: int | Non
     return found
 
 
+def sizes_asked(options: argparse.Namespace) -> dict[str, int]:
+    """`--draws` and `--replicates`, where they are given."""
+    asked = {key: getattr(options, key) for key in ("draws", "replicates")}
+    return {key: size for key, size in asked.items() if size is not None}
+
+
 def show(title: str, rows: list[Row], floor: str) -> None:
     table = Table(title=title, title_justify="left")
     for column, justify in (
@@ -201,7 +208,7 @@ def peak_begun_anew() -> float:
 
 
 def write(path: Path, results: dict[str, Any]) -> None:
-    """All results with the machine that they were measured on, as JSON."""
+    """All results with the machine that they were measured on, as JSON; rows with their ratios."""
     import jax
     import scipy
 
@@ -217,6 +224,13 @@ def write(path: Path, results: dict[str, Any]) -> None:
         "machine": machine,
         "results": results,
     }
+
+    def plain(row: Any) -> Any:
+        """What JSON does not know by itself."""
+        if isinstance(row, Row):
+            return dataclasses.asdict(row) | {"ratio": row.ratio}
+        raise TypeError(f"{row!r} is no row, and nothing that JSON knows")
+
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(path) as temporary:
-        temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(record, indent=2, default=plain) + "\n", encoding="utf-8")

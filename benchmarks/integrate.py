@@ -351,6 +351,17 @@ def run(
     return rows
 
 
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """From log densities to their means, without a chain."""
+    if options.quick:
+        return {
+            "integrate": run(
+                seeds=1, gradients=600, processes=1, only=("normal, d = 1", "hole"), simple=True
+            )
+        }
+    return {"integrate": run(options.data, processes=options.processes)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -12,6 +12,7 @@ import functools
 import json
 import time
 import warnings
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special, stats
 
-from .harness import collect, print_table
+from . import shapes
+from .harness import collect, print_table, sizes_asked
 from .integrate import load_model
 
 LEVELS = (0.01, 0.05, 0.5, 0.95, 0.99)
@@ -55,14 +57,20 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def model(name: str, replicate: int, data: Path) -> Case:
-    """One of the models of the folder."""
+def model(name: str, replicate: int, draws: int, data: Path) -> Case:
+    """One of the models of the folder: the first draws of a chain."""
     log_density, values, folder = load_model(name, data)
     known = json.loads((data / "posteriors" / "events.json").read_text(encoding="utf-8"))
     rows = [known["quantiles_of_the_draws"].index(level) for level in LEVELS]
     levels, probs, errors = (np.array(known[name][key])[rows].T for key in ("levels", "p", "p_se"))
     with np.load(folder / f"{name}.npz") as stored:
-        x, scores = stored["x"][replicate], stored["score"][replicate]
+        every, scores = stored["x"], stored["score"]
+    if replicate >= len(every) or draws > every.shape[1]:
+        raise ValueError(
+            f"{name} has {len(every)} chains of {every.shape[1]} draws: ask for no more "
+            "--replicates or --draws, or leave out --data"
+        )
+    x, scores = every[replicate, :draws], scores[replicate, :draws]
     names = [f"x[{j}]" for j in range(len(levels))]
     return Case(log_density, lambda x: {"x": values(x)}, x, scores, names, levels, probs, errors)
 
@@ -255,7 +263,7 @@ def ask(job: Job) -> Outcome | str:
         case = EXACT[job.case](job.replicate, job.draws)
     else:
         assert job.data is not None
-        case = model(job.case, job.replicate, job.data)
+        case = model(job.case, job.replicate, job.draws, job.data)
     found = zv.from_log_density(case.log_density, case.draws, transform=case.natural)
     if job.way == "scores":
         scores = found.scores if case.scores is None else case.scores[None]
@@ -371,3 +379,12 @@ def show(rows: list[dict[str, Any]]) -> None:
                 lines.append((one["case"], one["way"], *texts, *end))
         columns = ("case", "by", *titles, "evaluations", "seconds")
         print_table(f"Probabilities and quantiles at {words}, against counting", columns, lines)
+
+
+def measure(options: Namespace) -> dict[str, Any]:
+    """Probabilities, quantiles, intervals and curves where they are known."""
+    if options.quick:
+        one = ("normal, d = 2",)
+        return {"intervals": run(None, 1, 100, one, 1), "shapes": shapes.run(1, 100, one, 1)}
+    shared = sizes_asked(options) | {"processes": options.processes}
+    return {"intervals": run(options.data, **shared), "shapes": shapes.run(**shared)}

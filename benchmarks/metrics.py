@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
@@ -153,3 +154,8 @@ def run(seeds: int = 5, n: int = 1000, epochs: int = 100) -> list[dict[str, Any]
     header = ("case", "family", "D(x)", "variance ratio", "of the identity's", "seconds")
     print_table(f"metrics, {n} draws, {seeds} seeds", header, cells)
     return rows
+
+
+def measure(options: Namespace) -> dict[str, Any]:
+    """Operators with a metric D(x) beside the identity."""
+    return {"metrics": run(1, 200, 2) if options.quick else run(3, 1000, 60)}

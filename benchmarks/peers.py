@@ -9,6 +9,7 @@ zerovar's answer before it is timed.
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +20,8 @@ import numpy as np
 import zerovar as zv
 
 from .chains import nuts_chain
-from .harness import Row, best
-from .scale import banana, banana_density, banana_means, integrands
+from .harness import Row, best, print_table, show
+from .targets import banana, banana_density, banana_means, integrands
 
 _SCALE, _RIDGE = 3.0, 1e-5
 
@@ -189,3 +190,21 @@ def picture(reached: list[Reached], path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
     plt.close(figure)
+
+
+def measure(options: Namespace) -> dict[str, Any]:
+    """What else there is, and the picture of error against time."""
+    results: dict[str, Any] = {"peers": rows(100, 1) if options.quick else rows(1000, 5)}
+    show("Against plain re-implementations", results["peers"], "peer")
+    reached = (
+        digits(1, (100,), 200, few=True) if options.quick else digits(5, (500, 2000, 8000), 100_000)
+    )
+    results["digits"] = [row._asdict() for row in reached]
+    print_table(
+        "Error reached against time, NUTS included, kernel + quadratic, d = 10",
+        ("method", "draws", "seconds", "error (deviations)"),
+        [(row.method, row.draws, f"{row.seconds:.3g}", f"{row.error:.2e}") for row in reached],
+    )
+    options.out.mkdir(parents=True, exist_ok=True)
+    picture(reached, options.out / "digits.png")
+    return results

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,17 @@ from zerovar.inputs.points import Standardisation
 from zerovar.solvers import default as choice
 from zerovar.solvers.algebra.tiles import gram_matrix
 
-from .harness import Row, best, in_fresh_process, peak_gigabytes
+from . import growth
+from .harness import (
+    Row,
+    best,
+    in_fresh_process,
+    peak_gigabytes,
+    print_table,
+    show,
+    show_slopes,
+)
+from .targets import banana
 
 FAMILY = zv.Polynomial(2) + zv.Kernel(zv.kernels.Gaussian(3.2))
 # slower to decay: closer to its diagonal
@@ -39,44 +50,6 @@ class Agreement(NamedTuple):
     @property
     def ratio(self) -> float:
         return self.seconds / self.exact
-
-
-def banana(n: int, d: int = 10, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draws and scores of a bent Gaussian, and four integrands of which no polynomial is one."""
-    z = np.random.default_rng(seed).normal(size=(n, d))
-    x, s = z.copy(), -z
-    x[:, 1] += 0.4 * (z[:, 0] ** 2 - 1)
-    s[:, 0] += 0.8 * z[:, 0] * z[:, 1]
-    return x, s, integrands(x)
-
-
-def banana_density(x: Any) -> Any:
-    """Its logarithm, at one point, without its constant."""
-    return -0.5 * (x[0] ** 2 + (x[1] - 0.4 * (x[0] ** 2 - 1)) ** 2 + x[2:] @ x[2:])
-
-
-def integrands(x: np.ndarray) -> np.ndarray:
-    """(n, 4)."""
-    values = [
-        np.sin(x[:, 0]) + x[:, 1] ** 2,
-        np.exp(-np.sum(x**2, axis=1) / (2 * x.shape[1])),
-        np.cos(x.sum(axis=1) / 3),
-        np.log1p(np.exp(x[:, 2] + x[:, 3])),
-    ]
-    return np.stack(values, axis=1)
-
-
-def banana_means(d: int = 10) -> np.ndarray:
-    """Exact means of the four, by Gauss–Hermite quadrature in the two bent coordinates and closed
-    forms in the others."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
-    weights = weights / weights.sum()
-    first, second = np.meshgrid(nodes, nodes, indexing="ij")
-    bent, chance = second + 0.4 * (first**2 - 1), np.outer(weights, weights)
-    peak = np.sum(chance * np.exp(-(first**2 + bent**2) / (2 * d))) * (1 + 1 / d) ** (-(d - 2) / 2)
-    wave = np.sum(chance * np.cos((first + bent) / 3)) * np.exp(-(d - 2) / 18)
-    soft = weights @ np.log1p(np.exp(np.sqrt(2) * nodes))
-    return np.array([1.32, peak, wave, soft])
 
 
 def ridge_of(x: np.ndarray, s: np.ndarray, relative: float, family: LinearFamily = FAMILY) -> float:
@@ -216,3 +189,54 @@ def import_seconds(module: str) -> float:
     return min(
         float(subprocess.run([sys.executable, "-c", script], **options).stdout) for _ in range(4)
     )
+
+
+def measure(options: Namespace) -> dict[str, Any]:
+    """Many draws on this machine: solvers against each other, growth, the default choice,
+    start-up."""
+    quick = options.quick
+    results: dict[str, Any] = {}
+    rows = agreement_rows(300, 50, ("Gaussian",)) if quick else agreement_rows(20_000, 2000)
+    if not quick:
+        rows.append(centres_alone(100_000, 2000))
+    results["solvers"] = [row._asdict() | {"ratio": row.ratio} for row in rows]
+    print_table(
+        "Kernel + quadratic, d = 10, ridge 1e-6 of the mean diagonal: seconds, and distance from "
+        "the exact answer",
+        (
+            "solver",
+            "seconds",
+            "of exact",
+            "standard errors away",
+            "iterations",
+            "peak memory (GB)",
+            "",
+        ),
+        [
+            (
+                row.case,
+                f"{row.seconds:.1f}",
+                f"{row.ratio:.2f}",
+                f"{row.distance:.2g}",
+                row.iterations or "",
+                f"{row.gigabytes:.2f}",
+                ""
+                if row.bound is None
+                else "ok"
+                if row.ratio <= row.bound and row.distance <= 0.1
+                else "MISSED",
+            )
+            for row in rows
+        ],
+    )
+    results["growth"] = show_slopes("Growth of time and memory", growth.slopes(quick))
+    results["choice"] = choice_rows(quick)
+    show("The cost model of the default choice against what it takes", results["choice"], "model")
+    if not quick:
+        results["start"] = start_rows()
+        show(
+            "A fresh process: against importing JAX, and against the second call",
+            results["start"],
+            "floor",
+        )
+    return results

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -423,3 +424,12 @@ def _row(name: str, told: str, every: np.ndarray, own: Sequence[Outcome]) -> dic
         "seconds": float(np.median([one.seconds for one in own])),
         "summary": float(np.median([one.of_summary for one in own])),
     }
+
+
+def measure(options: Namespace) -> dict[str, Any]:
+    """Derivatives in powers of prior, likelihood and observations, where they are known."""
+    if options.quick:
+        rows = run(None, 1, 200, processes=1, beside=False)
+    else:
+        rows = run(options.data, processes=options.processes)
+    return {"sensitivities": rows}

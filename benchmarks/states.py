@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,8 @@ from jaxtyping import Float64
 import zerovar as zv
 from zerovar.families import Family
 from zerovar.spaces import Grid
+
+from .harness import print_table
 
 _SIDE = 16  # of the lattice
 _SWEEPS = 5  # of its heat bath between draws
@@ -361,3 +364,25 @@ def rows(n: int, most: int = _REPLICATES, only: str = "", quick: bool = False) -
                 replicates,
                 float(np.median(seconds)),
             )
+
+
+def measure(options: Namespace) -> dict[str, Any]:
+    """Spins, inclusion indicators and counts."""
+    found = list(rows(200, 2, quick=True) if options.quick else rows(1000))
+    print_table(
+        "Countable spaces: gains of 1000 draws against the truth, and how often 1.96 errors cover",
+        ("case", "integrand", "replicates", "realised", "reported", "± 1.96 covers", "seconds"),
+        [
+            (
+                row.case,
+                row.integrand,
+                row.replicates,
+                f"{row.realised:.3g}",
+                f"{row.reported:.3g}",
+                f"{row.covered:.1%}",
+                f"{row.seconds:.1f}",
+            )
+            for row in found
+        ],
+    )
+    return {"states": [row._asdict() for row in found]}

@@ -16,12 +16,13 @@ import tempfile
 import threading
 import time
 import warnings
+from argparse import Namespace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .harness import Row, peak_gigabytes
+from .harness import Row, peak_gigabytes, print_table, show
 
 D = 20
 _ONE_THREAD = {
@@ -189,6 +190,61 @@ def _cluster(folder: str, n: int, count: int, kill: bool = False) -> dict[str, A
         "value": answer.value.tolist(),
         "restarts": restarts,
     }
+
+
+def measure(options: Namespace) -> dict[str, Any]:
+    """Ten million draws on disk, 3.2 GB."""
+    sizes, chunk = ((20_000,), 5000) if options.quick else ((10**5, 10**6, 10**7), 10**5)
+    results: dict[str, Any] = {}
+    with written(sizes[-1], chunk) as name:
+        folder = Path(name)
+        if not options.quick:
+            results["pass"] = rows(folder, sizes[-1])
+            show(
+                "One pass over chunks on disk, on one core, against bare NumPy",
+                results["pass"],
+                "NumPy",
+            )
+        grown = growth(folder, sizes)
+        results["growth"] = [row._asdict() for row in grown]
+        print_table(
+            "The whole call on Dask's threads, in a fresh process",
+            ("draws", "seconds", "seconds a million draws", "peak memory (GB)"),
+            [
+                (
+                    f"{g.draws:.0e}",
+                    f"{g.seconds:.2f}",
+                    f"{1e6 * g.seconds / g.draws:.2f}",
+                    f"{g.gigabytes:.2f}",
+                )
+                for g in grown
+            ],
+        )
+        if not options.quick:
+            found = workers(folder, sizes[-1])
+            results["workers"] = found._asdict() | {"ratio": found.ratio}
+            print_table(
+                "Local workers with one thread each (seconds of the pass)",
+                (
+                    "one",
+                    "two",
+                    "ratio",
+                    "two, one killed in the middle",
+                    "change of the values",
+                    "restarted",
+                ),
+                [
+                    (
+                        f"{found.one:.1f}",
+                        f"{found.two:.1f}",
+                        f"{found.ratio:.2f}",
+                        f"{found.killed:.1f}",
+                        f"{found.change:.1e}",
+                        found.restarts,
+                    )
+                ],
+            )
+    return results
 
 
 def main() -> None:

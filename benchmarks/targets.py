@@ -1,7 +1,9 @@
-"""Problems with known answers: Genz functions, and Gaussian-process integrands against Gaussian
-mixtures."""
+"""Problems with known answers: Genz functions, Gaussian-process integrands against Gaussian
+mixtures, and a bent Gaussian."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from scipy.special import erf, logsumexp, ndtr
@@ -100,3 +102,41 @@ def gaussian_process(
         damping = np.exp(-0.5 * np.einsum("ki,ij,kj->k", frequencies, covariance, frequencies))
         mean += weight * (np.cos(frequencies @ centre + phases) * damping) @ heights
     return np.cos(x @ frequencies.T + phases) @ heights, float(mean)
+
+
+def banana(n: int, d: int = 10, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draws and scores of a bent Gaussian, and four integrands of which no polynomial is one."""
+    z = np.random.default_rng(seed).normal(size=(n, d))
+    x, s = z.copy(), -z
+    x[:, 1] += 0.4 * (z[:, 0] ** 2 - 1)
+    s[:, 0] += 0.8 * z[:, 0] * z[:, 1]
+    return x, s, integrands(x)
+
+
+def banana_density(x: Any) -> Any:
+    """Its logarithm, at one point, without its constant."""
+    return -0.5 * (x[0] ** 2 + (x[1] - 0.4 * (x[0] ** 2 - 1)) ** 2 + x[2:] @ x[2:])
+
+
+def integrands(x: np.ndarray) -> np.ndarray:
+    """(n, 4)."""
+    values = [
+        np.sin(x[:, 0]) + x[:, 1] ** 2,
+        np.exp(-np.sum(x**2, axis=1) / (2 * x.shape[1])),
+        np.cos(x.sum(axis=1) / 3),
+        np.log1p(np.exp(x[:, 2] + x[:, 3])),
+    ]
+    return np.stack(values, axis=1)
+
+
+def banana_means(d: int = 10) -> np.ndarray:
+    """Exact means of the four, by Gauss–Hermite quadrature in the two bent coordinates and closed
+    forms in the others."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    weights = weights / weights.sum()
+    first, second = np.meshgrid(nodes, nodes, indexing="ij")
+    bent, chance = second + 0.4 * (first**2 - 1), np.outer(weights, weights)
+    peak = np.sum(chance * np.exp(-(first**2 + bent**2) / (2 * d))) * (1 + 1 / d) ** (-(d - 2) / 2)
+    wave = np.sum(chance * np.cos((first + bent) / 3)) * np.exp(-(d - 2) / 18)
+    soft = weights @ np.log1p(np.exp(np.sqrt(2) * nodes))
+    return np.array([1.32, peak, wave, soft])

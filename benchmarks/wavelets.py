@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -126,3 +127,8 @@ def _show(rows: list[dict[str, Any]], n: int, repetitions: int) -> None:
     ]
     title = f"{rows[0]['function']}, d = {rows[0]['d']}, {n} draws, {repetitions} repetitions"
     print_table(title, ("control variate", "mean absolute error", "covered", "seconds"), cells)
+
+
+def measure(options: Namespace) -> dict[str, Any]:
+    """Wavelets on integrands with kinks and jumps."""
+    return {"wavelets": run(CASES[:1], 1, 200, 2) if options.quick else run()}

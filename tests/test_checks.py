@@ -8,16 +8,9 @@ import pytest
 from problems import ar1, gaussian, quadratic
 
 import zerovar as zv
-from benchmarks.checks import (
-    EVENT_CASES,
-    RIGHT,
-    WRONG,
-    check_samples,
-    cost,
-    cut_normal,
-    events,
-)
-from benchmarks.checks import gaussian as chains_of_normals
+from benchmarks.checks import check_samples, cost, events
+from benchmarks.samples import EVENT_CASES, RIGHT, WRONG, cut_normal
+from benchmarks.samples import gaussian as chains_of_normals
 from zerovar.statistics.series import (
     INDEPENDENT,
     autocorrelation_time,

@@ -1,5 +1,5 @@
 """Models as users bring them, from NumPyro's and PyMC's samplers to the table, and without a
-sampler (`benchmarks/examples.py`). A few run shortly here; all of them with `make whole`."""
+sampler (`benchmarks/example_models.py`). A few run shortly here; all of them with `make whole`."""
 
 import warnings
 
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import zerovar as zv
-from benchmarks.examples import EXAMPLES, sample
+from benchmarks.example_models import EXAMPLES
+from benchmarks.examples import sample
 
 # Improper and ordered sites, and a simplex. Each costs 8 s of a core, nearly all of it compiling
 # NUTS, a dozen a minute and a half: indices, sums over states and scans have tests of their own in
