@@ -112,7 +112,7 @@ def compare(name: str, runs: int, long: int) -> Row:
         len(within[0]),
         float(np.mean(within)),
         float(np.mean(plain)),
-        float(np.median(gains)),
+        float(np.nanmedian(gains)),
         float(np.median(seconds)),
     )
 
