@@ -34,8 +34,8 @@ from .opening import open_density, require_double
 _POINTS = 8000
 # How far the slopes of the log density may be from the scores, which may be in single precision
 _APART = 0.02
-# What tunes kernels as long again gains nothing here: six samples of gp_regr are off by 2.6e-4 with
-# it and without, in half of the time
+# What tunes kernels as long again is half of the time (a profile of the pines), and gains nothing:
+# six samples of gp_regr are off by 2.6e-4 with it and without
 _QUICKER = Policy(polished=0)
 _FEWEST = 20  # draws, of which a half is fitted to: as many as the errors of a mean need
 
