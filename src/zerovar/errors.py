@@ -70,14 +70,16 @@ def hold_warnings() -> Iterator[list[warnings.WarningMessage]]:
 
 def repeat_warnings(
     caught: Iterable[warnings.WarningMessage], names: Sequence[str] | None = None
-) -> None:
-    """Give warnings that were caught, as one where they differ in names alone; with `names` only
-    those that are about one of these integrands, or about none."""
+) -> list[str]:
+    """Give warnings that were caught, as one where they differ in names alone, and return their
+    words; with `names` only those that are about one of these integrands, or about none."""
     own = [one.message for one in caught if isinstance(one.message, ZerovarWarning)]
     if names is not None:
         own = [one for one in own if not one.names or set(one.names) & set(names)]
-    for one in merge_warnings(own):
+    merged = merge_warnings(own)
+    for one in merged:
         warn(one.template, type(one), one.names)
+    return [str(one) for one in merged]
 
 
 class NumericalWarning(ZerovarWarning):

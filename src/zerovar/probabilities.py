@@ -11,7 +11,7 @@ import numpy as np
 from .adapters.recognition import posterior_in_memory
 from .arguments import show, takes, whole
 from .choice import CHOICE, LOW_EFFORT, Automatic, Request
-from .errors import ZerovarWarning, hold_warnings, list_names, repeat_warnings
+from .errors import hold_warnings, list_names, repeat_warnings
 from .events.lines import Lines
 from .events.quantities import Event, Marginal, Quantity, read_event, truth
 from .inputs.integrands import as_values
@@ -148,14 +148,13 @@ def estimate_with_events(
             if marginal is not None:
                 smooth[:, k], off[k] = event.smooth(marginal)
                 how[int(k)] = marginal
-    repeat_warnings(caught)
+    said = repeat_warnings(caught)
     columns = dict(zip(found, smooth.T, strict=True))
     bounded = [*bounded, *(found[k] for k, one in how.items() if isinstance(one, Lines))]
     means = session.estimate(columns, None, request, bounded, [found[k] for k in how])
     if how:
         rows = np.array(list(how))
         means = _with_counts(session, means, array[:, rows], rows, off, how, request)
-    said = [str(one.message) for one in caught if isinstance(one.message, ZerovarWarning)]
     return dataclasses.replace(means, warnings=(*means.warnings, *said)), events
 
 

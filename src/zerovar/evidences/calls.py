@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from warnings import WarningMessage
 
 import numpy as np
 
@@ -11,9 +10,7 @@ from ..adapters.log_density import slopes_apart
 from ..arguments import FLAG, OF_A_DRAW, read_numbers, takes, where, whole
 from ..choice import CHOICE, Automatic, Policy, Request
 from ..errors import (
-    ZerovarWarning,
     hold_warnings,
-    merge_warnings,
     repeat_warnings,
 )
 from ..inference.cautions import Cautions
@@ -99,7 +96,7 @@ def evidence(
         # no stream that draws may have been made of
         rng = np.random.default_rng(seed).spawn(1)[0]
         halves = cross(session, at_draws, density, count, Request(family, seed=seed), rng, tell)
-    texts = _repeat(caught)
+    texts = repeat_warnings(caught)
     return _conclude(session, halves, density.constants().relative, used + count, texts)
 
 
@@ -108,13 +105,6 @@ def _refuse(what: str, **given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             raise ValueError(f"{name} is not for {what}: leave it out")
-
-
-def _repeat(caught: list[WarningMessage]) -> list[str]:
-    """Give warnings that were held, and return their words."""
-    repeat_warnings(caught)
-    own = [one.message for one in caught if isinstance(one.message, ZerovarWarning)]
-    return [str(one) for one in merge_warnings(own)]
 
 
 def _of_ladder(ladder: Ladder, temperatures: np.ndarray | None) -> Evidence:
@@ -143,7 +133,7 @@ def _of_ladder(ladder: Ladder, temperatures: np.ndarray | None) -> Evidence:
         overlap=None,
         evaluations=found.evaluations,
         relative=ladder.relative,
-        warnings=tuple(_repeat(caught)),
+        warnings=tuple(repeat_warnings(caught)),
         traces=LadderTraces(
             found.temperatures,
             found.means,
