@@ -5,9 +5,9 @@ python -m benchmarks.effects [--draws 1000] [--processes 2]
 python -m benchmarks.effects --arrays 8 [--data ../shared/data]
 
 Three models are sampled non-centred and read by `zv.from_numpyro`, which finds their centred form.
-Three are given with draws and scores in centred coordinates (`benchmarks.hierarchies`), and the
-non-centred form as `coordinates=`. Data have the sizes of the published ones and are made with a
-fixed seed. Gains are reported ones, medians over all sites.
+Three are given with draws and scores in centred coordinates (`benchmarks.sampled_hierarchies`), and
+the non-centred form as `coordinates=`. Data have the sizes of the published ones and are made with
+a fixed seed. Gains are reported ones, medians over all sites.
 
 With `--arrays` so many chains of each of these three, of 300 groups with exact draws (four times as
 many) and, where there is `data`, of the eight schools are given as arrays in centred coordinates,
@@ -153,7 +153,7 @@ def given(name: str, draws: int) -> Any:
 
     import zerovar as zv
 
-    from .hierarchies import chain, of
+    from .sampled_hierarchies import chain, of
 
     log_density, groups = of(name)
     back = zv.Coupling([(range(3, 3 + groups), lambda x: (x[0], jnp.exp(x[1])))], backwards=True)
@@ -179,7 +179,7 @@ def row(job: tuple[str, int]) -> Row:
 
     import zerovar as zv
 
-    from .hierarchies import MODELS
+    from .sampled_hierarchies import MODELS
 
     name, draws = job
     with jax.enable_x64(True), warnings.catch_warnings():
@@ -224,7 +224,8 @@ def replicate(name: str, draws: int, key: int, data: Path | None) -> Replicate:
 
     import zerovar as zv
 
-    from .hierarchies import Exact, chain, of
+    from .hierarchies import Groups
+    from .sampled_hierarchies import chain, of
 
     def form(first: int, groups: int, mu: int, log_tau: int) -> Any:
         pair = lambda x: (x[mu], jnp.exp(x[log_tau]))  # noqa: E731
@@ -246,10 +247,10 @@ def replicate(name: str, draws: int, key: int, data: Path | None) -> Replicate:
             name, there.draws, there.scores, f, np.array(truth["truth"]), form(0, 8, 8, 9)
         )
     if name == GROUPS:
-        model = Exact(300, 2, 2.0, (0.7,))
+        model = Groups(300, 2, 2.0, (0.7,))
         x, f = model.draw(np.random.default_rng(key), 4 * draws)
         s = gradient(model.log_density, x)
-        return Replicate(name, x, s, f, model.means[0], model.non_centred)
+        return Replicate(name, x, s, f, model.means[0], model.form("non-centred"))
     log_density, groups = of(name)
     x = chain((name, draws, key))
     f = np.concatenate([x[:, :1], np.exp(x[:, 1:2]), x[:, 2:13]], axis=1)
@@ -274,7 +275,7 @@ def answers(job: tuple[str, int, int, Path | None]) -> tuple[Replicate, dict[str
 
 
 def show_arrays(options: argparse.Namespace) -> None:
-    from .hierarchies import MODELS
+    from .sampled_hierarchies import MODELS
 
     models = [*MODELS, GROUPS, *([SCHOOLS] if options.data else [])]
     models = [name for name in models if name.startswith(tuple(options.only))]
@@ -311,7 +312,7 @@ def show_arrays(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    from .hierarchies import MODELS
+    from .sampled_hierarchies import MODELS
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

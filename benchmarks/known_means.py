@@ -226,11 +226,11 @@ def hierarchy(rng: Rng, n: int, name: str, form: str) -> Draws:
     x, f = model.draw(rng, n)
     with jax.enable_x64(True):
         s = np.asarray(jax.jit(jax.vmap(jax.grad(model.log_density)))(x))
-    if form == "non-centred":
-        x, s = model.non_centred.map(x, s)
+    if form not in ("centred", "known"):
+        x, s = model.form(form).map(x, s)
     means, errors = model.means
     names = tuple(f"f{j}" for j in range(len(means)))
-    known = {"non-centred": model.non_centred} if form == "known" else None
+    known = {"non-centred": model.form("non-centred")} if form == "known" else None
     return Draws(x[None], s[None], f[None], names, means, errors, coordinates=known)
 
 
@@ -239,7 +239,8 @@ def cafes_by_nuts(rng: Rng, n: int) -> Draws:
     as asked for, 4 × 500 where other rows have 1000."""
     import zerovar as zv
 
-    from .hierarchies import EXACT, sample_centred
+    from .hierarchies import EXACT
+    from .sampled_hierarchies import sample_centred
 
     model = EXACT["2 × 15 groups"]
     found = zv.from_numpyro(sample_centred(model, 2 * n, int(rng.integers(2**31))))

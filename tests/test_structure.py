@@ -82,6 +82,32 @@ def test_scores_in_closed_form_are_those_of_a_coupling(form):
     assert np.allclose(told.scores, found.scores, rtol=1e-6, atol=1e-6)
 
 
+def test_both_levels_of_groups_in_regions_are_found():
+    """Data tell much of the means of regions: the steepest score is that of the mean over all, of
+    which they are the locations, seen from the wrong side."""
+    sample, _ = drawn("centred", name="20 regions of 3 groups")
+    groups, regions = find_hierarchy(sample, 1000.0).levels
+    assert groups.effects.tolist() == list(range(23, 83))
+    assert groups.parents.tolist() == [2]
+    assert groups.locations.tolist() == list(range(3, 23))
+    assert regions.effects.tolist() == list(range(3, 23))
+    assert regions.parents.tolist() == [1]
+    assert 0 in regions.locations
+    there = regions(groups(sample))
+    assert np.abs(there.draws + there.scores)[:, groups.effects].max() < 1e-5
+
+
+@pytest.mark.parametrize(("form", "exponent"), [("half centred", -1), ("softplus", -2)])
+def test_other_units_and_other_scales_are_followed(form, exponent):
+    """Effects in units of the root of their scale; and a scale that is log(1 + eˣ), of which the
+    logarithm is nearly linear where it is small."""
+    sample, _ = drawn(form)
+    (level,) = find_hierarchy(sample, 1000.0).levels
+    assert level.effects.tolist() == list(range(2, 10))
+    assert level.parents.tolist() == [1]
+    assert level.exponents == pytest.approx([exponent], rel=0.2)
+
+
 @pytest.mark.parametrize("kind", ["independent", "correlated", "t", "banana"])
 def test_nothing_is_found_where_there_is_nothing(kind):
     rng = np.random.default_rng(0)

@@ -108,6 +108,8 @@ def _search(sample: Sample, effective: float) -> Hierarchy | None:
             if pool.parent in mapped:
                 continue  # its own scale has changed
             found = _fit(sample, pool)
+            if found is not None and len(pool.effects) == 1 < len(found.locations):
+                found = _swap(sample, pool, found)
             if found is not None:
                 sample = found(sample)
                 levels.append(found)
@@ -191,6 +193,13 @@ def _apart(scores: Float64[np.ndarray, "n k"]) -> Int[np.ndarray, " m"]:
     return np.flatnonzero(kept)
 
 
+def _swap(sample: Sample, pool: _Pool, found: Effects) -> Effects:
+    """What one coordinate and its locations are the other way round, if that takes in more of them:
+    a mean of groups of which data tell much has a steeper slope than they have."""
+    others = _fit(sample, pool._replace(effects=found.locations))
+    return found if others is None or len(others.effects) < 2 else others
+
+
 class _Fit(NamedTuple):
     """Scores as a linear function, for k effects and c other columns at each power of g: the
     precision A and B, the location, whether each of its terms and A are beyond chance in units of
@@ -249,7 +258,7 @@ def _locations(sample: Sample, pool: _Pool) -> Int[np.ndarray, " l"]:
     """Other coordinates that may be in an effect's location: those whose scores go with the
     effects' most, if they are more than draws and time allow."""
     rest = np.setdiff1d(np.arange(sample.dim), pool.effects)
-    most = min(_DRAWS, len(sample)) // 100
+    most = min(_DRAWS, len(sample)) // 40
     if len(rest) <= most:
         return rest
     along = sample.draws[:, [pool.parent]]

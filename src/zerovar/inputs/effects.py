@@ -91,4 +91,5 @@ class Effects:
 
 
 def _times(rate: float, name: str) -> str:
-    return name if rate == 1 else f"−{name}" if rate == -1 else f"{rate:.3g} {name}"
+    number = f"{rate:.3g}"
+    return name if number == "1" else f"−{name}" if number == "-1" else f"{number} {name}"
