@@ -1,8 +1,11 @@
 """The models of `example_models.py`, run from their sampler to the table.
 
 python -m benchmarks.examples [--only NAME …] [--runs 4] [--long 4000] [--out FILE.csv]
+python -m benchmarks.examples --keep
 
 `tests/test_examples.py` runs them through `zv.summary` and, where they are small, `zv.integrate`.
+With `--keep` a short run of each is kept in `example_runs.npz`, for tests without the sampler: to
+compile NUTS takes longer than all the rest.
 The command compares `zv.summary` of short runs (2 × 500 draws) with long runs of the same sampler,
 4 chains of `--long` draws, one for each: how often a controlled mean is within 1.96 errors of the
 long one, both errors joined, and the same for plain means.
@@ -17,9 +20,12 @@ import logging
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from zerovar.io.atomic import atomic
 
 from .example_models import EXAMPLES, Example
 from .harness import print_table
@@ -50,14 +56,18 @@ def sample(
 
 
 def _sample_pymc(model: Any, seed: int, warmup: int, draws: int, chains: int) -> Any:
-    import pymc as pm
-
     import zerovar as zv
+
+    return zv.from_pymc(model, _trace_pymc(model, seed, warmup, draws, chains))
+
+
+def _trace_pymc(model: Any, seed: int, warmup: int, draws: int, chains: int) -> Any:
+    import pymc as pm
 
     logging.getLogger("pymc").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        trace = pm.sample(
+        return pm.sample(
             draws,
             tune=warmup,
             chains=chains,
@@ -68,7 +78,65 @@ def _sample_pymc(model: Any, seed: int, warmup: int, draws: int, chains: int) ->
             compute_convergence_checks=False,
             model=model,
         )
-        return zv.from_pymc(model, trace)
+
+
+KEPT = Path(__file__).with_name("example_runs.npz")
+_DRAWS = 100  # a chain, of kept runs
+
+
+def keep_runs(path: Path = KEPT) -> None:
+    """Write a short run of every example: its sites, with NumPyro's last state and gradients."""
+    arrays = {}
+    for name, example in EXAMPLES.items():
+        model, _ = example.build()
+        if type(model).__module__.split(".")[0] == "pymc":
+            trace = _trace_pymc(model, 0, 500, _DRAWS, 2)["posterior"]
+            parts = {"site": {each: trace[each] for each in trace.data_vars}}
+        else:
+            mcmc = sample(example, 0, draws=_DRAWS)
+            gradients = mcmc.get_extra_fields(group_by_chain=True)["z_grad"]
+            sites = mcmc.get_samples(group_by_chain=True)
+            parts = {"site": sites, "gradient": gradients, "last": mcmc.last_state.z}
+        for part, found in parts.items():
+            for each, array in found.items():
+                arrays[f"{name}/{part}/{each}"] = np.asarray(array, dtype=np.float32)
+    with atomic(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read_run(name: str, path: Path = KEPT) -> Any:
+    """A kept run as a posterior."""
+    import zerovar as zv
+
+    parts: dict[str, dict[str, np.ndarray]] = {"site": {}, "gradient": {}, "last": {}}
+    with np.load(path) as arrays:
+        for key in arrays.files:
+            example, part, each = key.split("/")
+            if example == name:
+                parts[part][each] = arrays[key]
+    model, args = EXAMPLES[name].build()
+    if not parts["last"]:
+        import xarray as xr
+
+        def dims(array: xr.DataArray, each: str) -> tuple[str, ...]:
+            named = model.named_vars_to_dims.get(each) or ()
+            return ("chain", "draw", *named)[: array.ndim]
+
+        sites = {each: (dims(array, each), array) for each, array in parts["site"].items()}
+        coords = {each: list(labels) for each, labels in model.coords.items()}
+        return zv.from_pymc(model, xr.DataTree.from_dict({"posterior": xr.Dataset(sites, coords)}))
+    import jax
+    from numpyro.infer import NUTS
+
+    run = SimpleNamespace(
+        sampler=NUTS(model),
+        last_state=SimpleNamespace(z=parts["last"]),
+        get_samples=lambda group_by_chain: jax.tree.map(jax.numpy.asarray, parts["site"]),
+        get_extra_fields=lambda group_by_chain: {"z_grad": parts["gradient"]},
+        _args=args,
+        _kwargs={},
+    )
+    return zv.from_numpyro(run)
 
 
 class Row(NamedTuple):
@@ -131,7 +199,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--long", type=int, default=4000)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--keep", action="store_true", help="write example_runs.npz")
     options = parser.parse_args()
+    if options.keep:
+        keep_runs()
+        return
     rows = []
     for name in options.only:
         rows.append(compare(name, options.runs, options.long))

@@ -389,3 +389,13 @@ FORMS = {
     "half centred": ("8 groups, weak data", "30 groups, weak data"),
     "softplus": ("8 groups, weak data", "30 groups, weak data"),
 }
+
+
+def draw_in(model: Exact, form: str, rng: Rng, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draws and scores (n, d) in the coordinates of a form, and values (n, q)."""
+    x, f = model.draw(rng, n)
+    with jax.enable_x64(True):
+        s = np.asarray(jax.jit(jax.vmap(jax.grad(model.log_density)))(x))
+    if form != "centred":
+        x, s = model.form(form).map(x, s)
+    return x, s, f

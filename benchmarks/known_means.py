@@ -17,7 +17,7 @@ import numpy as np
 from scipy.integrate import quad
 from scipy.special import digamma, gamma, ndtr, ndtri
 
-from .hierarchies import FORMS
+from .hierarchies import EXACT, FORMS, draw_in
 
 Rng = np.random.Generator
 
@@ -218,16 +218,8 @@ def without_jacobian(rng: Rng, n: int) -> Draws:
 
 def hierarchy(rng: Rng, n: int, name: str, form: str) -> Draws:
     """Exact draws of a normal hierarchy, in centred coordinates, in others, or with these known."""
-    import jax
-
-    from .hierarchies import EXACT
-
     model = EXACT[name]
-    x, f = model.draw(rng, n)
-    with jax.enable_x64(True):
-        s = np.asarray(jax.jit(jax.vmap(jax.grad(model.log_density)))(x))
-    if form not in ("centred", "known"):
-        x, s = model.form(form).map(x, s)
+    x, s, f = draw_in(model, "centred" if form == "known" else form, rng, n)
     means, errors = model.means
     names = tuple(f"f{j}" for j in range(len(means)))
     known = {"non-centred": model.form("non-centred")} if form == "known" else None
@@ -239,7 +231,6 @@ def cafes_by_nuts(rng: Rng, n: int) -> Draws:
     as asked for, 4 × 500 where other rows have 1000."""
     import zerovar as zv
 
-    from .hierarchies import EXACT
     from .sampled_hierarchies import sample_centred
 
     model = EXACT["2 × 15 groups"]

@@ -359,7 +359,7 @@ def test_participles_are_seen():
 MOST_NUMBERS = {
     "evidences": 35,
     "solvers": 28,
-    "choice": 26,
+    "choice": 27,
     "integration": 23,
     "events": 22,
     "statistics": 18,

@@ -288,6 +288,7 @@ def test_quick_benchmarks_run(tmp_path):
     assert all(row["met"] for row in accuracy)  # two seeds of what the full run shows over twenty
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
 def test_a_kernel_fit_peaks_under_four_matrices():
     matrices = float(

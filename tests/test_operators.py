@@ -255,7 +255,8 @@ def test_a_log_linear_metric_is_constant_beyond_the_draws():
     assert far > near
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.whole), 1])
+@pytest.mark.whole
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_learned_metric_is_trained_beside_the_network(rank):
     """Its parameters move, it stays positive, and Stein's identity holds for whatever it is."""
     x, s = funnel(600)

@@ -411,6 +411,7 @@ def test_numpyro_models_of_every_kind():
     assert posterior.names == ("below", "factor[0]", "share[0]", "share[1]", "top")
 
 
+@pytest.mark.whole
 @pytest.mark.filterwarnings(
     "ignore:Some algorithms will automatically enumerate", "ignore::zerovar.ZerovarWarning"
 )
@@ -553,11 +554,8 @@ def test_arrays_that_jax_has_seen_in_single_precision():
     assert jax.jit(lambda x: log_density(x))(x[0]) == before  # and in the user's hands as it was
 
 
-@pytest.mark.parametrize(
-    "given",
-    [pytest.param(True, marks=pytest.mark.whole), False],
-    ids=["arguments", "globals"],
-)
+@pytest.mark.whole  # two of the kept runs in test_examples.py are such models
+@pytest.mark.parametrize("given", [True, False], ids=["arguments", "globals"])
 def test_numpyro_models_that_index_by_numpy_arrays(given):
     """A user's own program, the search for coordinates, a log density for `integrate`, the user's
     again: JAX remembers the arrays in the precision of whoever used them last."""

@@ -71,6 +71,7 @@ def test_two_modes_from_draws():
     assert np.mean(made.draws[-1][:, 0] < 0) == pytest.approx(0.3, abs=0.15)
 
 
+@pytest.mark.whole
 def test_what_is_curved_in_many_dimensions():
     """Bananas, whose draws and a proposal overlap by a hundredth."""
     d = 20

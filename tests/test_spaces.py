@@ -301,7 +301,8 @@ def rarely(*often):
     ]
 
 
-@pytest.mark.parametrize("name", rarely("simplex"))
+@pytest.mark.whole  # docs/gallery/spaces.md, which runs every time, has two of them
+@pytest.mark.parametrize("name", DRAWN)
 def test_the_default_call(name):
     """A hundred times as many draws would be needed without, and the truth is within the errors."""
     space, x, s, values = drawn(name)

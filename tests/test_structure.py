@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import zerovar as zv
+from benchmarks.hierarchies import EXACT, draw_in
 from benchmarks.known_means import hierarchy
 from zerovar import session
 from zerovar.choice.structure import find_hierarchy
@@ -15,9 +16,9 @@ WEAK = "8 groups, weak data"
 LOW = zv.Automatic("low", progress=False)
 
 
-def drawn(form, seed=0, n=1000, name=WEAK):
-    found = hierarchy(np.random.default_rng(seed), n, name, form)
-    return zv.Sample(found.x, found.s), found
+def drawn(form, name=WEAK):
+    x, s, _ = draw_in(EXACT[name], form, np.random.default_rng(0), 1000)
+    return zv.Sample(x, s)
 
 
 def without_structure(kind, rng, n=1000, d=10):
@@ -38,7 +39,7 @@ def without_structure(kind, rng, n=1000, d=10):
 
 def test_effects_of_a_centred_hierarchy_are_standard_normal_in_units_of_their_scale():
     """Data are normal, so that nothing is left; μ is the location and log τ the parent."""
-    sample, _ = drawn("centred")
+    sample = drawn("centred")
     (level,) = find_hierarchy(sample, 1000.0).levels
     assert level.effects.tolist() == list(range(2, 10))
     assert level.parents.tolist() == [1]
@@ -54,7 +55,7 @@ def test_effects_of_a_centred_hierarchy_are_standard_normal_in_units_of_their_sc
 def test_centred_and_non_centred_draws_lead_to_the_same_coordinates():
     there = []
     for form in ("centred", "non-centred"):
-        sample, _ = drawn(form, name="8 groups")
+        sample = drawn(form, name="8 groups")
         found = find_hierarchy(sample, 1000.0)
         assert found.levels[0].effects.tolist() == list(range(2, 10))
         there.append(found.levels[0](sample))
@@ -64,7 +65,7 @@ def test_centred_and_non_centred_draws_lead_to_the_same_coordinates():
 
 @pytest.mark.parametrize("form", ["centred", "non-centred"])
 def test_scores_in_closed_form_are_those_of_a_coupling(form):
-    sample, _ = drawn(form, name="8 groups")
+    sample = drawn(form, name="8 groups")
     level = find_hierarchy(sample, 1000.0).levels[0]
 
     def location_and_scale(x):
@@ -85,7 +86,7 @@ def test_scores_in_closed_form_are_those_of_a_coupling(form):
 def test_both_levels_of_groups_in_regions_are_found():
     """Data tell much of the means of regions: the steepest score is that of the mean over all, of
     which they are the locations, seen from the wrong side."""
-    sample, _ = drawn("centred", name="20 regions of 3 groups")
+    sample = drawn("centred", name="20 regions of 3 groups")
     groups, regions = find_hierarchy(sample, 1000.0).levels
     assert groups.effects.tolist() == list(range(23, 83))
     assert groups.parents.tolist() == [2]
@@ -101,7 +102,7 @@ def test_both_levels_of_groups_in_regions_are_found():
 def test_other_units_and_other_scales_are_followed(form, exponent):
     """Effects in units of the root of their scale; and a scale that is log(1 + eˣ), of which the
     logarithm is nearly linear where it is small."""
-    sample, _ = drawn(form)
+    sample = drawn(form)
     (level,) = find_hierarchy(sample, 1000.0).levels
     assert level.effects.tolist() == list(range(2, 10))
     assert level.parents.tolist() == [1]
@@ -155,7 +156,7 @@ def test_the_default_call_tries_what_was_found_and_says_so(monkeypatch):
     """Errors are right over 6 samples of 6 integrands, a third of which count as independent."""
     z, gains = [], []
     for seed in range(6):
-        _, found = drawn("centred", seed, 500)
+        found = hierarchy(np.random.default_rng(seed), 500, WEAK, "centred")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zv.ZerovarWarning)
             answer = zv.estimate(found.x, found.s, found.f, family=LOW)

@@ -266,7 +266,8 @@ def test_terms_of_pymc():
     places = {name: ("chain", "draw", "school")[: site.ndim] for name, site in sites.items()}
     drawn = xr.Dataset({name: (places[name], site) for name, site in sites.items()})
     precision = jax.config.jax_enable_x64
-    posterior = zv.from_pymc(model, xr.DataTree.from_dict({"posterior": drawn}))
+    for _ in range(2):  # the first time PyTensor's backend may be imported, the second it is there
+        posterior = zv.from_pymc(model, xr.DataTree.from_dict({"posterior": drawn}))
     terms = posterior.density.terms()
     assert (terms.latent, terms.observed) == (("mu", "tau", "theta", "low"), ("y",))
     assert (terms.top, terms.factors) == (("mu", "tau", "low"), ("pull",))

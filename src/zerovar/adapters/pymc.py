@@ -161,7 +161,8 @@ def pymc_in_jax(model: Any) -> Iterator[Callable[..., Callable[..., Any]]]:
     """Give the function that compiles graphs of a model without discrete variables to JAX.
 
     PyTensor's JAX backend turns double precision on for the whole process when it is imported; the
-    choice is the user's, and is restored.
+    choice is the user's, and is restored. Constants of a graph are cast when it is compiled: to
+    double precision, whether or not that import was an earlier one.
     """
     before = jax.config.read("jax_enable_x64")
     try:
@@ -173,7 +174,8 @@ def pymc_in_jax(model: Any) -> Iterator[Callable[..., Callable[..., Any]]]:
         ]
         if discrete:
             raise discrete_error("variables", discrete)
-        yield get_jaxified_graph
+        with jax.enable_x64(True):
+            yield get_jaxified_graph
     except ImportError as error:
         raise missing_package("PyMC", "pymc") from error
     finally:

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 
 def _number(value: Any, meaning: str, measured: str) -> Any:
     return dataclasses.field(default=value, metadata={"meaning": meaning, "measured": measured})
@@ -93,9 +95,13 @@ class Policy:
     )
     ahead: float = _number(
         4.0,
-        "variances ahead of closed forms that a tuned family must be to go on with more draws, "
-        "and behind the best that it may be",
+        "variances ahead of closed forms that a tuned family must be to go on with more draws",
         "real posteriors: 12 and more; sums of functions of single coordinates: behind",
+    )
+    behind: float = _number(
+        4.0,
+        "variances behind the one in front from which another does not go on with it",
+        "30: a quarter more time, and the same median gains on eleven posteriors",
     )
     pilot: int = _number(
         1000,
@@ -131,7 +137,11 @@ class Policy:
     def intensify(self) -> "Policy":
         """The numbers for who has time: longer descents, denser kernels."""
         return dataclasses.replace(
-            self, tuning_steps=2 * self.tuning_steps, ahead=1.0, dense=2 * self.dense
+            self,
+            tuning_steps=2 * self.tuning_steps,
+            ahead=1.0,
+            behind=np.inf,
+            dense=2 * self.dense,
         )
 
     def explain(self) -> list[tuple[str, Any, str, str]]:

@@ -136,7 +136,7 @@ def race(
         then is: that rests on the few draws in the tails."""
         front = [runner for runner in _in_front(runners) if not runner.rival.special]
         ahead = [runner for runner in front if runner.is_ahead(before, policy.ahead)]
-        close = [one for one in ahead if one.place < front[0].place + np.log(policy.ahead)]
+        close = [one for one in ahead if one.place <= front[0].place + np.log(policy.behind)]
         say(" and ".join(f"{runner.rival.label}, on more draws" for runner in close))
 
         def resume(one: Runner, steps: int) -> Runner:
