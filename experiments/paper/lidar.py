@@ -23,13 +23,13 @@ from benchmarks.chains import adaptive_metropolis
 
 from .comparisons import error_table, recipe_section
 from .harness import Job, MissingData, Row, Size, automatic, compared, constants, distinct, select
-from .networks import network_rows
+from .networks import PROGRAM, RECIPE, network_rows
 from .pictures import PARTS, TINY, WIDTH, colour, curves, finish, ordered, strips, style
 from .protocol import Problem, rows_of
 
 NAME = "lidar"
 TITLE = "LIDAR: moments of a Gaussian process' hyper-parameters and its log likelihood (supplement)"
-VERSIONS = {"ours": 2, "paper": 3}
+VERSIONS = {"ours": 2, "paper": 3, "program": 1}
 
 NAMES = ("phi1", "phi2", "phi1²", "phi2²", "log p(y|phi)")
 _KEYS = ("E[phi1]", "E[phi2]", "E[phi1^2]", "E[phi2^2]", "E[log p(y|phi)]")
@@ -50,8 +50,9 @@ def jobs(size: Size) -> list[Job]:
     ]
     sizes = [100] if size.quick else [100, 200, 500, 1000]
     return ours + [
-        {"part": "paper", "chain": "own", "repetition": r, "sizes": sizes, **less}
-        for r in range(size.repetitions)
+        {"part": part, "chain": "own", "repetition": r, "sizes": sizes, **less}
+        for part, count in (("paper", size.repetitions), ("program", size.at_most(10)))
+        for r in range(count)
     ]
 
 
@@ -92,17 +93,20 @@ def run(job: Job, data: Path | None) -> list[Row]:
     likelihood = log_likelihood(ranges, ratios)
     phi, scores, log_p = (_own if job["chain"] == "own" else _stored)(job, likelihood, data)
     values = dict(zip(NAMES, (*phi.T, *(phi**2).T, log_p), strict=True))
-    if job["part"] == "paper":
-        return _paper(phi, scores, values, truth, job)
+    if job["part"] != "ours":
+        return _recipe(phi, scores, values, truth, job)
     return compared(_methods(job.get("quick", False)), phi, scores, values, truth)
 
 
-def _paper(
+def _recipe(
     phi: np.ndarray, scores: np.ndarray, values: dict[str, np.ndarray], truth: np.ndarray, job: Job
 ) -> list[Row]:
-    """The recipe of the paper on n states, equally spaced; it does not say how many fit: half."""
+    """The recipe of the paper, or networks as the authors' program trains them, on n states,
+    equally spaced; it does not say how many fit: half."""
+    quick, program = job.get("quick", False), job["part"] == "program"
     epochs = {"kernel": (10,), "polynomial": (25,)}
-    kinds = ("polynomial",) if job.get("quick") else ("polynomial", "kernel")
+    kinds = () if program else ("polynomial",) if quick else ("polynomial", "kernel")
+    architecture = zv.MLP(20, 2 if quick else 6, jax.nn.relu)
     rows: list[Row] = []
     for n in job["sizes"]:
         part = np.linspace(0, len(phi) - 1, n).round().astype(int)
@@ -111,8 +115,9 @@ def _paper(
         problem = Problem.of(phi[part], scores[part], array, n // 2)
         means = constants("MC", NAMES, array.mean(axis=0), truth, 0.0, n=n)
         rows += means + rows_of(problem, NAMES, truth, kinds, epochs.__getitem__, n=n)
-        if not job.get("quick"):
-            rows += network_rows(problem, NAMES, truth, zv.MLP(20, 6, jax.nn.relu), n=n)
+        if program or not quick:
+            trained = {"training": PROGRAM if program else RECIPE, "epochs": 2 if quick else 25}
+            rows += network_rows(problem, NAMES, truth, architecture, **trained, n=n)
     return rows
 
 
@@ -179,7 +184,7 @@ def _methods(quick: bool) -> dict[str, dict[str, Any]]:
 
 
 def section(rows: list[Row]) -> str:
-    paper, rows = select(rows, part="paper"), select(rows, part="ours")
+    paper, rows = [row for row in rows if row["part"] != "ours"], select(rows, part="ours")
     tail = _bias(select(rows, chain="own"))
     parts = [
         "Mean absolute errors against quadrature over the repetitions. The gain is the ratio of "

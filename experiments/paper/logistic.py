@@ -40,7 +40,7 @@ from .references import truths
 
 NAME = "logistic"
 TITLE = "Bayesian logistic regression: Sonar and Madelon (Figure 4 and its supplement)"
-VERSIONS = {"ours": 2, "paper": 1, "program": 1}
+VERSIONS = {"ours": 2, "paper": 1, "program": 1, "quadratic": 1}
 
 SETS = ("sonar", "madelon")
 _LARGE = 3000  # draws, of few chains
@@ -69,13 +69,23 @@ def jobs(size: Size) -> list[Job]:
         else {300: size.at_most(10), 1000: size.at_most(10), _LARGE: size.at_most(8)}
     )
     programs = {100: 1} if size.quick else {300: size.at_most(10), 1000: size.at_most(10)}
-    return ours + [
+    parts = [("paper", counts), ("program", programs)]
+    rest = [
         {"part": part, "set": name, "repetition": r, "sizes": [m], **size.marks}
-        for part, some in (("paper", counts), ("program", programs))
+        for part, some in parts
         for m, count in some.items()
-        for name in (sets if part == "paper" else sets[:1])
+        for name in sets
         for r in range(count)
     ]
+    quadratics = [] if size.quick else range(size.at_most(10))
+    return (
+        ours
+        + rest
+        + [
+            {"part": "quadratic", "set": "madelon", "repetition": r, "sizes": [300]}
+            for r in quadratics
+        ]
+    )
 
 
 class Regression(NamedTuple):
@@ -206,6 +216,9 @@ def run(job: Job, data: Path | None) -> list[Row]:
         if job["part"] == "paper":
             rows += _paper(x[:m], scores[:m], values, truth, m, quick)
             continue
+        if job["part"] == "quadratic":
+            rows += _quadratic(x[:m], scores[:m], values, truth, m)
+            continue
         if job["part"] == "program":
             rows += _program(x[:m], scores[:m], values, truth, m, quick)
             continue
@@ -254,6 +267,22 @@ def _paper(
         if quick
         else rows + network_rows(problem, POINTS, truth, zv.MLP(20, 6, jax.nn.relu), m=m)
     )
+
+
+def _quadratic(
+    x: np.ndarray, scores: np.ndarray, values: dict[str, np.ndarray], truth: np.ndarray, m: int
+) -> list[Row]:
+    """All 125 750 quadratic terms on Madelon by the paper's steps, and by the exact solve."""
+    array = np.stack(list(values.values()), axis=1)
+    rows = rows_of(
+        Problem.of(x, scores, array),
+        *(POINTS, truth, ("polynomial",), lambda kind: (25,)),
+        shared=True,
+        m=m,
+    )
+    for row in rows:
+        row["method"] = row["method"].replace("polynomial", "quadratic")
+    return constants("MC", POINTS, array.mean(axis=0), truth, 0.0, m=m) + rows
 
 
 def _program(

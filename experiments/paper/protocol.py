@@ -86,12 +86,17 @@ class Recipe(NamedTuple):
 
 
 def recipes(
-    kind: str, problem: Problem, epochs: int, groups: Sequence[Sequence[int]], degree: int = 2
+    kind: str,
+    problem: Problem,
+    epochs: int,
+    groups: Sequence[Sequence[int]],
+    degree: int = 2,
+    tuning: int = TUNING_DRAWS,
 ) -> list[tuple[Recipe, Recipe]]:
-    """For each group of integrands what 5-fold cross-validation chooses, kernels and strength: for
-    so many epochs of plain steps, and for the exact solve."""
+    """For each group of integrands what 5-fold cross-validation on at most `tuning` draws chooses,
+    kernels and strength: for so many epochs of plain steps, and for the exact solve."""
     with_polynomial, kernels = _KINDS[kind]
-    few = np.linspace(0, problem.m - 1, min(problem.m, TUNING_DRAWS)).round().astype(int)
+    few = np.linspace(0, problem.m - 1, min(problem.m, tuning)).round().astype(int)
     x, s, f = problem.x[few], problem.s[few], problem.values[few]
     f = (f - f.mean(axis=0)) / f.std(axis=0)
     polynomial = zv.Polynomial(degree) if with_polynomial else None
@@ -189,12 +194,9 @@ def _norm(matrix: np.ndarray) -> float:
     return float(svds(matrix, 1, v0=np.ones(min(matrix.shape)), return_singular_vectors=False)[0])
 
 
-def plain(
-    family: LinearFamily, problem: Problem, epochs: int, planned: int | None = None
-) -> zv.SGD:
-    """Steps on plain coefficients, the last of which is taken; the rate falls to half over the
-    epochs that were `planned`."""
-    steps = (planned or epochs) * -(-problem.m // BATCH)
+def plain(family: LinearFamily, problem: Problem, epochs: int) -> zv.SGD:
+    """Steps on plain coefficients, the last of which is taken; the rate falls to half."""
+    steps = epochs * -(-problem.m // BATCH)
     return falling(first_step(_features(family, problem)), steps, epochs)
 
 
@@ -226,6 +228,7 @@ def rows_of(
     shared: bool = False,
     one_run: bool = False,
     degree: int = 2,
+    tuning: int = TUNING_DRAWS,
     **more: Any,
 ) -> list[Row]:
     """Rows of linear families by plain steps, after each number of epochs, and by the exact solve
@@ -239,11 +242,13 @@ def rows_of(
     for kind in kinds:
         longest = max(epochs(kind))
         for group, (stepped, solved) in zip(
-            groups, recipes(kind, problem, longest, groups, degree), strict=True
+            groups, recipes(kind, problem, longest, groups, degree, tuning), strict=True
         ):
             ways: list[tuple[str, Recipe, Any, Any]] = []
+            rate = first_step(_features(stepped.family, problem))
             for count in epochs(kind):
-                solver = plain(stepped.family, problem, count, longest if one_run else count)
+                steps = (longest if one_run else count) * -(-problem.m // BATCH)
+                solver = falling(rate, steps, count)
                 ways.append((f"{kind}, as in the paper", stepped, solver, {"epochs": count}))
             ways.append((f"{kind}, same family exact", solved, zv.Exact(), {}))
             for label, objective in objectives.items():
