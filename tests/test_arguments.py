@@ -265,7 +265,13 @@ def faults(name: str, call) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+# What these do is done by others too, and each of their hundred calls tunes or integrates
+LONG = ("interval", "probability", "sensitivity")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.whole] * (n in LONG)) for n in PUBLIC]
+)
 def test_absurd_arguments_are_named(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     call = PUBLIC[name]

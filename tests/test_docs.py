@@ -61,12 +61,14 @@ LONG = (
     "docs/limits.md",
     "docs/sensitivity.md",
     "docs/when.md",
+    "docs/gallery/bias_check.md",
     "docs/gallery/eight_schools.md",
     "docs/gallery/gaussian_process.md",
     "docs/gallery/lattice.md",
     "docs/gallery/logistic_regression.md",
     "docs/gallery/lotka_volterra.md",
     "docs/gallery/operators.md",
+    "docs/gallery/spaces.md",
     "docs/gallery/states.md",
 )
 SAMPLED = (

@@ -200,7 +200,11 @@ def spread(rho, n, split, family, objective=None, seed=0, replicates=REPLICATES)
 
 @pytest.mark.parametrize(
     "split",
-    [zv.holdout(0.5), pytest.param(zv.cross_fit(5), marks=STUDY), zv.in_sample()],
+    [
+        pytest.param(zv.holdout(0.5), marks=STUDY),
+        pytest.param(zv.cross_fit(5), marks=STUDY),
+        zv.in_sample(),
+    ],
     ids=["holdout", "cross_fit", "in_sample"],
 )
 @pytest.mark.parametrize("kind", ["independent", pytest.param("ρ = 0.5", marks=STUDY), "ρ = 0.9"])
@@ -254,6 +258,7 @@ def test_interpolating_kernels_are_calibrated_in_sample(kind):
     assert np.all(found < 1 + FAR), found
 
 
+@STUDY
 def test_interpolating_kernels_rest_on_a_few_draws_out_of_fold(monkeypatch):
     """The mean of out-of-fold residuals rests on a few draws in the tails. Negative control: by
     scatter alone its error is too small by half."""

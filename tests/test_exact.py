@@ -219,21 +219,35 @@ def test_variance_is_least_squares_with_another_strength(route):
     assert not np.allclose(variance.at(X, S), other.at(X, S), rtol=1e-9)
 
 
-def test_l2_on_translates_is_the_papers_penalty():
-    """min mean (f − c − Kθ)² + λ‖θ‖² over c and θ, by NumPy."""
-    strength, n = 1e-2, len(X)
+@pytest.mark.parametrize("polynomial", [None, zv.Polynomial(2)], ids=["kernel", "sum"])
+def test_l2_on_translates_is_the_papers_penalty(polynomial):
+    """min mean (f − c − Φθ)² + λ‖θ‖² over c and θ, by NumPy; and the fit is kept as θ, so that a
+    value elsewhere takes each translate once."""
+    strength, n, kernel = 1e-2, len(X), zv.Kernel(GAUSSIAN)
     fitted = zv.fit(
-        zv.Kernel(GAUSSIAN),
+        kernel if polynomial is None else polynomial + kernel,
         zv.Sample(X, S),
         VALUES,
         zv.LeastSquares(zv.L2(strength)),
         standardise=False,
     )
-    design = np.column_stack([np.ones(n), gram_matrix(zv.Kernel(GAUSSIAN), X, S)])
-    penalty = strength * np.diag([0.0] + [1.0] * n)
+    y, t = gaussian(20, 3, seed=5)
+    translates = kernel.translates(X, S)
+    rows = [
+        np.column_stack(
+            [
+                np.ones(len(x)),
+                *(feature_matrix(one, x, s).T for one in (polynomial, translates) if one),
+            ]
+        )
+        for x, s in ((X, S), (y, t))
+    ]
+    design = rows[0]
+    penalty = strength * np.diag([0.0] + [1.0] * (design.shape[1] - 1))
     expected = np.linalg.solve(design.T @ design / n + penalty, design.T @ VALUES / n)
     np.testing.assert_allclose(fitted.intercept, expected[0], rtol=1e-8)
-    np.testing.assert_allclose(fitted.at(X, S), design[:, 1:] @ expected[1:], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(fitted.at(y, t), rows[1][:, 1:] @ expected[1:], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(fitted.terms[-1].coefficients, expected[-n:], rtol=1e-5, atol=1e-9)
 
 
 def test_l1_meets_its_optimality_conditions():

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from ..families import LinearFamily, NonlinearFamily
+from ..families.base import Translates, split_translates
 from ..inputs.integrands import KEPT
 from ..inputs.points import PointData
 from ..io.archive import Storable
@@ -55,6 +56,20 @@ def linear_terms(
     return tuple(
         LinearTerm(*pair) for pair in zip(families, np.split(theta, ends)[:-1], strict=True)
     )
+
+
+def terms_of_translates(
+    kernel: Translates, a: Float64[np.ndarray, "n q"]
+) -> tuple[LinearTerm, ...]:
+    """Return Σ_j k₀(·, x_j) a_j. Parts that are translates themselves get coefficients of their
+    own: else every value at a point would make all of them again for each x_j."""
+    made, rest = split_translates(kernel.family)
+    terms = [] if rest is None else [LinearTerm(rest.translates(kernel.points, kernel.scores), a)]
+    for part in made:
+        columns = part.family.translates(kernel.points, kernel.scores)
+        theta = evaluate(columns, a, part.points, part.scores)
+        terms.append(LinearTerm(part, theta if part.lift is None else part.lift.T @ theta))
+    return tuple(terms)
 
 
 LinearParts = tuple[LinearFamily, ...]

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Float64
 
 from ...families import LinearFamily
+from ...families.base import split_translates
 from ...hyper import declarations
 from ...inputs.integrands import KEPT, ROWS
 from ...inputs.points import Matrix, PointData
@@ -50,6 +51,8 @@ def _pull_tile(family, x, s, y, t, slope):
 def gram_matrix(family: LinearFamily, x: Matrix, s: PointData) -> Float64[np.ndarray, "n n"]:
     """Return the symmetric Gram of one set of points."""
     n = len(x)
+    if on_host() and split_translates(family)[0]:
+        return _gram_of_translates(family, x, s)
     # half of the tiles suffice: rather a few than one
     tile = _tile_for(n // 2, _TILES if on_host() else DEVICE_TILES)
     xs, ss = pad_tiles(x, tile), pad_tiles(s, tile)
@@ -63,6 +66,19 @@ def gram_matrix(family: LinearFamily, x: Matrix, s: PointData) -> Float64[np.nda
             out[left, top] = part.T
 
     map_on_threads(fill, _lower_half(len(xs)))
+    return out
+
+
+def _gram_of_translates(
+    family: LinearFamily, x: Matrix, s: PointData
+) -> Float64[np.ndarray, "n n"]:
+    """Return the same where parts of the family are translates: a tile would make all of these for
+    its draws, so that each would be made once a tile of a row."""
+    made, rest = split_translates(family)
+    out = np.zeros((len(x), len(x))) if rest is None else gram_matrix(rest, x, s)
+    for part in made:
+        features = feature_matrix(part, x, s)
+        out += features.T @ features
     return out
 
 

@@ -15,7 +15,7 @@ from ..algebra.factors import make_factor
 from ..algebra.tiles import feature_matrix
 from ..base import Prepared, Problem, Result, Solution, Values
 from ..stats import FitStats
-from ..terms import LinearParts, LinearTerm
+from ..terms import LinearParts, LinearTerm, terms_of_translates
 
 Free = Float64[np.ndarray, "b q"]
 
@@ -133,6 +133,7 @@ def make_solution(a: Values, free: Free, parts: LinearParts, intercept_variance:
         intercept, free = free[0], free[1:]
     else:
         intercept = intercept_variance * a.sum(axis=0)
-    return Solution(
-        intercept, tuple(LinearTerm(*pair) for pair in zip(parts, (a, free), strict=False))
-    )
+    penalised, *rest = parts
+    assert penalised.translated is not None, "as `make_border` arranges them"
+    terms = terms_of_translates(penalised.translated, a)
+    return Solution(intercept, (*terms, *(LinearTerm(part, free) for part in rest)))
