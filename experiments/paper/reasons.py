@@ -43,7 +43,7 @@ def jobs(size: Size) -> list[Job]:
     counts = {"mixtures": size.at_most(20), "sum": size.at_most(6)}
     if not size.quick:
         counts |= {"sonar": size.at_most(3), "madelon": size.at_most(20)}
-        counts |= {"folds of a sum": size.at_most(10), "folds of sonar": size.at_most(5)}
+        counts |= {"folds of a sum": size.at_most(10), "folds of sonar": size.at_most(3)}
     return [
         {"part": "ours", "of": of, "repetition": r, **size.marks}
         for of, n in counts.items()
