@@ -389,13 +389,6 @@ def parts_of(family: Family) -> tuple[Family, ...]:
     return family.parts if isinstance(family, (Sum, Ensemble)) else (family,)
 
 
-def split_translates(family: LinearFamily) -> tuple[tuple[Translates, ...], LinearFamily | None]:
-    """Return the summands that are spans of translates, and the rest of the family."""
-    parts = family.parts if isinstance(family, Sum) else (family,)
-    made = tuple(part.translated for part in parts if part.translated is not None)
-    return made, join(tuple(part for part in parts if part.translated is None))
-
-
 def join(parts: tuple[LinearFamily | None, ...]) -> LinearFamily | None:
     """Return the sum of families, in one level, or None if there are none."""
     found = tuple(

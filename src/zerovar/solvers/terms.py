@@ -11,11 +11,10 @@ import numpy as np
 from jaxtyping import Float64
 
 from ..families import LinearFamily, NonlinearFamily
-from ..families.base import Translates, split_translates
 from ..inputs.integrands import KEPT
 from ..inputs.points import PointData
 from ..io.archive import Storable
-from .algebra.tiles import Matrix, evaluate, evaluate_tiles
+from .algebra.tiles import Matrix, evaluate, evaluate_tiles, split_translates
 
 
 class Term(Storable, ABC):
@@ -59,10 +58,12 @@ def linear_terms(
 
 
 def terms_of_translates(
-    kernel: Translates, a: Float64[np.ndarray, "n q"]
+    span: LinearFamily, a: Float64[np.ndarray, "n q"]
 ) -> tuple[LinearTerm, ...]:
-    """Return Σ_j k₀(·, x_j) a_j. Parts that are translates themselves get coefficients of their
-    own: else every value at a point would make all of them again for each x_j."""
+    """Return Σ_j k₀(·, x_j) a_j of a span of translates. Parts of k₀ that are translates themselves
+    get coefficients of their own: else a value at a point would make all of them for each x_j."""
+    kernel = span.translated
+    assert kernel is not None, "as `make_border` arranges them"
     made, rest = split_translates(kernel.family)
     terms = [] if rest is None else [LinearTerm(rest.translates(kernel.points, kernel.scores), a)]
     for part in made:

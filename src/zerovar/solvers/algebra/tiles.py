@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Float64
 
 from ...families import LinearFamily
-from ...families.base import split_translates
+from ...families.base import join, parts_of
 from ...hyper import declarations
 from ...inputs.integrands import KEPT, ROWS
 from ...inputs.points import Matrix, PointData
@@ -67,6 +67,13 @@ def gram_matrix(family: LinearFamily, x: Matrix, s: PointData) -> Float64[np.nda
 
     map_on_threads(fill, _lower_half(len(xs)))
     return out
+
+
+def split_translates(family: LinearFamily) -> tuple[list[Any], LinearFamily | None]:
+    """Return the summands that are spans of translates, and the rest of the family."""
+    parts = [part for part in parts_of(family) if isinstance(part, LinearFamily)]
+    made = [part.translated for part in parts if part.translated is not None]
+    return made, join(tuple(part for part in parts if part.translated is None))
 
 
 def _gram_of_translates(

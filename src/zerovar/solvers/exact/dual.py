@@ -134,6 +134,5 @@ def make_solution(a: Values, free: Free, parts: LinearParts, intercept_variance:
     else:
         intercept = intercept_variance * a.sum(axis=0)
     penalised, *rest = parts
-    assert penalised.translated is not None, "as `make_border` arranges them"
-    terms = terms_of_translates(penalised.translated, a)
+    terms = terms_of_translates(penalised, a)
     return Solution(intercept, (*terms, *(LinearTerm(part, free) for part in rest)))
