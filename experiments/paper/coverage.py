@@ -45,7 +45,7 @@ ITEMS = (
     ("Table 5: shares of the draws", "genz", "printed, as in the paper, exact, ours"),
     ("Propositions 1, 2, 3", "propositions", "no figure in the paper"),
     (
-        "Supplement: polynomial integrands, n = 10 000; kernels at n = 1000 too",
+        "Supplement: polynomial integrands, quadratics at n = 10 000, kernels at n = 1000",
         "polynomials",
         "as in the paper, exact, ours",
     ),
@@ -94,7 +94,7 @@ def section(abouts: dict[str, dict[str, Any]]) -> str:
             f"{'kept' if whole / 16 < 3 * 3600 else 'missed'} on 16. They were run in pieces, on "
             "several machines; a whole run in one piece was not timed. Seconds of exact solves of "
             "kernels' translates are of a library that took four times as long for them as it "
-            "does since, but for the folds of Sonar and m = 9000.\n",
+            "does since.\n",
         ]
     )
 

@@ -44,7 +44,7 @@ VERSIONS = {"ours": 2, "paper": 1, "program": 1, "quadratic": 1}
 
 SETS = ("sonar", "madelon")
 _LARGE = 3000  # draws, of few chains
-_FEW = 5  # repetitions of what takes longest on Madelon
+_FEW = 3  # repetitions of what takes longest on Madelon
 RIDGES = tuple(10.0 ** np.arange(-10, 2))
 _HELD_OUT = len(POINTS)
 
