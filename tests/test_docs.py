@@ -68,7 +68,6 @@ LONG = (
     "docs/gallery/logistic_regression.md",
     "docs/gallery/lotka_volterra.md",
     "docs/gallery/operators.md",
-    "docs/gallery/spaces.md",
     "docs/gallery/states.md",
 )
 SAMPLED = (

@@ -70,10 +70,9 @@ def jobs(size: Size) -> list[Job]:
         else {300: size.at_most(10), 1000: size.at_most(10), _LARGE: size.at_most(8)}
     )
     programs = {100: 1} if size.quick else {300: size.at_most(10), 1000: size.at_most(10)}
-    parts = [("paper", counts), ("program", programs)]
     rest = [
         {"part": part, "set": name, "repetition": r, "sizes": [m], **size.marks}
-        for part, some in parts
+        for part, some in (("paper", counts), ("program", programs))
         for m, count in some.items()
         for name in sets
         for r in range(min(count, _FEW) if (part, name) == ("program", "madelon") else count)

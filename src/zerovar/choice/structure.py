@@ -258,7 +258,7 @@ def _locations(sample: Sample, pool: _Pool) -> Int[np.ndarray, " l"]:
     """Other coordinates that may be in an effect's location: those whose scores go with the
     effects' most, if they are more than draws and time allow."""
     rest = np.setdiff1d(np.arange(sample.dim), pool.effects)
-    most = min(_DRAWS, len(sample)) // 40  # of 10 by 1000 draws twenty regions were not all seen
+    most = min(_DRAWS, len(sample)) // 40  # 10 of 1000 draws did not show all of twenty regions
     if len(rest) <= most:
         return rest
     along = sample.draws[:, [pool.parent]]

@@ -50,9 +50,10 @@ def _pull_tile(family, x, s, y, t, slope):
 
 def gram_matrix(family: LinearFamily, x: Matrix, s: PointData) -> Float64[np.ndarray, "n n"]:
     """Return the symmetric Gram of one set of points."""
+    made, rest = split_translates(family)
+    if made and on_host():
+        return _gram_of_translates(made, rest, x, s)
     n = len(x)
-    if on_host() and split_translates(family)[0]:
-        return _gram_of_translates(family, x, s)
     # half of the tiles suffice: rather a few than one
     tile = _tile_for(n // 2, _TILES if on_host() else DEVICE_TILES)
     xs, ss = pad_tiles(x, tile), pad_tiles(s, tile)
@@ -77,11 +78,10 @@ def split_translates(family: LinearFamily) -> tuple[list[Any], LinearFamily | No
 
 
 def _gram_of_translates(
-    family: LinearFamily, x: Matrix, s: PointData
+    made: list[Any], rest: LinearFamily | None, x: Matrix, s: PointData
 ) -> Float64[np.ndarray, "n n"]:
-    """Return the same where parts of the family are translates: a tile would make all of these for
-    its draws, so that each would be made once a tile of a row."""
-    made, rest = split_translates(family)
+    """Return the same where parts of the family are translates. A tile would make all of these for
+    its draws, once for each tile of a row: here their features are made once, and held."""
     out = np.zeros((len(x), len(x))) if rest is None else gram_matrix(rest, x, s)
     for part in made:
         features = feature_matrix(part, x, s)
