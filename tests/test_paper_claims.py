@@ -238,6 +238,19 @@ def approaches() -> list[str]:
     return found
 
 
+def stopped_early() -> list[str]:
+    rows, cases, found = where(table("polynomials"), part="paper"), [], []
+    setting = ("integrand_family", "family", "draws", "share", "d")
+    for place in dict.fromkeys(tuple(row[name] for name in setting) for row in rows):
+        here = where(rows, **dict(zip(setting, place, strict=True)))
+        here = where(here, method=f"{place[1]}, as in the paper")
+        value, error = log_ratio(where(here, epochs=5), where(here, epochs=25))
+        cases.append((np.log(2) - value, error))
+        m = round(float(place[2]) * float(place[3]))
+        found.append(f"{place[1]} m = {m} d = {place[4]} {np.exp(value):.2g}")
+    return [told(cases), *found]
+
+
 def cells(name: str) -> dict[str, list[Row]]:
     here = where(table("genz"), part="paper", d=1, integrand=name, split="50/50", epochs=25)
     return {kind: where(here, method=f"{kind}, as in the paper") for kind in KINDS}
@@ -417,6 +430,22 @@ def crossover() -> list[str]:
     return [told(cases), *found]
 
 
+def deeper() -> list[str]:
+    found, cases = [], []
+    for name in ("sonar", "madelon"):
+        rows = where(table("logistic"), part="depth", set=name)
+        count = len({row["repetition"] for row in rows})
+        for label in ("as in the paper", "authors' program"):
+            six, *others = (f"{layers} layers, {label}" for layers in (6, 12, 24))
+            both = [between(rows, other, six) for other in others]
+            ratios = ", ".join(
+                f"{np.exp(value):.2g} ± {np.exp(value) * error:.1g}" for value, error in both
+            )
+            found.append(f"{name} ({count} repetitions), {label} {ratios}")
+            cases += both
+    return [told(cases), *found]
+
+
 def varies() -> list[str]:
     found, cases = [], []
     for n in ("100", "200", "500", "1000"):
@@ -439,6 +468,7 @@ COUNTED: dict[tuple[str, str], Callable[[], list[str]]] = {
     ): functools.partial(faster, 1000),
     ("with m = 5000 they are larger", "supplement"): functools.partial(faster, 10_000),
     ("SGD approaches the solve as t grows", "supplement"): approaches,
+    ("early stopping keeps the precision at less cost", "supplement"): stopped_early,
     ("polynomials always have the largest error", "Table 1"): functools.partial(
         extreme, "polynomial", True
     ),
@@ -464,6 +494,7 @@ COUNTED: dict[tuple[str, str], Callable[[], list[str]]] = {
         "below m = 1000 networks are as good as the ensemble, from there it is better",
         "Figure 4, supplement",
     ): crossover,
+    ("growing the depth of networks could improve them", "Figure 4"): deeper,
     (
         "with their calibration networks cost much more than other families",
         "Figures 2, 4",

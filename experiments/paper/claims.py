@@ -50,6 +50,12 @@ CLAIMS = (
     Claim("with m = 5000 they are larger", "supplement", "polynomials", verdicts.faster(10_000)),
     Claim("SGD approaches the solve as t grows", "supplement", "polynomials", verdicts.approaches),
     Claim(
+        "early stopping keeps the precision at less cost",
+        "supplement",
+        "polynomials",
+        verdicts.early,
+    ),
+    Claim(
         "polynomials always have the largest error",
         "Table 1",
         "genz",
@@ -118,6 +124,12 @@ CLAIMS = (
         "Figure 4, supplement",
         "logistic",
         verdicts_of_gains.crossover,
+    ),
+    Claim(
+        "growing the depth of networks could improve them",
+        "Figure 4",
+        "logistic",
+        verdicts_of_gains.deeper,
     ),
     Claim(
         "with their calibration networks cost much more than other families",

@@ -45,7 +45,7 @@ ITEMS = (
     ("Table 5: shares of the draws", "genz", "printed, as in the paper, exact, ours"),
     ("Propositions 1, 2, 3", "propositions", "no figure in the paper"),
     (
-        "Supplement: polynomial integrands, quadratics at n = 10 000, kernels at n = 1000",
+        "Supplement: polynomial integrands, quadratics and kernels at n = 10 000",
         "polynomials",
         "as in the paper, exact, ours",
     ),

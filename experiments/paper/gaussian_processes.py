@@ -75,7 +75,7 @@ def jobs(size: Size) -> list[Job]:
         + [
             {"part": "paper", **case, "repetition": r, **size.marks}
             for case in printed
-            for r in range(size.repetitions if case["d"] == 1 else size.at_most(10))
+            for r in range(size.repetitions)
         ]
         + [
             {"part": "program", **case, "repetition": r, **size.marks}
@@ -85,7 +85,7 @@ def jobs(size: Size) -> list[Job]:
         + [
             {"part": "potential", **case, "repetition": r, **size.marks}
             for case in (printed if size.quick else [printed[1], printed[3], *printed[4:6]])
-            for r in range(size.at_most(1) if size.quick else size.at_most(5))
+            for r in range(size.at_most(1) if size.quick else size.repetitions)
         ]
     )
 

@@ -21,6 +21,7 @@ import zerovar as zv
 from zerovar.families import LinearFamily
 from zerovar.kernels import median_heuristic
 
+from . import depths
 from .harness import (
     Job,
     MissingData,
@@ -40,52 +41,35 @@ from .references import truths
 
 NAME = "logistic"
 TITLE = "Bayesian logistic regression: Sonar and Madelon (Figure 4 and its supplement)"
-VERSIONS = {"ours": 2, "paper": 1, "program": 1, "quadratic": 1}
+VERSIONS = {"ours": 2, "paper": 1, "program": 1, "quadratic": 1, "depth": 1}
 
 SETS = ("sonar", "madelon")
 _LARGE = 3000  # draws, of few chains
-_FEW = 3  # repetitions of what takes longest on Madelon
+_SEVERAL, _FEW = 10, 5  # repetitions of what takes long, and of what takes longest on Madelon
 RIDGES = tuple(10.0 ** np.arange(-10, 2))
 _HELD_OUT = len(POINTS)
 
 
 def jobs(size: Size) -> list[Job]:
     sets, sizes = (SETS[:1], [300]) if size.quick else (SETS, list(SIZES))
-    common = {"sizes": sizes, **size.marks}
-    ours = [
-        {"part": "ours", "set": name, "repetition": r, **common}
-        for name in sets
-        for r in range(size.repetitions)
+    runs = [("ours", name, sizes, size.repetitions) for name in sets]
+    if size.quick:
+        runs += [(part, "sonar", [100], 1) for part in ("paper", "program")]
+    else:  # what takes longest first
+        runs = [("ours", name, [_LARGE], size.at_most(_SEVERAL)) for name in sets] + runs
+        runs += [("paper", name, [m], size.repetitions) for m in (300, 1000) for name in sets]
+        runs += [("paper", name, [_LARGE], size.at_most(_SEVERAL)) for name in sets]
+        for m in (300, 1000):
+            runs += [("program", "sonar", [m], size.repetitions)]
+            runs += [("program", "madelon", [m], size.at_most(_FEW))]
+        runs += [("quadratic", "madelon", [300], size.at_most(_FEW))]
+        runs += [("depth", "sonar", [1000], size.at_most(_SEVERAL))]
+        runs += [("depth", "madelon", [1000], size.at_most(_FEW))]
+    return [
+        {"part": part, "set": name, "repetition": r, "sizes": some, **size.marks}
+        for part, name, some, count in runs
+        for r in range(count)
     ]
-    if not size.quick:  # first: they take longest
-        large = {"sizes": [_LARGE]}
-        ours = [
-            {"part": "ours", "set": name, "repetition": r, **large}
-            for name in sets
-            for r in range(size.at_most(4))
-        ] + ours
-    counts = (
-        {100: 1}
-        if size.quick
-        else {300: size.at_most(10), 1000: size.at_most(10), _LARGE: size.at_most(8)}
-    )
-    programs = {100: 1} if size.quick else {300: size.at_most(10), 1000: size.at_most(10)}
-    rest = [
-        {"part": part, "set": name, "repetition": r, "sizes": [m], **size.marks}
-        for part, some in (("paper", counts), ("program", programs))
-        for m, count in some.items()
-        for name in sets
-        for r in range(min(count, _FEW) if (part, name) == ("program", "madelon") else count)
-    ]
-    quadratics = [] if size.quick else range(size.at_most(_FEW))
-    return (
-        ours
-        + rest
-        + [
-            {"part": "quadratic", "set": "madelon", "repetition": r, "sizes": [300]}
-            for r in quadratics
-        ]
-    )
 
 
 class Regression(NamedTuple):
@@ -213,14 +197,8 @@ def run(job: Job, data: Path | None) -> list[Row]:
     rows: list[Row] = []
     for m in job["sizes"]:
         values = regression.probabilities(x[:m])
-        if job["part"] == "paper":
-            rows += _paper(x[:m], scores[:m], values, truth, m, quick)
-            continue
-        if job["part"] == "quadratic":
-            rows += _quadratic(x[:m], scores[:m], values, truth, m)
-            continue
-        if job["part"] == "program":
-            rows += _program(x[:m], scores[:m], values, truth, m, quick)
+        if job["part"] in _TRAINED:
+            rows += _TRAINED[job["part"]](x[:m], scores[:m], values, truth, m, quick)
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zv.ZerovarWarning)
@@ -270,7 +248,12 @@ def _paper(
 
 
 def _quadratic(
-    x: np.ndarray, scores: np.ndarray, values: dict[str, np.ndarray], truth: np.ndarray, m: int
+    x: np.ndarray,
+    scores: np.ndarray,
+    values: dict[str, np.ndarray],
+    truth: np.ndarray,
+    m: int,
+    quick: bool,
 ) -> list[Row]:
     """All 125 750 quadratic terms on Madelon by the paper's steps, and by the exact solve."""
     array = np.stack(list(values.values()), axis=1)
@@ -299,6 +282,22 @@ def _program(
     problem = Problem.of(x, scores, array)
     rows = network_rows(problem, POINTS, truth, architecture, epochs, training=PROGRAM, m=m)
     return constants("MC", POINTS, array.mean(axis=0), truth, 0.0, m=m) + rows
+
+
+def _depth(
+    x: np.ndarray,
+    scores: np.ndarray,
+    values: dict[str, np.ndarray],
+    truth: np.ndarray,
+    m: int,
+    quick: bool,
+) -> list[Row]:
+    """Networks of more layers."""
+    problem = Problem.of(x, scores, np.stack(list(values.values()), axis=1))
+    return depths.rows_of(problem, POINTS, truth, m)
+
+
+_TRAINED = {"paper": _paper, "program": _program, "quadratic": _quadratic, "depth": _depth}
 
 
 def _fits(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from . import depths
 from .comparisons import error_table, gain_table, in_errors, ranking, recipe_section
 from .harness import Row, distinct, select
 from .pictures import Panel, rows_of_panels
@@ -14,7 +15,7 @@ from .references import errors
 POINTS = tuple(f"point {k}" for k in range(10))  # held out
 SIZES = (100, 300, 1000)  # draws, with all repetitions
 CHAINS, LENGTH = 16, 2000  # of the reference
-_PARTS = ("ours", "paper", "program", "quadratic")
+_PARTS = ("ours", "paper", "program", "quadratic", "depth")
 
 
 def section(rows: list[Row]) -> str:
@@ -26,7 +27,9 @@ def section(rows: list[Row]) -> str:
         "included where it happens.\n"
     ]
     for name in distinct(rows, "set"):
-        ours, paper, program, quadratic = (select(rows, set=name, part=part) for part in _PARTS)
+        ours, paper, program, quadratic, depth = (
+            select(rows, set=name, part=part) for part in _PARTS
+        )
         largest = max(m for m in distinct(ours, "m") if m in SIZES)  # with all repetitions
         parts.append(f"**{name.capitalize()}**, m = {largest}\n")
         parts.append(error_table(select(ours, m=largest), POINTS))
@@ -34,6 +37,7 @@ def section(rows: list[Row]) -> str:
         parts.append("Gains against the number of draws m:\n")
         parts.append(gain_table(ours, "m", POINTS))
         parts += recipe_section([*paper, *program, *quadratic], "m", POINTS)
+        parts += depths.section(depth, POINTS)
         parts.append(" ".join((_reference(ours, name), _chains(paper, program))) + "\n")
         parts.append(_biases(select(ours, m=largest)) + "\n")
     return "\n".join(parts)

@@ -46,7 +46,7 @@ def jobs(size: Size) -> list[Job]:
     return [
         {"part": part, "repetition": r, "sizes": [100] if size.quick else some, **size.marks}
         for part, some in sizes.items()
-        for r in range(size.repetitions if part != "program" else size.at_most(10))
+        for r in range(size.repetitions)
     ]
 
 

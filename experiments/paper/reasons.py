@@ -40,14 +40,13 @@ TUNED, LARGER = "tuned ridge", "ridge at least"
 
 
 def jobs(size: Size) -> list[Job]:
-    counts = {"mixtures": size.at_most(20), "sum": size.at_most(6)}
+    reasons = ["mixtures", "sum"]
     if not size.quick:
-        counts |= {"sonar": size.at_most(3), "madelon": size.at_most(20)}
-        counts |= {"folds of a sum": size.at_most(10)}
+        reasons += ["sonar", "madelon", "folds of a sum"]
     return [
         {"part": "ours", "of": of, "repetition": r, **size.marks}
-        for of, n in counts.items()
-        for r in range(n)
+        for of in reasons
+        for r in range(size.repetitions)
     ]
 
 

@@ -203,6 +203,26 @@ def approaches(rows: list[Row]) -> Verdict:
     return Verdict(float(np.mean(cases)), "after 25 epochs, " + ", ".join(listed))
 
 
+def early(rows: list[Row]) -> Verdict:
+    """A fifth of the training with at most twice the error of the whole."""
+    cases, listed = [], []
+    settings = ("integrand_family", "family", "draws", "share", "d")
+    here = select(rows, part="paper")
+    for place in dict.fromkeys(tuple(row[name] for name in settings) for row in here):
+        _, family, draws, share, d = place
+        stepped = select(
+            here, **dict(zip(settings, place, strict=True)), method=f"{family}, as in the paper"
+        )
+        fifth, whole = (select(stepped, epochs=epochs) for epochs in (5, 25))
+        difference = apart(fifth, whole)
+        larger = clear(difference, float(np.log(2)))
+        cases.append(None if larger is None else not larger)
+        listed.append(f"{family} m = {share * draws:.0f} d = {d} {np.exp(difference[0]):.2g}")
+    return told(
+        cases, f"error after 5 epochs over that after 25, at most twice: {', '.join(listed)}"
+    )
+
+
 def _genz(
     part: str, method: Callable[[str], str], name: str, epochs: int | None, rows: list[Row]
 ) -> dict[str, list[Row]]:

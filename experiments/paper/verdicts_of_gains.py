@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .comparisons import Gain, between, clear, paired
+from . import depths
+from .comparisons import Gain, between, clear, paired, ratio
 from .harness import Row, distinct, select
 from .verdicts import Verdict, enough, told
 
@@ -205,6 +206,26 @@ def crossover(rows: list[Row]) -> Verdict:
             )
     number = "gains of the network against two kernels + polynomial: " + "; ".join(listed)
     return enough(select(rows, part="paper"), told(cases, number))
+
+
+def deeper(rows: list[Row]) -> Verdict:
+    """Whether networks of twelve and of twenty-four layers gain more than those of six."""
+    cases, listed = [], []
+    for name in distinct(select(rows, part="depth"), "set"):
+        here = select(rows, part="depth", set=name)
+        count = len(distinct(here, "repetition"))
+        for label in ("as in the paper", "authors' program"):
+            six, *others = (depths.method(layers, label) for layers in depths.DEPTHS)
+            found = [between(here, distinct(here, "integrand"), other, six) for other in others]
+            cases += [clear(difference) for difference in found]
+            ratios = ", ".join(map(ratio, found))
+            listed.append(f"{name} ({count} repetitions), {label} {ratios}")
+    layers = " and ".join(map(str, depths.DEPTHS[1:]))
+    return told(
+        cases,
+        f"gains of {layers} layers over those of {depths.DEPTHS[0]} at m = 1000: "
+        + "; ".join(listed),
+    )
 
 
 def comparable(rows: list[Row]) -> Verdict:
