@@ -45,7 +45,7 @@ VERSIONS = {"ours": 2, "paper": 1, "program": 1, "quadratic": 1, "depth": 1}
 
 SETS = ("sonar", "madelon")
 _LARGE = 3000  # draws, of few chains
-_SEVERAL, _FEW = 10, 5  # repetitions of what takes long, and of what takes longest on Madelon
+_SEVERAL = 10  # repetitions of what takes long
 RIDGES = tuple(10.0 ** np.arange(-10, 2))
 _HELD_OUT = len(POINTS)
 
@@ -61,10 +61,10 @@ def jobs(size: Size) -> list[Job]:
         runs += [("paper", name, [_LARGE], size.at_most(_SEVERAL)) for name in sets]
         for m in (300, 1000):
             runs += [("program", "sonar", [m], size.repetitions)]
-            runs += [("program", "madelon", [m], size.at_most(_FEW))]
-        runs += [("quadratic", "madelon", [300], size.at_most(_FEW))]
+            runs += [("program", "madelon", [m], size.at_most(_SEVERAL))]
+        runs += [("quadratic", "madelon", [300], size.at_most(_SEVERAL))]
         runs += [("depth", "sonar", [1000], size.at_most(_SEVERAL))]
-        runs += [("depth", "madelon", [1000], size.at_most(_FEW))]
+        runs += [("depth", "madelon", [1000], size.at_most(_SEVERAL))]
     return [
         {"part": part, "set": name, "repetition": r, "sizes": some, **size.marks}
         for part, name, some, count in runs
