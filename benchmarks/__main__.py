@@ -21,6 +21,7 @@ BENCHMARKS = (
     "calibration",
     "integrate",
     "intervals",
+    "modes",
     "evidence",
     "sensitivities",
     "metrics",

@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -68,15 +68,20 @@ def hold_warnings() -> Iterator[list[warnings.WarningMessage]]:
         yield caught
 
 
-def repeat_warnings(
-    caught: Iterable[warnings.WarningMessage], names: Sequence[str] | None = None
-) -> list[str]:
+def spare_names(
+    caught: Iterable[warnings.WarningMessage], names: Collection[str]
+) -> list[ZerovarWarning]:
+    """Return warnings that were caught, but for what they say of these names alone."""
+    given = [one.message for one in caught if isinstance(one.message, ZerovarWarning)]
+    kept = [(one, [name for name in one.names if name not in names]) for one in given]
+    return [type(one)(one.template, some) for one, some in kept if some or not one.names]
+
+
+def repeat_warnings(caught: Iterable[warnings.WarningMessage | ZerovarWarning]) -> list[str]:
     """Give warnings that were caught, as one where they differ in names alone, and return their
-    words; with `names` only those that are about one of these integrands, or about none."""
-    own = [one.message for one in caught if isinstance(one.message, ZerovarWarning)]
-    if names is not None:
-        own = [one for one in own if not one.names or set(one.names) & set(names)]
-    merged = merge_warnings(own)
+    words."""
+    given = [one.message if isinstance(one, warnings.WarningMessage) else one for one in caught]
+    merged = merge_warnings([one for one in given if isinstance(one, ZerovarWarning)])
     for one in merged:
         warn(one.template, type(one), one.names)
     return [str(one) for one in merged]

@@ -5,22 +5,30 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+from warnings import WarningMessage
 
 import numpy as np
 
 from .adapters.recognition import posterior_in_memory
 from .arguments import show, takes, whole
 from .choice import CHOICE, LOW_EFFORT, Automatic, Request
-from .errors import hold_warnings, list_names, repeat_warnings
+from .errors import SampleWarning, hold_warnings, list_names, repeat_warnings, spare_names
 from .events.lines import Lines
 from .events.quantities import Event, Marginal, Quantity, read_event, truth
+from .inference.rules import SUSPICIOUS
 from .inputs.integrands import as_values
 from .inputs.points import Matrix
+from .inputs.sample import Sample
 from .output import Estimate
 from .output.record import Traces
 from .session import Session
-from .statistics.series import covariance
+from .statistics.series import covariance, effective_size
 
+_AGAINST = (
+    "{names}: more or fewer of the draws show it than chance allows, by the conditional "
+    "probabilities along lines. The share of the draws is reported. Have the chains converged, and "
+    "is each of the density's modes among the draws?"
+)
 _LESS = "counting draws has less error"
 # Draws that lines are laid through. With a hundred evaluations of the log density on each, a
 # quantity then takes as many as NUTS does for its draws
@@ -148,39 +156,48 @@ def estimate_with_events(
             if marginal is not None:
                 smooth[:, k], off[k] = event.smooth(marginal)
                 how[int(k)] = marginal
-    said = repeat_warnings(caught)
-    columns = dict(zip(found, smooth.T, strict=True))
-    bounded = [*bounded, *(found[k] for k, one in how.items() if isinstance(one, Lines))]
-    means = session.estimate(columns, None, request, bounded, [found[k] for k in how])
-    if how:
-        rows = np.array(list(how))
-        means = _with_counts(session, means, array[:, rows], rows, off, how, request)
-    return dataclasses.replace(means, warnings=(*means.warnings, *said)), events
+        columns = dict(zip(found, smooth.T, strict=True))
+        bounded = [*bounded, *(found[k] for k, one in how.items() if isinstance(one, Lines))]
+        stand_ins = [found[k] for k in how]
+        means = session.estimate(columns, None, request, bounded, stand_ins, off)
+    if not how:
+        return dataclasses.replace(means, warnings=tuple(repeat_warnings(caught))), events
+    rows = np.array(list(how))
+    pairs = array[:, rows], smooth[:, rows]
+    return _with_counts(session, means, *pairs, rows, off, how, request, caught), events
 
 
 def _with_counts(
     session: Session,
     means: Estimate,
     seen: Matrix,
+    smooth: Matrix,
     rows: np.ndarray,
     off: np.ndarray,
     how: Mapping[int, Marginal],
     request: Request,
+    caught: list[WarningMessage],
 ) -> Estimate:
-    """The means with the counts of draws as plain values, and in place of what has no less error;
-    `off` is what the smooth integrands' means may be off by."""
+    """The means with the counts of draws as plain values, and in place of what has no less error,
+    or is not what chance makes of it; `off` is what the smooth integrands' means may be off by, and
+    `caught` was said of these."""
     cheap = dataclasses.replace(request, family=LOW_EFFORT)
     names = [means.names[k] for k in rows]
-    with hold_warnings() as caught:
+    with hold_warnings() as of_counts:
         counted = session.estimate(dict(zip(names, seen.T, strict=True)), request=cheap)
     error = np.hypot(means.std_error, off)
     value, plain, plain_error = (
         one.copy() for one in (means.value, means.plain_value, means.plain_std_error)
     )
     plain[rows], plain_error[rows] = counted.plain_value, counted.plain_std_error
-    worse = ~(error[rows] < counted.std_error)
+    by_lines = np.array([isinstance(how[k], Lines) for k in rows])
+    against = by_lines & _unlikely(session.sample, seen, smooth)
+    worse = ~(error[rows] < counted.std_error) | against
     lost = rows[worse]
-    repeat_warnings(caught, [means.names[k] for k in lost])  # of what is not reported, none
+    gone = {means.names[k] for k in lost}
+    said = [*spare_names(caught, gone), *spare_names(of_counts, set(names) - gone)]
+    if against.any():
+        said.append(SampleWarning(_AGAINST, [means.names[k] for k in rows[against]]))
     value[lost], error[lost] = counted.value[worse], counted.std_error[worse]
     value[rows] = np.clip(value[rows], 0.0, 1.0)
     reasons = list(means.error_reasons)
@@ -207,8 +224,26 @@ def _with_counts(
         error_reasons=tuple(reasons),
         selection=selection,
         traces=Traces(means.traces.values, influences),
+        warnings=tuple(repeat_warnings(said)),
         limits=(*means.limits, *describe_smoothing(means.names, how)),
     )
+
+
+def _unlikely(sample: Sample, seen: Matrix, smooth: Matrix) -> np.ndarray:
+    """Whether an event is true of more or fewer of the draws, (n, q), than chance allows if these
+    are its conditional probabilities along lines: by Poisson's distribution of how many effective
+    draws show it, or do not, whichever are fewer."""
+    from scipy import special
+
+    p, inside = sample.probabilities, np.clip(smooth, 0.0, 1.0)
+    share = effective_size(sample.by_chain(seen - inside)) / len(p)
+    size = np.minimum(share, 1.0) / np.sum(p**2)
+    found, wanted = size * (p @ seen), size * (p @ inside)
+    common = wanted > size / 2
+    found, wanted = (np.where(common, size - each, each) for each in (found, wanted))
+    more = special.gammainc(np.maximum(found, np.finfo(float).tiny), wanted)
+    fewer = special.gammaincc(found + 1, wanted)
+    return np.where(found > wanted, more, fewer) < 2 * special.ndtr(-SUSPICIOUS)
 
 
 def describe_smoothing(names: Sequence[str], how: Mapping[int, Marginal]) -> tuple[str, ...]:

@@ -34,8 +34,10 @@ class Session:
     `forms` are other coordinates, by name, in which the draws may do better; `values` the named
     quantities at the draws, `density` what the draws were taken from, if that is known.
     `divergences` says how many of the sampler's transitions diverged, `left_out` through how many
-    draws no lines are laid. `marginals`, by quantity, are what makes its levels smooth;
-    `hierarchies` has the one that was found, if it was looked for.
+    draws no lines are laid. What was found of these draws is no part of what a session is made of,
+    so that `dataclasses.replace` gives one that has found nothing yet: `learned`, `marginals`, by
+    quantity what makes its levels smooth, and `hierarchies` with the one that was found, if it was
+    looked for.
     """
 
     sample: Sample
@@ -45,9 +47,9 @@ class Session:
     density: Density | None = None
     divergences: int = 0
     left_out: int = 0
-    learned: dict[str, Known] = dataclasses.field(default_factory=dict)
-    marginals: dict[str, Marginal | None] = dataclasses.field(default_factory=dict)
-    hierarchies: list[Hierarchy | None] = dataclasses.field(default_factory=list)
+    learned: dict[str, Known] = dataclasses.field(default_factory=dict, init=False)
+    marginals: dict[str, Marginal | None] = dataclasses.field(default_factory=dict, init=False)
+    hierarchies: list[Hierarchy | None] = dataclasses.field(default_factory=list, init=False)
 
     @staticmethod
     def of(posterior: Posterior) -> Session:
@@ -74,9 +76,6 @@ class Session:
             sample=sample,
             values={name: np.reshape(one, -1)[rows] for name, one in self.values.items()},
             left_out=len(self.sample) - len(sample),
-            learned={},
-            marginals={},
-            hierarchies=[],
         )
 
     def say_left_out(self, means: Said) -> Said:
@@ -116,9 +115,10 @@ class Session:
         request: Request | None = None,
         bounded: Sequence[str] = (),
         stand_ins: Sequence[str] = (),
+        off: float | np.ndarray = 0.0,
     ) -> Estimate:
         """Estimate means of integrands, with what was learned from others; some are `bounded`, or
-        `stand_ins` for an indicator."""
+        `stand_ins` for an indicator, and each may be `off` by so much (q,) besides rounding."""
         request, sample = Request() if request is None else request, self.sample
         array, found, events = as_values(values, sample, names)
         split = request.split
@@ -145,6 +145,7 @@ class Session:
             scores,
             known_bounded=np.isin(found, bounded),
             stand_ins=np.isin(found, stand_ins),
+            off=off,
         )
         return conclude(
             answer,

@@ -96,10 +96,12 @@ def _directions(
 def _mend(y: Float64[np.ndarray, "n m"], slope: Float64[np.ndarray, "n m"]) -> np.ndarray:
     """Shift and scale slopes so that E[slope] = 0 and E[y slope] = −1, of centred y: scores that
     are wrong in that way are another matter, and principal directions are those in which the draws
-    happen to be narrow."""
+    happen to be narrow. Slopes whose scale is noise, as where one mode is far narrower than others,
+    tell nothing and are zero."""
     slope = slope - slope.mean(axis=0)
-    scale = -np.mean(y * slope, axis=0)
-    return slope / np.where(scale > 0.1, scale, np.inf)
+    product = -y * slope
+    scale, error = product.mean(axis=0), product.std(axis=0) / np.sqrt(len(y))
+    return slope / np.where(scale > _SURE * error, scale, np.inf)
 
 
 def _beyond(y: Float64[np.ndarray, "n m"], slope: Float64[np.ndarray, "n m"]) -> _Ends:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..choice import Request
-from ..errors import hold_warnings, list_names, repeat_warnings
+from ..errors import hold_warnings, list_names, repeat_warnings, spare_names
 from ..output import Densities
 from ..probabilities import describe_smoothing
 from ..session import Session
@@ -48,8 +48,10 @@ def estimate_densities(
     labels = [f"{name} at {level}" for name in kept for level in range(points)]
     columns = at.density[:, known].reshape(len(sample), -1).T
     with hold_warnings() as caught:  # of single levels there is nothing to say
-        means = session.estimate(dict(zip(labels, columns, strict=True)), request=request)
-    repeat_warnings(caught, [])
+        off = at.share_off[known].ravel() * columns.mean(axis=1)
+        integrands = dict(zip(labels, columns, strict=True))
+        means = session.estimate(integrands, None, request, off=off)
+    repeat_warnings(spare_names(caught, labels))
     found, error = (x.reshape(grid.shape) for x in (means.value, means.std_error))
     error = np.hypot(error, at.share_off[known] * np.abs(found))
     value = np.maximum(found, 0.0)

@@ -67,7 +67,8 @@ def estimate_hdi(
     for last in (False, True):
         if last:
             columns = dict(zip(labels, system.columns.reshape(len(sample), -1).T, strict=True))
-            means = session.estimate(columns, request=request, stand_ins=labels)
+            off = system.off.ravel()
+            means = session.estimate(columns, None, request, stand_ins=labels, off=off)
             correction = means.value.reshape(ends.shape) - np.tensordot(p, system.columns, 1)
         before = ends
         for _ in range(2 * STEPS):  # slopes are by differences, so that steps are not Newton's own
@@ -86,7 +87,7 @@ def estimate_hdi(
     off = np.einsum("kij,kj->ki", np.abs(system.inverse), system.off)
     error = np.sqrt(error**2 + shift**2 + left**2 + off**2)
     error = np.where(np.isnan(error), np.inf, error)
-    return marginals.report(means, ends, error, plain, plain_error, derivative)
+    return marginals.report(means, ends, error, plain, plain_error, derivative, np.arange(2))
 
 
 def shortest(values: Vector, weights: Vector, prob: float) -> Float64[np.ndarray, " 2"]:

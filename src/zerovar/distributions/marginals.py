@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int
 
 from ..events.lines import Lines
 from ..events.quantities import Marginal, Quantity
@@ -123,12 +123,14 @@ class Marginals(NamedTuple):
         plain: Float64[np.ndarray, "k p"],
         plain_error: Float64[np.ndarray, "k p"],
         derivative: Float64[np.ndarray, "r r"],
+        order: Int[np.ndarray, "... p"],
         unknown: Bool[np.ndarray, "k p"] | None = None,
     ) -> Estimate:
         """What was found from means; the plain values where these have no more error.
 
-        `derivative` is that of what is reported in the means. Where the draws say next to nothing,
-        `unknown`, their error is at least the distance to what was found.
+        `derivative` is that of what is reported in the means; in this `order` a quantity's values
+        must not fall: where they do, all of them are the plain ones. Where the draws say next to
+        nothing, `unknown`, their error is at least the distance to what was found.
         """
         each = value.shape[1]
         moves = np.repeat(self.moves, each)
@@ -137,6 +139,12 @@ class Marginals(NamedTuple):
         value, error, plain, plain_error = (x.ravel() for x in (value, error, plain, plain_error))
         error, plain_error = np.where(moves, error, 0.0), np.where(moves, plain_error, 0.0)
         worse = ~(error < plain_error) & moves
+        rising = np.take_along_axis(
+            np.where(worse, plain, value).reshape(-1, each),
+            np.broadcast_to(order, (len(self.moves), each)),
+            axis=1,
+        )
+        worse |= np.repeat((np.diff(rising, axis=1) < 0).any(axis=1), each) & moves
         error = np.where(worse, plain_error, error)
         joint = derivative @ means.covariance @ derivative.T
         own = np.sqrt(np.diag(joint))

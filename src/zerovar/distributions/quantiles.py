@@ -7,10 +7,11 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..choice import LOW_EFFORT, Request
-from ..errors import SampleWarning, hold_warnings, repeat_warnings, warn
+from ..errors import SampleWarning, hold_warnings, repeat_warnings, spare_names
+from ..inference.rules import SUSPICIOUS
 from ..output import Estimate
 from ..session import Session
-from ..statistics.quantiles import draws_beyond, quantile_errors, weighted_quantile
+from ..statistics.quantiles import FAR, draws_beyond, quantile_errors, weighted_quantile
 from .marginals import STEPS, AtLevels, Marginals
 
 # Effective draws beyond a quantile under which the draws do not know it: three are what the bound
@@ -50,19 +51,24 @@ def estimate_quantiles(
         if asked is not None:
             columns = dict(zip(labels, at.below.reshape(len(sample), -1).T, strict=True))
             with hold_warnings() as caught:
-                means = session.estimate(columns, None, asked, bounded, labels)
+                means = session.estimate(columns, None, asked, bounded, labels, at.off.ravel())
             correction = means.value.reshape(levels.shape) - np.tensordot(p, at.below, 1)
         before, off = levels, at.off
         levels, at = _find(marginals, at, levels, shares, correction)
-    repeat_warnings(caught)  # of the last
     # the last correction was made at other levels, and changes with them as probabilities do
     moved = np.abs(correction * (levels - before)) * at.slope / (shares * (1 - shares))
-    # and where a tail is too thin the steps have not arrived
-    left = np.where(marginals.by_lines, shares - correction - np.tensordot(p, at.below, 1), 0.0)
+    # and the steps may not have arrived
+    left = shares - correction - np.tensordot(p, at.below, 1)
+    left = np.where(np.abs(left) > at.off, left, 0.0)
     parts = np.stack([means.std_error.reshape(levels.shape), off, moved, left])
-    error = _divide(np.sqrt(np.sum(parts**2, axis=0)), at.slope)
+    spread = np.sqrt(np.sum(parts**2, axis=0))
+    error = _divide(spread, at.slope)
+    error = np.maximum(error, _bent(marginals, levels, shares, correction, spread, error, at.slope))
     slopes = np.where(at.slope > 0, at.slope, np.inf)
-    few = np.array([draws_beyond(sample.by_chain(v), p, own) for v, own in pairs]) < _FEW
+    beyond = np.array([draws_beyond(sample.by_chain(v), p, own) for v, own in pairs])
+    few = beyond < _FEW
+    lost = marginals.moves[:, None] & _elsewhere(marginals, levels, shares, beyond)
+    error = np.where(lost, np.inf, error)
     found = marginals.report(
         means,
         levels,
@@ -70,25 +76,77 @@ def estimate_quantiles(
         plain,
         plain_error,
         np.diag(1 / slopes.ravel()),
-        few & marginals.by_lines,
+        np.argsort(shares, axis=1, kind="stable"),
+        few & marginals.by_lines & ~lost,
     )
-    return _warn_of_few(found, few & marginals.moves[:, None])
+    as_drawn = (found.value == found.plain_value).reshape(few.shape)
+
+    def where(columns: Bool[np.ndarray, "k p"]) -> list[str]:
+        pairs = zip(found.names, columns.ravel(), strict=True)
+        return [name for name, so in pairs if so]
+
+    said = spare_names(caught, where(as_drawn))  # of the last, and of what is reported
+    for text, about in (
+        (_ELSEWHERE, lost & marginals.by_lines),
+        (_TOO_FEW, few & as_drawn & marginals.moves[:, None]),
+    ):
+        said += [SampleWarning(text, names) for names in [where(about)] if names]
+    return dataclasses.replace(found, warnings=tuple(repeat_warnings(said)))
 
 
-def _warn_of_few(found: Estimate, few: Bool[np.ndarray, "k p"]) -> Estimate:
-    """Say which quantiles are those of the draws, with too few of these beyond to know them."""
-    unknown = few.ravel() & (found.value == found.plain_value)
-    names = [name for name, so in zip(found.names, unknown, strict=True) if so]
-    if not names:
-        return found
-    text = (
-        f"Fewer than {_FEW} effective draws lie beyond {{names}}: the quantile of the draws is "
-        "reported, which is near the last of them, and its error means little. Draw more, or ask "
-        "for a quantile further in."
-    )
-    warn(text, SampleWarning, names)
-    told = str(SampleWarning(text, names))
-    return dataclasses.replace(found, warnings=(*found.warnings, told))
+_TOO_FEW = (
+    f"Fewer than {_FEW} effective draws lie beyond {{names}}: the quantile of the draws is "
+    "reported, which is near the last of them, and its error means little. Draw more, or ask "
+    "for a quantile further in."
+)
+_ELSEWHERE = (
+    "At the level that was found for {names}, more or fewer of the draws lie below than chance "
+    "allows: the quantile of the draws is reported. Have the chains converged, and is each of the "
+    "density's modes among the draws?"
+)
+
+
+def _elsewhere(
+    marginals: Marginals,
+    levels: Float64[np.ndarray, "k p"],
+    shares: Float64[np.ndarray, "k p"],
+    beyond: Float64[np.ndarray, "k p"],
+) -> Bool[np.ndarray, "k p"]:
+    """Return where the draws below a level are so many, or so few, that chance does not explain it;
+    `beyond` are effective draws on the smaller side of each share."""
+    p = marginals.sample.probabilities
+    seen = np.einsum("n,nkp->kp", p, marginals.values[:, :, None] < levels)
+    size = beyond / np.minimum(shares, 1 - shares)
+    chance = np.sqrt(shares * (1 - shares) / size) + 1 / size  # and of one draw more or less
+    return np.abs(seen - shares) > SUSPICIOUS * chance
+
+
+def _bent(
+    marginals: Marginals,
+    levels: Float64[np.ndarray, "k p"],
+    shares: Float64[np.ndarray, "k p"],
+    correction: Float64[np.ndarray, "k p"],
+    spread: Float64[np.ndarray, "k p"],
+    error: Float64[np.ndarray, "k p"],
+    slope: Float64[np.ndarray, "k p"],
+) -> Float64[np.ndarray, "k p"]:
+    """Return errors of levels where the density is not about the same within them, as between two
+    modes: by the levels where probabilities are some errors, `spread` each, further. Zero where it
+    is no less than half as large there."""
+    p, found = marginals.sample.probabilities, np.zeros(levels.shape)
+    for side in (*FAR, *(-each for each in FAR)):
+        ends = levels + side * np.where(np.isfinite(error), error, 0.0)
+        there = marginals.at(ends, shares)
+        bent = (there.slope < slope / 2) & np.isfinite(error)
+        if not bent.any():
+            continue
+        wanted = shares + side * spread
+        known = (wanted > 0) & (wanted < 1)
+        wanted = np.where(bent & known, wanted, np.tensordot(p, there.below, 1) + correction)
+        away = np.abs(_find(marginals, there, ends, wanted, correction)[0] - levels)
+        away = np.where(known, away / abs(side), np.inf)
+        found = np.where(bent, np.maximum(found, away), found)
+    return np.where(found > 2 * error, found, 0.0)
 
 
 def _find(
@@ -99,24 +157,46 @@ def _find(
     correction: Float64[np.ndarray, "k p"],
 ) -> tuple[Float64[np.ndarray, "k p"], AtLevels]:
     """Return where these shares are below, by plain means and what control variates add to them,
-    and what is seen there; along lines, to within their error."""
+    and what is seen there; to within what these may be off by.
+
+    Newton's steps, between a level that is too low and one that is too high; where they leave these
+    or do not halve what is left in time, on to the draw half-way between the two, as draws are
+    dense wherever levels must be fine.
+    """
     p, by_lines = marginals.sample.probabilities, marginals.by_lines
+    ordered = np.sort(marginals.values, axis=0)
     middle = (p @ marginals.values)[:, None]
-    low, high = np.full(levels.shape, -np.inf), np.full(levels.shape, np.inf)
+    # nothing is known by scores alone of where there are no draws
+    low = np.where(by_lines, -np.inf, ordered[0][:, None]) + 0 * levels
+    high = np.where(by_lines, np.inf, ordered[-1][:, None]) + 0 * levels
+    slow = np.full(levels.shape, np.inf)
     for done in range(_MOST_STEPS):
-        below = np.tensordot(p, at.below, 1) + correction
-        far = by_lines & (np.abs(below - shares) > at.off)
-        if not far.any() and (done >= STEPS or by_lines.all()):
+        left = np.tensordot(p, at.below, 1) + correction - shares
+        far = np.abs(left) > at.off
+        if not far.any():
             break
-        low = np.where(below < shares, levels, low)
-        high = np.where(below > shares, levels, high)
+        low = np.where(left < 0, np.fmax(levels, low), low)
+        high = np.where(left > 0, np.fmin(levels, high), high)
         away = np.where(by_lines, np.abs(levels - middle), 0.0)
-        moved = marginals.move(levels, _newton(shares, below, at.slope), away)
-        # halfway between what is too low and too high, as where a value cannot be negative
-        out = by_lines & ((moved < low) | (moved > high)) & np.isfinite(high - low)
-        moved[out] = (low[out] + high[out]) / 2
-        levels, at = moved, marginals.at(moved, shares)
+        moved = marginals.move(levels, _newton(shares, left + shares, at.slope), away)
+        if done % STEPS == STEPS - 1:  # have they halved what was left?
+            stuck, slow = np.abs(left) > slow / 2, np.abs(left)
+        else:
+            stuck = np.zeros(levels.shape, dtype=bool)
+        out = far & (stuck | (moved <= low) | (moved >= high))
+        for k, j in zip(*np.nonzero(out & np.isfinite(low + high)), strict=True):
+            moved[k, j] = _between(ordered[:, k], low[k, j], high[k, j])
+        levels = np.where(far, moved, levels)
+        at = marginals.at(levels, shares)
     return levels, at
+
+
+def _between(ordered: np.ndarray, low: float, high: float) -> float:
+    """Return the draw half-way between two levels, or their middle where there is none."""
+    first, last = np.searchsorted(ordered, [low, high], side="right")
+    inside = ordered[first:last]
+    inside = inside[(inside > low) & (inside < high)]
+    return float(inside[len(inside) // 2]) if len(inside) else (low + high) / 2
 
 
 def _newton(shares: np.ndarray, below: np.ndarray, slope: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ ends still matter grow.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,6 +36,10 @@ _LOOKS = 3
 # A share that is small: of the density, below which the interpolated one says how much that is; and
 # of lines whose panels look resolved, although the density at the draw is another one
 _SHARE = 0.01
+
+# Neighbours whose panels' median says how fine panels must be where they are; and how many times as
+# long as that another line's panel may be, of whose places one is then within that length
+_NEIGHBOURS, _COARSE = 5, 8
 
 Along = Callable[[Int[np.ndarray, " m"], Float64[np.ndarray, "m k"]], Float64[np.ndarray, "m k"]]
 """From row numbers of lines and places on each to numbers there."""
@@ -83,6 +88,91 @@ class Panels(NamedTuple):
     def nodes(self) -> Float64[np.ndarray, "m h"]:
         """Where the density is interpolated, in increasing order."""
         return (self.left + self.right)[:, None] / 2 + self.width[:, None] / 2 * _X
+
+
+class Places(NamedTuple):
+    """Where the draws are, in a coordinate that all lines share: `own` (n,) is that of each line's
+    draw, and `rise` (n,) how fast it grows along the line. A draw is a place where the density is
+    known to be large, and may be so on the lines of others."""
+
+    own: Float64[np.ndarray, " n"]
+    rise: Float64[np.ndarray, " n"]
+
+    def missing(self, panels: Panels) -> tuple[Bool[np.ndarray, " m"], Panels]:
+        """Return which panels step over draws, and panels to take their place or to be added to
+        them: panels are cut at the ends of those that the draws needed on lines of their own, and
+        lines go on where more than a hundredth of the draws lie beyond their end."""
+        order = np.argsort(self.own, kind="stable")
+        own = self.own[order]
+        here = (panels.left <= 0) & (panels.right > 0)
+        needed = np.full(len(own), np.inf)
+        needed[panels.line[here]] = panels.width[here] * np.abs(self.rise[panels.line[here]])
+        reach = _NEIGHBOURS // 2
+        around = np.pad(needed[order], reach, mode="edge")
+        fine = np.median(np.lib.stride_tricks.sliding_window_view(around, _NEIGHBOURS), axis=1)
+        rise = self.rise[panels.line]
+        ends = self.own[panels.line] + rise * np.stack([panels.left, panels.right])
+        low, high = np.searchsorted(own, np.sort(ends, axis=0))
+        finest = _least_between(fine, low, high)
+        coarse = (low < high) & (np.abs(rise) * panels.width > _COARSE * fine[finest])
+        cut, at, half = panels.take(coarse), own[finest[coarse]], fine[finest[coarse]] / 2
+        middle = (at - self.own[cut.line]) / rise[coarse]
+        half = half / np.abs(rise[coarse])
+        inner = np.clip(np.stack([middle - half, middle + half]), cut.left, cut.right)
+        edges = np.stack([cut.left, *inner, cut.right])
+        parts = [(cut.line, *pair) for pair in itertools.pairwise(edges)]
+        return coarse, _join_parts([*parts, *self._beyond(panels, own)])
+
+    def _beyond(self, panels: Panels, own: np.ndarray) -> list[tuple[np.ndarray, ...]]:
+        """Pieces beyond the ends of lines, as far as there are draws; `own` in increasing order."""
+        n = len(own)
+        lines = np.arange(n)
+        ends = (
+            panels.left[np.searchsorted(panels.line, lines)],
+            panels.right[np.searchsorted(panels.line, lines, side="right") - 1],
+        )
+        found = []
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for side, end in zip((-1, 1), ends, strict=True):
+                up = side * self.rise > 0
+                last = np.where(up, own[-1], own[0])
+                to = (last - self.own) / self.rise
+                at = np.searchsorted(own, self.own + self.rise * end)
+                beyond = np.where(up, n - at, at)
+                more = (beyond > _SHARE * n) & (side * to > side * end) & np.isfinite(to)
+                pair = (end[more], to[more])[::side]
+                found.append((lines[more], *pair))
+        return found
+
+
+def _least_between(
+    values: Float64[np.ndarray, " n"], low: Int[np.ndarray, " m"], high: Int[np.ndarray, " m"]
+) -> Int[np.ndarray, " m"]:
+    """Return the place of the least of values[low:high], of each of many ranges; `low` where a
+    range is empty."""
+    n = len(values)
+    table = [np.arange(n)]  # of the least of 1, 2, 4, … values from each place on
+    while 2 ** len(table) <= n:
+        one = table[-1]
+        other = one[2 ** (len(table) - 1) :]
+        one = one[: len(other)]
+        table.append(np.where(values[other] < values[one], other, one))
+    length = np.maximum(high - low, 1)
+    level = np.frexp(length)[1] - 1
+    found = np.empty(len(low), dtype=int)
+    for k, places in enumerate(table):
+        own = level == k
+        first = places[np.minimum(low[own], len(places) - 1)]
+        second = places[np.clip(high[own] - 2**k, 0, len(places) - 1)]
+        found[own] = np.where(values[second] < values[first], second, first)
+    return found
+
+
+def _join_parts(parts: list[tuple[np.ndarray, ...]]) -> Panels:
+    """Panels of pieces (line, left, right), but of those that have no length."""
+    line, left, right = (np.concatenate(each) for each in zip(*parts, strict=True))
+    some = right > left
+    return Panels(line[some], left[some], right[some], np.empty((int(some.sum()), PLACES)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -143,6 +233,7 @@ def integrate_lines(
     centre: Float64[np.ndarray, " n"],
     start: Float64[np.ndarray, " n"],
     tolerance: float = FINEST,
+    places: Places | None = None,
 ) -> Conditional:
     """Return the density along n lines, on each of which one unit is about a deviation.
 
@@ -150,6 +241,7 @@ def integrate_lines(
     start: the log density at 0, where the line's draw is. Panels must agree with it, so that no
         peak is missed there.
     tolerance: of a line's mass, what a panel or an end may be off by.
+    places: where the draws of all lines are, so that none steps over modes of others.
     """
     n = len(centre)
     reach = np.sqrt(2 * np.log(20 / tolerance))  # centres are only about right
@@ -168,14 +260,17 @@ def integrate_lines(
     for last in range(_ROUNDS, -1, -1):
         panels = panels.take(np.lexsort((panels.left, panels.line)))
         fit = _Fit.of(panels, start, tolerance, last <= _ROUNDS - _LOOKS)
+        replaced = fit.unresolved
         wanted = _grow(panels, fit, tolerance).join(
-            _split(panels.take(fit.unresolved), fit.part[fit.unresolved])
+            _split(panels.take(replaced), fit.part[replaced])
         )
+        if places is not None and not len(wanted.line):
+            replaced, wanted = places.missing(panels)
         if not last or not len(wanted.line):
             break
         new = evaluate(wanted)
         evaluations += new.log_density.size
-        panels = panels.take(~fit.unresolved).join(new)
+        panels = panels.take(~replaced).join(new)
     # of each line's own mass, lest one that has no end drown the others
     shares = panels.width * fit.series[:, 0] / fit.mass[panels.line]
     before = _before(panels.line, shares, n)

@@ -145,9 +145,7 @@ def cross(
     found = []
     for k in (0, 1):
         tell(f"bridge of half {k + 1} of 2")
-        own = dataclasses.replace(
-            session, sample=parts[k], values={}, divergences=0, learned={}, marginals={}
-        )
+        own = dataclasses.replace(session, sample=parts[k], values={}, divergences=0)
         proposal = _most_alike(
             parts[1 - k], log_density[halves[1 - k]], parts[k], log_density[halves[k]]
         )
@@ -237,7 +235,7 @@ def _sides(crossing: Crossing, log_z: float, request: Request) -> tuple[Side, Si
         if points.error < _SMALL * posterior.error:
             return posterior, points
         some = np.arange(min(len(at_points), _PILOT))
-        pilot = dataclasses.replace(crossing.points, sample=sample.take(some, 1), learned={})
+        pilot = dataclasses.replace(crossing.points, sample=sample.take(some, 1))
         if _side(pilot, at_points[some], request).gain > points.gain:
             points = _side(crossing.points, at_points, request)
     return posterior, points

@@ -141,7 +141,7 @@ def convergence(reported: Reported) -> Iterator[Caution]:
     if of_draws.max() > limit:
         worst = facts.coordinates[int(of_draws.argmax())]
         what = f"R-hat is {of_draws.max():.2f} for {worst} (above {limit:.2f})"
-    elif names := reported.where(of_values > limit):
+    elif names := reported.where((of_values > limit) & ~facts.settled):
         what = f"R-hat is above {limit:.2f} for {{names}}"
     else:
         return

@@ -14,7 +14,7 @@ from ..inputs.sample import Sample, coordinate_name
 from ..statistics.rounding import Rounding
 from ..statistics.series import ROUNDING, r_hat, some_columns, some_places
 from ..statistics.tails import end_at_one, heaviness
-from .answer import Answer, Mask, PerIntegrand, plain_answer
+from .answer import Alternatives, Answer, Mask, PerIntegrand, plain_answer
 from .task import Task
 
 
@@ -137,8 +137,8 @@ class Facts:
     `coordinates`. `points` are the draws if they are the target's own, without weights; `values`
     (n, q) the integrands there, if they are in memory: influences are else of batches of draws.
     `known_bounded` integrands have all moments; `stand_ins` take the place of an event's indicator,
-    with the same mean, and are not what the user has asked for. `flat` says whether draws live in
-    Rᵈ.
+    with the same mean, and are not what the user has asked for; `off` is what integrands may be
+    off by at a draw, besides rounding. `flat` says whether draws live in Rᵈ.
     """
 
     names: tuple[str, ...]
@@ -160,6 +160,7 @@ class Facts:
     second: SecondOpinion | None = None
     known_bounded: Mask | None = None
     stand_ins: Mask | None = None
+    off: PerIntegrand | float = 0.0
     flat: bool = True
 
     @staticmethod
@@ -171,6 +172,7 @@ class Facts:
         second: SecondOpinion | None = None,
         known_bounded: Mask | None = None,
         stand_ins: Mask | None = None,
+        off: PerIntegrand | float = 0.0,
     ) -> Facts:
         """The facts of a task, whose draws are in memory."""
         sample, values, plain = task.sample, task.values, plain_answer(task)
@@ -200,6 +202,7 @@ class Facts:
             second=second,
             known_bounded=known_bounded,
             stand_ins=stand_ins,
+            off=off,
             flat=sample.space.is_flat,
         )
 
@@ -211,8 +214,10 @@ class Facts:
 
     @property
     def settled(self) -> Mask:
-        """Integrands that are constant up to rounding, as the diagonal of a correlation matrix."""
-        return self.high - self.low <= ROUNDING * self.scale
+        """Integrands that are constant up to rounding, as the diagonal of a correlation matrix, or
+        up to what they may be off by: nothing that chains or fits show of the rest means
+        anything."""
+        return self.high - self.low <= ROUNDING * self.scale + self.off
 
     @property
     def constant(self) -> Mask:
@@ -252,11 +257,12 @@ class Facts:
 
     def settle(self, answer: Answer) -> Answer:
         """The answer with what needs no fit: a constant is its value, without a control variate."""
-        same = self.settled
+        same, others = self.settled, answer.alternatives
         return dataclasses.replace(
             answer,
             value=np.where(same, self.low + (self.high - self.low) / 2, answer.value),
             influences=np.where(same, 0.0, answer.influences),
             residuals=None if answer.residuals is None else np.where(same, 0.0, answer.residuals),
             controlled=answer.controlled & ~same,
+            alternatives=others and Alternatives(*(np.where(same, np.nan, one) for one in others)),
         )

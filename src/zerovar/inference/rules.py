@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..statistics.series import batch_sums, relative_uncertainty
-from ..statistics.tails import beyond_the_draws, extremes, in_gaps, in_long_tails
+from ..statistics.tails import beyond_few, beyond_the_draws, extremes, in_gaps, in_long_tails
 from .answer import Answer, Mask, PerIntegrand
 from .facts import Facts
 
@@ -30,6 +30,9 @@ APART = 2.0
 # control variate were up to three times too small on posteriors with exponential tails (dogs_log,
 # garch11), and a fifth of this in most of their answers.
 _LEAST = 0.1
+# Errors of itself that a mean of conditional probabilities is at least, if draws enough carry it:
+# nine that count alike. And draws that would show an event, if as many do as for `unseen_event`
+KNOWN = 3.0
 
 
 class Reason(Enum):
@@ -54,6 +57,7 @@ class Reason(Enum):
     BEYOND = "the growth of extreme residuals, towards what lies beyond the draws"
     LONG_TAIL = "residuals in a long tail, of fits without its outermost draws"
     GAPS = "residuals next to where no draw is, of fits without the draws there"
+    FEW = "what may lie beyond the few draws that carry the answer"
     SECOND = "a tenth of a cross-fitted polynomial's error, in an exponential tail"
     SECOND_DISTANCE = "distance from a cross-fitted polynomial's answer, in a long tail"
 
@@ -184,6 +188,30 @@ def unvisited_gaps(answer: Answer, facts: Facts) -> Bound:
     return Bound(Reason.GAPS, _outside(answer, outside), capped=True)
 
 
+def carried_by_few(answer: Answer, facts: Facts) -> Bound:
+    """Conditional probabilities of a rare event are large at few draws, and go on to grow beyond
+    them, to 1 at most: no scatter over the draws tells, and no fit that has seen no more of it. The
+    plain mean of such is known to worse than a third of itself.
+
+    Where an event is so rare that three effective draws would not show it, and its conditional
+    probabilities are not alike, none of the draws may have come to where it happens: the error is
+    at least that of counting.
+    """
+    size = np.zeros(len(answer.value))
+    if facts.known_bounded is None or facts.values is None:
+        return Bound(Reason.FEW, size, shared=True)
+    for k in np.flatnonzero(facts.known_bounded):
+        column, mean = facts.values[:, k], facts.plain.value[k]
+        if 2 * mean > facts.high[k]:  # the other event
+            column, mean = facts.high[k] - column, facts.high[k] - mean
+        most, draws = max(facts.high[k], 1.0), facts.effective_extremes
+        if KNOWN * facts.plain.scatter[k] > mean:
+            size[k] = beyond_few(column, most, draws)
+        if mean * draws < KNOWN * most and column.std() > mean:
+            size[k] = max(size[k], np.sqrt(most * max(mean, 0.0) / draws))
+    return Bound(Reason.FEW, size, shared=True)
+
+
 def chosen_on_same_draws(answer: Answer, facts: Facts) -> Bound:
     """The best of several is chosen on the same draws, and an error that a few of them carry is
     itself uncertain: its upper standard error is reported."""
@@ -293,6 +321,7 @@ ONE_FAMILY: tuple[Rule, ...] = (
     beyond_draws,
     outermost_draws,
     unvisited_gaps,
+    carried_by_few,
 )
 STACK: tuple[Rule, ...] = (*ONE_FAMILY, chosen_on_same_draws, disagreement)
 WEIGHTED_POINTS: tuple[Rule, ...] = (*STACK, second_error, second_distance)

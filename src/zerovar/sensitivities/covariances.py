@@ -27,6 +27,7 @@ _AT_ONCE = 1000
 # Gains below which products are tried as conditional means along lines, too. On the eight schools
 # products gain 1 to 60, and 3 to 10 times as much so; on normal posteriors they are exact already
 _POOR = 100.0
+_SQUARED = 1.96
 
 
 Smoother = Callable[[Callable[[Matrix], Matrix], Matrix], Matrix]
@@ -35,7 +36,8 @@ Smoother = Callable[[Callable[[Matrix], Matrix], Matrix], Matrix]
 class Subject(NamedTuple):
     """A value of which the sensitivity is asked: its name, what it is at the draws less its
     controlled mean, that mean's error, and what a covariance with it is to be multiplied by, which
-    may be off by `factor_off` of itself.
+    may be off by `factor_off` of itself. `unseen` is how much of its probability the draws may not
+    have seen, controlled and plain, if few carry it: that may come with slopes of any size.
 
     Values that jump have `smooth`: from a function of points to r numbers, and from what these are
     at the draws, (n, r), to what has the same means as the products with them. Of values that do
@@ -50,6 +52,7 @@ class Subject(NamedTuple):
     smooth: Smoother | None = None
     again: Smoother | None = None
     factor_off: float = 0.0
+    unseen: tuple[float, float] = (0.0, 0.0)
 
 
 class Estimates(NamedTuple):
@@ -119,9 +122,16 @@ def estimate_covariances(
     flat = products.reshape(len(sample), -1)
     names = [f"{subject.name} with {label}" for subject in subjects for label in labels]
     value, error, influences = _estimate(session, flat, names, request)
-    # what centring leaves of the second order
-    left = [abs(subject.factor) * subject.error * means.std_error for subject in subjects]
-    error = np.hypot(error, np.concatenate(left))
+    # what centring leaves of the second order: the product of two errors that may be one and the
+    # same, whose square is 1.96 times as large as a normal error is, nineteen times in twenty
+    size = np.sqrt(p @ centred**2)
+    left = np.concatenate(
+        [
+            abs(one.factor) * np.hypot(_SQUARED * one.error * means.std_error, one.unseen[0] * size)
+            for one in subjects
+        ]
+    )
+    error = np.hypot(error, left)
     columns = np.stack(
         [subject.factor * (subject.centred - p @ subject.centred) for subject in subjects], axis=1
     )
@@ -130,6 +140,8 @@ def estimate_covariances(
     plain_value, plain_influences = influences_on_mean(sample.by_chain(plain), p)
     scale = np.sqrt(p @ plain**2)
     plain_error = standard_error(plain_influences, scale)
+    unseen = [abs(one.factor) * one.unseen[1] * size for one in subjects]
+    plain_error = np.hypot(plain_error, np.concatenate(unseen))
     if slopes.at is not None:
         poor = (_POOR * error**2 > plain_error**2).reshape(q, r)
         value, error, influences = _along_lines(
@@ -141,6 +153,7 @@ def estimate_covariances(
             names,
             request,
             (value, error, influences),
+            left,
         )
     worse = ~(error < plain_error)
     value, error = (np.where(worse, *pair) for pair in ((plain_value, value), (plain_error, error)))
@@ -191,9 +204,10 @@ def _along_lines(
     names: Sequence[str],
     request: Request,
     found: tuple[np.ndarray, np.ndarray, np.ndarray],
+    left: Float64[np.ndarray, " p"],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What was found, with conditional means along lines in place of those products whose error
-    that makes less."""
+    that makes less; `left` is what centring leaves of the second order."""
     columns, places = list[Vector](), list[int]()
     for a, subject in enumerate(subjects):
         if subject.again is None or not poor[a].any():
@@ -206,9 +220,10 @@ def _along_lines(
         return found
     value, error, influences = (one.copy() for one in found)
     other = _estimate(session, np.stack(columns, axis=1), [names[k] for k in places], request)
-    less = other[1] < error[places]
+    own_error = np.hypot(other[1], left[places])
+    less = own_error < error[places]
     into = np.array(places)[less]
-    value[into], error[into] = other[0][less], other[1][less]
+    value[into], error[into] = other[0][less], own_error[less]
     influences[..., into] = other[2][..., less]
     return value, error, influences
 

@@ -13,6 +13,7 @@ from ..distributions.quantiles import estimate_quantiles
 from ..errors import list_names
 from ..events.lines import Lines
 from ..events.quantities import Event, Marginal, Quantity
+from ..inference.rules import KNOWN
 from ..inputs.integrands import as_values
 from ..inputs.points import Matrix, Vector
 from ..probabilities import MOST_LINES, Asked, estimate_with_events
@@ -47,13 +48,26 @@ def means_and_events(session: Session, values: Any, request: Request) -> Subject
             smooth = _along_lines(event, session.marginal(event.quantity), means.value[k])
         elif not happen[k]:
             again = _mean_along_lines(session, asked.quantities.get(name), name, means.value[k])
+        value, error = float(means.value[k]), float(means.std_error[k])
+        plain = float(means.plain_value[k]), float(means.plain_std_error[k])
+        unseen = [_unseen(*one) if happen[k] else 0.0 for one in ((value, error), plain)]
         each.append(
             Subject(
-                name, array[:, k] - means.value[k], float(means.std_error[k]), 1.0, smooth, again
+                name,
+                array[:, k] - value,
+                error,
+                smooth=smooth,
+                again=again,
+                unseen=(unseen[0], unseen[1]),
             )
         )
     deviation = np.sqrt(p @ (array - p @ array) ** 2)
     return Subjects(each, means.value, means.std_error, deviation)
+
+
+def _unseen(probability: float, error: float) -> float:
+    """How much of an event the draws may not have seen: its error, if few of them carry it."""
+    return error if KNOWN * error > min(probability, 1 - probability) else 0.0
 
 
 def quantiles(

@@ -39,6 +39,8 @@ _NOISE, _BORDER = 70.0, 0.10
 # 0.9 to 1.7 on two hierarchies whose scores have no mean (benchmarks.hierarchies), by 1000 draws
 # each
 _NO_MEAN = 0.7
+# A shape by a fifth of the extremes, 13 of 500 draws, may be so much too small by chance
+_FEWER, _CHANCE = 0.2, 0.35
 # Values that differ: of fewer the shape of a tail is a guess, and bounded functions were called
 # heavy
 _FEWEST_VALUES = 1000
@@ -52,17 +54,18 @@ _TOGETHER = 32
 
 
 def pareto_k(
-    deviations: Series, fewest: int = _FEWEST_VALUES, draws: int = 0
+    deviations: Series, fewest: int = _FEWEST_VALUES, draws: int = 0, share: float = 1.0
 ) -> Float64[np.ndarray, " q"]:
     """The generalised Pareto shape of the longer tail of deviations from a mean, as ArviZ has it:
     the variance is infinite from 1/2 on, the mean does not exist from 1. Zero where fewer than
     `fewest` values differ: too few to tell. Next to a huge one others differ by less than their
-    rounding: so many `draws` that differ count, if the whole tail does."""
+    rounding: so many `draws` that differ count, if the whole tail does. `share` is that of the
+    usual number of extremes."""
 
     def shape(values: np.ndarray) -> float:  # in increasing order
         longer = values if values[-1] > -values[0] else -values[::-1]
         total = max(len(values), draws)
-        count = int(3 * np.sqrt(total)) if total > 225 else total // 5
+        count = int(share * (3 * np.sqrt(total) if total > 225 else total // 5))
         known = total >= fewest and len(values) > count
         return _shape(longer[-count:] - longer[-count - 1]) if known else 0.0
 
@@ -199,9 +202,26 @@ def end_at_one(
 def heavy_scores(scores: Float64[np.ndarray, "c n d"]) -> Bool[np.ndarray, " d"]:
     """Coordinates whose scores may have no mean, so that Stein's identity may fail along them: if
     the heaviest is so, all that are without a variance. Effects of a centred hierarchy are the
-    common case."""
+    common case. A mode that is far narrower than the others has large scores, too, but those of its
+    draws alone have a light tail."""
     k = pareto_k(scores, LONG_ENOUGH)
+    k = np.minimum(k, pareto_k(np.abs(scores), LONG_ENOUGH, share=_FEWER) + _CHANCE)
     return k > (0.5 if k.max() > _NO_MEAN else np.inf)
+
+
+def beyond_few(values: Float64[np.ndarray, " n"], most: float, effective: float) -> float:
+    """What a mean of numbers from 0 to `most` may owe to where no draw is: one in `effective` of
+    the mass, where they grow on, as their largest do with the share of the draws that are larger,
+    by a power law."""
+    largest = np.sort(values)[-_EXTREMES // 2 - 1 :] / most
+    if not largest[-1] > 0:
+        return most / effective
+    tiny = np.finfo(float).tiny
+    power = np.mean(np.log(largest[1:] / max(largest[0], tiny)))
+    at_most = largest[-1] ** (1 / max(power, tiny))  # the share of it where they are `most`
+    exponent = 1 - power
+    away = -np.log(at_most) if abs(exponent) < 1e-6 else (1 - at_most**exponent) / exponent
+    return float(most * (at_most + largest[-1] * away) / effective)
 
 
 def weights_shape(weights: Float64[np.ndarray, " n"]) -> float:
