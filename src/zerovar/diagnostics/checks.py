@@ -15,6 +15,7 @@ import numpy as np
 from ..arguments import SHARE, instance, takes
 from ..errors import list_names
 from ..inputs.sample import Posterior, Sample, coordinate_name
+from ..spaces import REALS
 from ..statistics.series import autocorrelation_time, some_columns
 from ..statistics.tails import heavy_scores, heavy_weights, weights_shape
 from .edges import find_edge
@@ -125,13 +126,15 @@ def _check_in_space(sample: Sample, level: float) -> Check:
         return Check(False, said, (), 0.0, finding=_WEIGHTS)
     if said := next(layout_mistakes(sample), ""):
         return Check(False, said, (), 0.0, finding=_LAYOUT)
-    found = identities_in_space(sample)
+    found, bounds = identities_in_space(sample), _find_bounds(sample, level)
     if found.adjusted >= level:
         few = found.num_batches < ENOUGH_BATCHES
         said = "There are too few effective draws to tell much." if few else ""
         precision = 2 * float(found.scale_error.max())
+        if bounds is not None:
+            return Check(False, bounds[0], (), bounds[1], finding=CUT, cut=True)
         return Check(True, said, (), found.adjusted, precision=precision)
-    space, causes = sample.space, list[str]()
+    space, causes = sample.space, [] if bounds is None else [bounds[0]]
     if identities_in_space(sample, -1.0).adjusted >= level:
         causes.append(f"{_FLIPPED}: pass −scores.")
     for mistake, order in space.reorderings(sample.scores.shape[1]).items():
@@ -140,6 +143,28 @@ def _check_in_space(sample: Sample, level: float) -> Check:
     said = " Or: ".join(causes) or "They are of other draws, or of another density."
     said += f" What a {space.describe()} asks for: {space.scores}."
     return Check(False, said, (), found.adjusted, finding=WRONG)
+
+
+def _find_bounds(sample: Sample, level: float) -> tuple[str, float] | None:
+    """Return what is wrong with the bounds of a space that has some, as draws and scores tell, and
+    its p-value; None if nothing is."""
+    there = sample.space.unbounded(sample.draws, sample.scores)
+    if there is None:
+        return None
+    flat = sample.replace(space=REALS, draws=there[0], scores=there[1])
+    slowest = autocorrelation_time(flat.by_chain(some_columns(flat.draws, 20)))
+    edge = find_edge(flat, slowest, _ENDS * level)
+    if edge is None:
+        return None
+    ends, name = sample.draws[:, edge.coordinate], coordinate_name(sample.names, edge.coordinate)
+    side, at = ("above", ends.max()) if edge.high else ("below", ends.min())
+    said = (
+        f"Of {name} no draw lies {side} {at:.4g}, and by the scores about {edge.missing:.0f} more "
+        f"should, up to the bound of the {sample.space.describe()}. Where a density ends before "
+        "that without falling to zero, Stein's identity does not hold, and control variates are "
+        "wrong. Give the bound at which it ends."
+    )
+    return said, edge.p_value / _ENDS
 
 
 def _check_draws(sample: Sample, slowest: float, level: float) -> Check | None:

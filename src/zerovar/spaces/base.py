@@ -53,6 +53,13 @@ class Space(Storable, eqx.Module):
         """Return by name what has a mean worth estimating, of draws (..., d): the coordinates."""
         return {name: draws[..., j] for j, name in enumerate(names)}
 
+    def unbounded(
+        self, draws: Positions, scores: np.ndarray
+    ) -> tuple[Positions, np.ndarray] | None:
+        """Return points and scores in coordinates of Rᵈ in which the density goes on to zero
+        wherever the space ends; None if it does not end, or there are no such."""
+        return None
+
     def to_gaps(self, draws: Positions) -> Float64[np.ndarray, "n e"]:
         """Return how far draws are from the middle of what they leave empty where they could have
         been, a column for each way to go there. Only where that was seen to spoil errors: none by

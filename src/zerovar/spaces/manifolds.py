@@ -284,11 +284,25 @@ class Box(Manifold):
     def metric(self, x):
         return self._metric(x, jnp)
 
+    def unbounded(self, draws, scores):
+        from_low, to_high = self._distances(draws, np)
+        metric = from_low * to_high
+        slope = np.where(np.isfinite(self.low), to_high, 0) - np.where(
+            np.isfinite(self.high), from_low, 0
+        )
+        length = np.where(np.isfinite(self.low) & np.isfinite(self.high), from_low + to_high, 1.0)
+        return (np.log(from_low) - np.log(to_high)) / length, metric * scores + slope
+
     def _metric(self, x: Any, numpy: Any) -> Any:
+        from_low, to_high = self._distances(x, numpy)
+        return from_low * to_high
+
+    def _distances(self, x: Any, numpy: Any) -> tuple[Any, Any]:
+        """How far points are from both bounds; 1 where there is none."""
         low, high = (np.broadcast_to(bound, x.shape[-1:]) for bound in (self.low, self.high))
         has_low, has_high = np.isfinite(low), np.isfinite(high)
         from_low, to_high = x - np.where(has_low, low, 0), np.where(has_high, high, 0) - x
-        return numpy.where(has_low, from_low, 1) * numpy.where(has_high, to_high, 1)
+        return numpy.where(has_low, from_low, 1), numpy.where(has_high, to_high, 1)
 
 
 class Simplex(Manifold):
