@@ -49,7 +49,7 @@ ORDER = {
     "summaries": "tables columns calls",
     "distributions": "marginals quantiles highest_density curves calls",
     "sensitivities": "slopes asking covariances jackknife powers subjects calls",
-    "events": "quadrature crossings directions lines normal quantities",
+    "events": "panels quadrature crossings directions lines normal quantities",
     "integration": "target modes importance second_opinion means",
     "evidences": """importance opening proposals bridge ladders rungs steps thermodynamic stepping
         belonging combination tempering feet sampling calls""",
@@ -361,13 +361,13 @@ MOST_NUMBERS = {
     "solvers": 28,
     "choice": 27,
     "integration": 23,
-    "events": 22,
-    "statistics": 18,
+    "events": 25,
+    "statistics": 21,
     "mixtures": 16,
     "diagnostics": 13,
     "distributions": 10,
 }
-MOST_ELSEWHERE = 45
+MOST_ELSEWHERE = 47
 
 
 def numbers_of(name: str, text: str) -> dict[str, bool]:

@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -69,7 +69,7 @@ def hold_warnings() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def spare_names(
-    caught: Iterable[warnings.WarningMessage], names: Collection[str]
+    caught: Iterable[warnings.WarningMessage], names: Sequence[str]
 ) -> list[ZerovarWarning]:
     """Return warnings that were caught, but for what they say of these names alone."""
     given = [one.message for one in caught if isinstance(one.message, ZerovarWarning)]

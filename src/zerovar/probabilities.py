@@ -194,8 +194,11 @@ def _with_counts(
     against = by_lines & _unlikely(session.sample, seen, smooth)
     worse = ~(error[rows] < counted.std_error) | against
     lost = rows[worse]
-    gone = {means.names[k] for k in lost}
-    said = [*spare_names(caught, gone), *spare_names(of_counts, set(names) - gone)]
+    gone = [means.names[k] for k in lost]
+    said = [
+        *spare_names(caught, gone),
+        *spare_names(of_counts, [one for one in names if one not in gone]),
+    ]
     if against.any():
         said.append(SampleWarning(_AGAINST, [means.names[k] for k in rows[against]]))
     value[lost], error[lost] = counted.value[worse], counted.std_error[worse]

@@ -148,7 +148,7 @@ def _check_in_space(sample: Sample, level: float) -> Check:
 def _find_bounds(sample: Sample, level: float) -> tuple[str, float] | None:
     """Return what is wrong with the bounds of a space that has some, as draws and scores tell, and
     its p-value; None if nothing is."""
-    there = sample.space.unbounded(sample.draws, sample.scores)
+    there = sample.space.map_to_reals(sample.draws, sample.scores)
     if there is None:
         return None
     flat = sample.replace(space=REALS, draws=there[0], scores=there[1])

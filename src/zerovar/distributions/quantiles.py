@@ -63,7 +63,9 @@ def estimate_quantiles(
     parts = np.stack([means.std_error.reshape(levels.shape), off, moved, left])
     spread = np.sqrt(np.sum(parts**2, axis=0))
     error = _divide(spread, at.slope)
-    error = np.maximum(error, _bent(marginals, levels, shares, correction, spread, error, at.slope))
+    error = np.maximum(
+        error, _measure_bend(marginals, levels, shares, correction, spread, error, at.slope)
+    )
     slopes = np.where(at.slope > 0, at.slope, np.inf)
     beyond = np.array([draws_beyond(sample.by_chain(v), p, own) for v, own in pairs])
     few = beyond < _FEW
@@ -121,7 +123,7 @@ def _elsewhere(
     return np.abs(seen - shares) > SUSPICIOUS * chance
 
 
-def _bent(
+def _measure_bend(
     marginals: Marginals,
     levels: Float64[np.ndarray, "k p"],
     shares: Float64[np.ndarray, "k p"],

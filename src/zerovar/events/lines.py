@@ -21,7 +21,8 @@ from ..inputs.sample import Sample
 from ..statistics.quantiles import weighted_quantile
 from .crossings import find_crossings
 from .directions import Index, directions
-from .quadrature import FINEST, Conditional, Places, integrate_lines
+from .panels import Landmarks
+from .quadrature import FINEST, Conditional, integrate_lines
 
 # Of the distance between two nodes, the step of a difference quotient: its error is the square
 _STEP = 1e-5
@@ -97,8 +98,8 @@ class Lines:
         def log_density(line: np.ndarray, u: np.ndarray) -> np.ndarray:
             return density.at(points(line, u)).reshape(u.shape)
 
-        places = Places(index.values[first], vectors @ index.gradient)
-        found = integrate_lines(log_density, centre, density.at(draws), tolerance, places)
+        landmarks = Landmarks(index.values[first], vectors @ index.gradient)
+        found = integrate_lines(log_density, centre, density.at(draws), tolerance, landmarks)
         nodes = found.panels.nodes
         values = quantity(points(found.panels.line, nodes)).reshape(nodes.shape)
         share = np.bincount(line, sample.probabilities)

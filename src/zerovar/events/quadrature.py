@@ -10,7 +10,6 @@ ends still matter grow.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,10 +17,8 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int
 from numpy.polynomial import legendre
 
-# Places of a panel at which the log density is evaluated: with 14, or 10, four posteriors take a
-# tenth more in the mean. And nodes of the density: on a panel of 6.5 deviations a normal one is a
-# polynomial of 32 terms to 1e-12 of its mass
-PLACES, NODES = 12, 32
+from .panels import AT, LOG_TO_SERIES, NODES, PLACES, TO_SERIES, Landmarks, Panels, X
+
 # The first panels of a line: 3 take a fifth less on garch11, and a half more on regressions
 _FIRST = 2
 # Of a line's mass, the least that a panel or an end may be off by. Standard errors of probabilities
@@ -37,142 +34,12 @@ _LOOKS = 3
 # of lines whose panels look resolved, although the density at the draw is another one
 _SHARE = 0.01
 
-# Neighbours whose panels' median says how fine panels must be where they are; and how many times as
-# long as that another line's panel may be, of whose places one is then within that length
-_NEIGHBOURS, _COARSE = 5, 8
-
 Along = Callable[[Int[np.ndarray, " m"], Float64[np.ndarray, "m k"]], Float64[np.ndarray, "m k"]]
 """From row numbers of lines and places on each to numbers there."""
 
 
-def _to_series(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss–Legendre nodes, and the matrix from values there to coefficients of polynomials. These
-    are orthogonal, and the square of the k-th has the integral 1 / (k + 1/2)."""
-    x, w = legendre.leggauss(count)
-    return x, legendre.legvander(x, count - 1) * w[:, None] * (np.arange(count) + 0.5)
-
-
-_X, _TO_SERIES = _to_series(NODES)
-_AT, _LOG_TO_SERIES = _to_series(PLACES)
-_TO_NODES = legendre.legval(_X, np.eye(PLACES))
+_TO_NODES = legendre.legval(X, np.eye(PLACES))
 _TO_INTEGRAL = legendre.legint(np.eye(NODES), lbnd=-1).T  # the series of the integral from −1
-
-
-class Panels(NamedTuple):
-    """Pieces of lines: of which line, from where to where, and the log density at some places."""
-
-    line: Int[np.ndarray, " m"]
-    left: Float64[np.ndarray, " m"]
-    right: Float64[np.ndarray, " m"]
-    log_density: Float64[np.ndarray, "m k"]
-
-    def take(self, which: np.ndarray) -> Panels:
-        """Return some of them, by mask or by number."""
-        return Panels(*(field[which] for field in self))
-
-    def join(self, other: Panels) -> Panels:
-        """Return these and others."""
-        return Panels(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
-
-    @property
-    def width(self) -> Float64[np.ndarray, " m"]:
-        """How long they are."""
-        return self.right - self.left
-
-    @property
-    def places(self) -> Float64[np.ndarray, "m k"]:
-        """Where the log density is evaluated, in increasing order."""
-        return (self.left + self.right)[:, None] / 2 + self.width[:, None] / 2 * _AT
-
-    @property
-    def nodes(self) -> Float64[np.ndarray, "m h"]:
-        """Where the density is interpolated, in increasing order."""
-        return (self.left + self.right)[:, None] / 2 + self.width[:, None] / 2 * _X
-
-
-class Places(NamedTuple):
-    """Where the draws are, in a coordinate that all lines share: `own` (n,) is that of each line's
-    draw, and `rise` (n,) how fast it grows along the line. A draw is a place where the density is
-    known to be large, and may be so on the lines of others."""
-
-    own: Float64[np.ndarray, " n"]
-    rise: Float64[np.ndarray, " n"]
-
-    def missing(self, panels: Panels) -> tuple[Bool[np.ndarray, " m"], Panels]:
-        """Return which panels step over draws, and panels to take their place or to be added to
-        them: panels are cut at the ends of those that the draws needed on lines of their own, and
-        lines go on where more than a hundredth of the draws lie beyond their end."""
-        order = np.argsort(self.own, kind="stable")
-        own = self.own[order]
-        here = (panels.left <= 0) & (panels.right > 0)
-        needed = np.full(len(own), np.inf)
-        needed[panels.line[here]] = panels.width[here] * np.abs(self.rise[panels.line[here]])
-        reach = _NEIGHBOURS // 2
-        around = np.pad(needed[order], reach, mode="edge")
-        fine = np.median(np.lib.stride_tricks.sliding_window_view(around, _NEIGHBOURS), axis=1)
-        rise = self.rise[panels.line]
-        ends = self.own[panels.line] + rise * np.stack([panels.left, panels.right])
-        low, high = np.searchsorted(own, np.sort(ends, axis=0))
-        finest = _least_between(fine, low, high)
-        coarse = (low < high) & (np.abs(rise) * panels.width > _COARSE * fine[finest])
-        cut, at, half = panels.take(coarse), own[finest[coarse]], fine[finest[coarse]] / 2
-        middle = (at - self.own[cut.line]) / rise[coarse]
-        half = half / np.abs(rise[coarse])
-        inner = np.clip(np.stack([middle - half, middle + half]), cut.left, cut.right)
-        edges = np.stack([cut.left, *inner, cut.right])
-        parts = [(cut.line, *pair) for pair in itertools.pairwise(edges)]
-        return coarse, _join_parts([*parts, *self._beyond(panels, own)])
-
-    def _beyond(self, panels: Panels, own: np.ndarray) -> list[tuple[np.ndarray, ...]]:
-        """Pieces beyond the ends of lines, as far as there are draws; `own` in increasing order."""
-        n = len(own)
-        lines = np.arange(n)
-        ends = (
-            panels.left[np.searchsorted(panels.line, lines)],
-            panels.right[np.searchsorted(panels.line, lines, side="right") - 1],
-        )
-        found = []
-        with np.errstate(divide="ignore", invalid="ignore"):
-            for side, end in zip((-1, 1), ends, strict=True):
-                up = side * self.rise > 0
-                last = np.where(up, own[-1], own[0])
-                to = (last - self.own) / self.rise
-                at = np.searchsorted(own, self.own + self.rise * end)
-                beyond = np.where(up, n - at, at)
-                more = (beyond > _SHARE * n) & (side * to > side * end) & np.isfinite(to)
-                pair = (end[more], to[more])[::side]
-                found.append((lines[more], *pair))
-        return found
-
-
-def _least_between(
-    values: Float64[np.ndarray, " n"], low: Int[np.ndarray, " m"], high: Int[np.ndarray, " m"]
-) -> Int[np.ndarray, " m"]:
-    """Return the place of the least of values[low:high], of each of many ranges; `low` where a
-    range is empty."""
-    n = len(values)
-    table = [np.arange(n)]  # of the least of 1, 2, 4, … values from each place on
-    while 2 ** len(table) <= n:
-        one = table[-1]
-        other = one[2 ** (len(table) - 1) :]
-        one = one[: len(other)]
-        table.append(np.where(values[other] < values[one], other, one))
-    length = np.maximum(high - low, 1)
-    level = np.frexp(length)[1] - 1
-    found = np.empty(len(low), dtype=int)
-    for k, places in enumerate(table):
-        own = level == k
-        first = places[np.minimum(low[own], len(places) - 1)]
-        second = places[np.clip(high[own] - 2**k, 0, len(places) - 1)]
-        found[own] = np.where(values[second] < values[first], second, first)
-    return found
-
-
-def _join_parts(parts: list[tuple[np.ndarray, ...]]) -> Panels:
-    """Panels of pieces (line, left, right), but of those that have no length."""
-    line, left, right = (np.concatenate(each) for each in zip(*parts, strict=True))
-    some = right > left
-    return Panels(line[some], left[some], right[some], np.empty((int(some.sum()), PLACES)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -202,7 +69,7 @@ class Conditional:
     def times(self, values: Float64[np.ndarray, "m k"]) -> Conditional:
         """Return the density times a function that has these values at the nodes: `until` then
         gives means of the function over what lies before a place."""
-        series = (legendre.legval(_X, self.series.T) * values) @ _TO_SERIES
+        series = (legendre.legval(X, self.series.T) * values) @ TO_SERIES
         shares = self.panels.width * series[:, 0] / self.mass[self.panels.line]
         n = len(self.mass)
         before, total = (
@@ -233,7 +100,7 @@ def integrate_lines(
     centre: Float64[np.ndarray, " n"],
     start: Float64[np.ndarray, " n"],
     tolerance: float = FINEST,
-    places: Places | None = None,
+    landmarks: Landmarks | None = None,
 ) -> Conditional:
     """Return the density along n lines, on each of which one unit is about a deviation.
 
@@ -241,7 +108,7 @@ def integrate_lines(
     start: the log density at 0, where the line's draw is. Panels must agree with it, so that no
         peak is missed there.
     tolerance: of a line's mass, what a panel or an end may be off by.
-    places: where the draws of all lines are, so that none steps over modes of others.
+    landmarks: where the draws of all lines are, so that none steps over modes of others.
     """
     n = len(centre)
     reach = np.sqrt(2 * np.log(20 / tolerance))  # centres are only about right
@@ -264,8 +131,8 @@ def integrate_lines(
         wanted = _grow(panels, fit, tolerance).join(
             _split(panels.take(replaced), fit.part[replaced])
         )
-        if places is not None and not len(wanted.line):
-            replaced, wanted = places.missing(panels)
+        if landmarks is not None and not len(wanted.line):
+            replaced, wanted = landmarks.missing(panels)
         if not last or not len(wanted.line):
             break
         new = evaluate(wanted)
@@ -322,7 +189,7 @@ class _Fit(NamedTuple):
         step = np.abs(_evaluate(series[after], -end) - _evaluate(series[after - 1], end))
         missed = np.zeros((3, len(line)))
         missed[0], missed[1, after], missed[2, after - 1] = off, step, step
-        missed[1:] *= width * (1 - _AT[-1]) / 2
+        missed[1:] *= width * (1 - AT[-1]) / 2
         rest, fall = _rest(panels, density, n)
         off = np.bincount(line, missed.sum(axis=0), n) + rest.sum(axis=0)
         error = np.divide(off, mass, out=np.ones(n), where=(off < mass) & np.isfinite(top))
@@ -348,10 +215,10 @@ def _interpolate(
 ) -> tuple[Float64[np.ndarray, "m h"], Float64[np.ndarray, " m"]]:
     """The density on panels as series, and what its mean there may be off by."""
     smooth = np.isfinite(log_density).all(axis=1)
-    logs = np.where(smooth[:, None], log_density, 0.0) @ _LOG_TO_SERIES
+    logs = np.where(smooth[:, None], log_density, 0.0) @ LOG_TO_SERIES
     # little above what was seen, lest a panel that is not resolved drown its line
     fine = np.exp(np.minimum(logs @ _TO_NODES, 1.0))
-    series = fine @ _TO_SERIES
+    series = fine @ TO_SERIES
     # an error of the log density is a share of the density; where it is large, of the highest
     share = np.minimum(_tail(logs), 1.0)
     highest = np.maximum(density.max(axis=1), fine.max(axis=1))
@@ -359,7 +226,7 @@ def _interpolate(
     # where the density ends, of which there is no logarithm
     ends = np.flatnonzero(~smooth)
     series[ends] = 0.0
-    series[ends, :PLACES] = density[ends] @ _LOG_TO_SERIES
+    series[ends, :PLACES] = density[ends] @ LOG_TO_SERIES
     off[ends] = _tail(series[ends, :PLACES])
     return series, off
 
@@ -385,7 +252,7 @@ def _rest(
     rest, fall = np.zeros((2, 2, n))
     for side, (panel, outer, inner) in enumerate(ends):
         outermost, next_one = panels.log_density[panel, outer], panels.log_density[panel, inner]
-        step = panels.width[panel] / 2 * abs(_AT[outer] - _AT[inner])
+        step = panels.width[panel] / 2 * abs(AT[outer] - AT[inner])
         with np.errstate(invalid="ignore", divide="ignore"):
             fall[side] = slope = (next_one - outermost) / step
             beyond = np.where(slope > 0, 2 * density[panel, outer] / slope, np.inf)

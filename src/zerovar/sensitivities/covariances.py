@@ -27,6 +27,8 @@ _AT_ONCE = 1000
 # Gains below which products are tried as conditional means along lines, too. On the eight schools
 # products gain 1 to 60, and 3 to 10 times as much so; on normal posteriors they are exact already
 _POOR = 100.0
+# How many times as large as a normal error its square is, nineteen times in twenty: of the product
+# of two errors that are one and the same
 _SQUARED = 1.96
 
 
@@ -122,8 +124,7 @@ def estimate_covariances(
     flat = products.reshape(len(sample), -1)
     names = [f"{subject.name} with {label}" for subject in subjects for label in labels]
     value, error, influences = _estimate(session, flat, names, request)
-    # what centring leaves of the second order: the product of two errors that may be one and the
-    # same, whose square is 1.96 times as large as a normal error is, nineteen times in twenty
+    # what centring leaves of the second order, and what no draw has seen
     size = np.sqrt(p @ centred**2)
     left = np.concatenate(
         [

@@ -53,7 +53,7 @@ class Space(Storable, eqx.Module):
         """Return by name what has a mean worth estimating, of draws (..., d): the coordinates."""
         return {name: draws[..., j] for j, name in enumerate(names)}
 
-    def unbounded(
+    def map_to_reals(
         self, draws: Positions, scores: np.ndarray
     ) -> tuple[Positions, np.ndarray] | None:
         """Return points and scores in coordinates of Rᵈ in which the density goes on to zero

@@ -284,7 +284,7 @@ class Box(Manifold):
     def metric(self, x):
         return self._metric(x, jnp)
 
-    def unbounded(self, draws, scores):
+    def map_to_reals(self, draws, scores):
         from_low, to_high = self._distances(draws, np)
         metric = from_low * to_high
         slope = np.where(np.isfinite(self.low), to_high, 0) - np.where(

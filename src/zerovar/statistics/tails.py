@@ -202,8 +202,7 @@ def end_at_one(
 def heavy_scores(scores: Float64[np.ndarray, "c n d"]) -> Bool[np.ndarray, " d"]:
     """Coordinates whose scores may have no mean, so that Stein's identity may fail along them: if
     the heaviest is so, all that are without a variance. Effects of a centred hierarchy are the
-    common case. A mode that is far narrower than the others has large scores, too, but those of its
-    draws alone have a light tail."""
+    common case. The large scores of a narrow mode have a light tail among themselves."""
     k = pareto_k(scores, LONG_ENOUGH)
     k = np.minimum(k, pareto_k(np.abs(scores), LONG_ENOUGH, share=_FEWER) + _CHANCE)
     return k > (0.5 if k.max() > _NO_MEAN else np.inf)
@@ -213,15 +212,11 @@ def beyond_few(values: Float64[np.ndarray, " n"], most: float, effective: float)
     """What a mean of numbers from 0 to `most` may owe to where no draw is: one in `effective` of
     the mass, where they grow on, as their largest do with the share of the draws that are larger,
     by a power law."""
-    largest = np.sort(values)[-_EXTREMES // 2 - 1 :] / most
-    if not largest[-1] > 0:
-        return most / effective
-    tiny = np.finfo(float).tiny
-    power = np.mean(np.log(largest[1:] / max(largest[0], tiny)))
-    at_most = largest[-1] ** (1 / max(power, tiny))  # the share of it where they are `most`
-    exponent = 1 - power
-    away = -np.log(at_most) if abs(exponent) < 1e-6 else (1 - at_most**exponent) / exponent
-    return float(most * (at_most + largest[-1] * away) / effective)
+    log_size = np.log(np.maximum(np.sort(values)[-_EXTREMES // 2 - 1 :] / most, 1e-300))
+    power = np.mean(log_size[1:] - log_size[0])
+    share = np.linspace(0, 1, 1001)[1:]  # of what is beyond
+    beyond = np.exp(np.minimum(log_size[-1] - power * np.log(share), 0.0))
+    return float(most * beyond.mean() / effective)
 
 
 def weights_shape(weights: Float64[np.ndarray, " n"]) -> float:
