@@ -2,14 +2,15 @@
 them."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from ..arguments import MORE_VALUES, NAMES, OF_A_DRAW, instance, takes, where
 from ..chunked import is_chunked
+from ..errors import list_names
 from ..inputs.integrands import DrawFunction, entry_name
 from ..inputs.sample import Posterior
 from . import chunks
@@ -25,8 +26,11 @@ from .base import (
 )
 from .log_density import gradients
 
+Scores = TypeVar("Scores")
+_TRANSFORMED = "idata_kwargs={'include_transformed': True}"
 _ADVICE = (
-    "Sample with nutpie.sample(…, store_gradient=True, store_unconstrained=True), or give "
+    "Sample with nutpie.sample(…, store_gradient=True, store_unconstrained=True), in PyMC 6 with "
+    f"pm.sample(nuts_sampler='nutpie', nuts={{'store_gradient': True}}, {_TRANSFORMED}), or give "
     "log_density= or score=, or use zv.from_numpyro, zv.from_pymc, zv.from_bridgestan"
 )
 
@@ -63,11 +67,12 @@ def from_arviz(
 
     Unconstrained draws and gradients are taken from `sample_stats` (nutpie's `unconstrained_draw`
     and `gradient`). Without gradients, give one of
-    log_density: a JAX function of one unconstrained draw, a dict of variables: those of the group
-        `unconstrained_posterior` if there is one, else those of `posterior`, where a variable that
-        is there transformed too (tau_log__) is taken so;
+    log_density: a JAX function of one unconstrained draw, a dict of the variables of `posterior`,
+        where those that are transformed too are taken so, under the name that they have there: tau
+        of the group `unconstrained_posterior`, as ArviZ's schema has it, or tau_log__ of that group
+        or of `posterior`, as PyMC has it;
     score: its gradient, if you have it: a function of the same dict to a dict of the same names.
-    parameters: the variables of `posterior` that the log density is one of, if it has others too
+    parameters: the variables that the log density is one of, if `posterior` has others too
         (deterministic ones).
     values: more quantities, name → function of one draw (a dict of all variables of `posterior`),
         or array (chain, draw).
@@ -95,16 +100,23 @@ def from_arviz(
     what = "score" if log_density is None else "log_density"
     function = score if log_density is None else jax.grad(log_density)
     assert function is not None
-    tree = stack_variables(*_find_unconstrained(data, natural, parameters), chunked)
+    variables = _find_unconstrained(data, group, natural, parameters)
+    tree = stack_variables(variables, list(variables), chunked)
     if chunked:
-        draws, scores = chunks.concatenate(tree), chunks.score_blocks(what, function, tree)
+        draws = chunks.concatenate(tree)
+        scores = _or_what_is_absent(lambda: chunks.score_blocks(what, function, tree))
         labels = tuple(named_entries(dict(sorted(tree.items()))))
         return Posterior(
             draws, scores, wanted, labels, from_model=score is None, divergences=diverged
         )
     tree = {name: array.astype(np.float64) for name, array in tree.items()}
-    slopes = gradients(what, function, tree)
+    slopes = _or_what_is_absent(lambda: gradients(what, function, tree))
     check_score(slopes, tree)
+    if idle := [name for name in tree if not np.any(slopes[name])]:
+        raise ValueError(
+            f"{what} does not depend on {list_names(idle)}. If that is a function of the others, "
+            f"leave it out: parameters={[name for name in tree if name not in idle]}"
+        )
     known = None
     if log_density is not None:
         # variables that are not transformed are known as functions of the draw
@@ -190,26 +202,51 @@ def axis_labels(found: Any) -> Labels:
 
 
 def _find_unconstrained(
-    data: Any, natural: Any, parameters: Sequence[str] | None
-) -> tuple[Any, list[str]]:
-    """Return a group, and the names of its variables that a log density is one of: all of
-    `unconstrained_posterior` if there is one, else those of `posterior`, with the transformed in
-    place of their originals."""
-    if "unconstrained_posterior" in _groups(data):
-        natural = dataset(data, "unconstrained_posterior")
-        names = [str(name) for name in natural]
-    elif parameters is not None:
-        names = list(parameters)
-        unknown = [name for name in names if name not in natural]
-        if unknown:
+    data: Any, group: str, natural: Any, parameters: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return the variables that a log density is one of: those of a group, the transformed in place
+    of their originals, or some of them. Next to a group with all of them its `unconstrained_…` has
+    those that are transformed alone."""
+    own = {str(name): natural[name] for name in natural}
+    copies = {name: own.pop(name) for name in list(own) if name.endswith("__")}
+    if (beside := f"unconstrained_{group}") in _groups(data):
+        there = dataset(data, beside)
+        shapes = [tuple(one.sizes[dim] for dim in ("chain", "draw")) for one in (natural, there)]
+        if len(set(shapes)) > 1:
             raise ValueError(
-                f"parameters: {', '.join(unknown)} not among {', '.join(map(str, natural))}"
+                f"groups {group!r} and {beside!r} must have the same draws; they have (chain, draw)"
+                f" = {shapes[0]} and {shapes[1]}. Cut and thin both alike"
             )
-    else:
-        names = [str(name) for name in natural]
-        # tau_log__ for tau, mu_sd_log__ for mu_sd and not mu
-        for other in [name for name in names if name.endswith("__")]:
-            originals = [name for name in names if name != other and other.startswith(f"{name}_")]
-            if originals:
-                names.remove(max(originals, key=len))
-    return natural, names
+        copies |= {str(name): there[name] for name in there}
+    taken = {_original(name, list(own)): name for name in copies}
+    found = {name: own[name] for name in own if name not in taken}
+    found |= {name: copies[name] for name in taken.values()}
+    if parameters is None:
+        return found
+    names = [taken.get(name, name) for name in parameters]
+    if unknown := [name for name in names if name not in found]:
+        raise ValueError(f"parameters: {', '.join(unknown)} not among {', '.join(found)}")
+    return {name: found[name] for name in names}
+
+
+def _original(name: str, others: list[str]) -> str:
+    """Return which variable a transformed one stands for: tau for tau or tau_log__, mu_sd for
+    mu_sd_log__ and not mu; itself if there is none."""
+    if name in others or not name.endswith("__"):
+        return name
+    # tau_log__ is no copy of tau_log
+    fits = [other for other in others if name.removesuffix("__").startswith(f"{other}_")]
+    return max(fits, key=len, default=name)
+
+
+def _or_what_is_absent(scores: Callable[[], Scores]) -> Scores:
+    """Return scores, or say how to have a transformed variable that a function asks for."""
+    try:
+        return scores()
+    except ValueError as error:
+        if isinstance(error.__cause__, KeyError) and str(error.__cause__).endswith("__'"):
+            raise ValueError(
+                f"{error}. PyMC keeps transformed variables by pm.sample(…, {_TRANSFORMED}), and "
+                "zv.from_pymc(model, idata) does without"
+            ) from error
+        raise

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ..chunked import Blocks, Columns, evaluate_in_tiles
-from ..inputs.integrands import DrawFunction, run_in_double
+from ..inputs.integrands import DrawFunction, describe_draw, reason_of, run_in_double
 from ..inputs.sample import Posterior
 from .base import Labels, check_chains, check_score, merge_values, named_entries, ravel
 
@@ -103,7 +103,8 @@ def _result(name: str, function: DrawFunction, tree: Variables) -> Any:
             return jax.eval_shape(lambda x: function(x), one)  # not kept with the user's function
     except Exception as error:
         raise ValueError(
-            f"{name} could not be evaluated as a JAX function of one draw: {error}"
+            f"{name} could not be evaluated as a JAX function of one draw, {describe_draw(one)}: "
+            f"{reason_of(error)}"
         ) from error
 
 

@@ -10,7 +10,14 @@ import numpy as np
 from ..arguments import MORE_VALUES, OF_A_DRAW, takes
 from ..errors import ScoreWarning, warn
 from ..inputs.coordinates import CLOSE
-from ..inputs.integrands import DrawFunction, Tree, run_in_double, run_or_explain
+from ..inputs.integrands import (
+    DrawFunction,
+    Tree,
+    describe_draw,
+    reason_of,
+    run_in_double,
+    run_or_explain,
+)
 from ..inputs.points import Matrix
 from ..inputs.sample import Posterior
 from ..spaces import REALS, SPACE, Grid, Space
@@ -120,9 +127,11 @@ def gradients(name: str, function: DrawFunction, tree: Tree) -> Tree:
     except Warning:
         raise
     except Exception as error:
+        draw = describe_draw(jax.tree.map(lambda leaf: leaf[0, 0], tree))
         raise ValueError(
-            f"{name} could not be evaluated as a JAX function of one draw: {error}. "
-            "It takes one draw, without leading axes, and a log density returns a number"
+            f"{name} could not be evaluated as a JAX function of one draw, {draw}: "
+            f"{reason_of(error)}. It takes one draw, without leading axes, and a log density "
+            "returns a number"
         ) from error
 
 

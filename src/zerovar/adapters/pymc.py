@@ -55,7 +55,8 @@ def from_pymc(
         dict of the model's value variables, on the unconstrained scale, such as tau_log__.
 
     The model's log density is compiled to JAX and differentiated at every draw on the unconstrained
-    scale. A trace by nutpie with `store_gradient=True, store_unconstrained=True` has all this
+    scale. A trace by nutpie with `store_gradient=True, store_unconstrained=True`, or by PyMC 6 with
+    `nuts={"store_gradient": True}, idata_kwargs={"include_transformed": True}`, has all this
     already: use `zv.from_arviz(idata)`.
     """
     posterior = dataset(idata, "posterior")

@@ -165,11 +165,15 @@ def run_or_explain(
     try:
         return (precision or run_in_double)(name, run)
     except Exception as error:
-        why = f"there is no {error}" if isinstance(error, KeyError) else error
         raise ValueError(
-            f"{name} could not be evaluated as a JAX function of one draw{draw}: {why}. "
-            f"Give {instead} if the function is not written in JAX"
+            f"{name} could not be evaluated as a JAX function of one draw{draw}: "
+            f"{reason_of(error)}. Give {instead} if the function is not written in JAX"
         ) from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a user's function of a draw failed, in words."""
+    return f"there is no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def describe_draw(draw: Tree) -> str:
