@@ -306,6 +306,10 @@ MISUSE = {
     "negative evaluations": (lambda: tune(evaluations=-1), ["evaluations", "at least 1", "-1"]),
     "above NaN": (lambda: summary(above={"x": np.nan}), ["above['x']", "finite", "nan"]),
     "above a word": (lambda: summary(above={"x": "zero"}), ["above['x']", "number", "zero"]),
+    "two probabilities": (
+        lambda: summary(prob=0.89, ci_prob=0.5),
+        ["prob or ci_prob, not both", "0.89", "0.5"],
+    ),
     "above without a name": (lambda: summary(above=0.0 + 1), ["above", "dict", "1.0"]),
     "no regular expression": (
         lambda: summary(var_names=["x", "["], filter_vars="regex"),

@@ -4,8 +4,10 @@ where it is not."""
 import dataclasses
 import pickle
 import warnings
+from xml.etree import ElementTree
 
 import numpy as np
+import pandas
 import pytest
 from scipy import stats
 from scipy.special import digamma, polygamma
@@ -226,11 +228,38 @@ def test_forms():
         float(POSTERIOR.values["noise"].mean()), 2
     )
     exact = quiet(POSTERIOR, round_to=None).loc["rate[0]"]
-    read = quiet(POSTERIOR).loc["rate[0]"]  # texts, to two digits of their errors
+    read = seen(quiet(POSTERIOR)).loc["rate[0]"]  # texts, to two digits of their errors
     assert read["cv_mcse_mean"] == f"{exact['cv_mcse_mean']:.2g}"
     assert abs(float(read["cv_mean"]) - exact["cv_mean"]) < 0.1 * exact["cv_mcse_mean"]
     assert len(read["cv_mean"]) > len(read["mean"])
     assert read["ess_bulk"] == f"{exact['ess_bulk']:.0f}"
+
+
+def seen(table):
+    """What a table shows of itself, as texts."""
+    head, body = ElementTree.fromstring(table.to_html())
+    rows = {row[0].text: [cell.text or "" for cell in row[1:]] for row in body}
+    return pandas.DataFrame(rows, [cell.text for cell in head[0][1:]]).T
+
+
+def test_numbers_are_numbers_and_shown_for_reading():
+    """As in ArviZ' SummaryDataFrame, with every version of it; no text stands for another
+    number."""
+    table, exact = quiet(POSTERIOR), quiet(POSTERIOR, round_to="none")
+    assert all(table[name].dtype == float for name in table)
+    np.testing.assert_array_equal(table, exact)
+    np.testing.assert_array_equal(quiet(POSTERIOR, round_to=None), exact)
+    text = f"{exact.loc['rate[0]', 'cv_mcse_mean']:.2g}"
+    chosen = table.loc[["rate[1]", "rate[0]"], ["mean", "cv_mcse_mean"]]
+    again = pickle.loads(pickle.dumps(table))
+    for one in (table, chosen, table.sort_values("mean"), again):
+        for shown in (str(one), one.to_string(), one.to_html(), one._repr_html_()):
+            assert text in shown
+        assert seen(one).loc["rate[0]", "cv_mcse_mean"] == text
+    assert seen(table.T).loc["cv_mcse_mean", "rate[0]"] == text
+    assert text not in str(table[["cv_mcse_mean"]] * 2)
+    assert "nan" not in str(quiet(POSTERIOR, above={"rate[0]": 2.0})).lower()
+    assert str(exact[["mean"]]) == str(pandas.DataFrame(exact[["mean"]]))
 
 
 @pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")
@@ -240,11 +269,12 @@ def test_constants_have_a_row():
     values = {"C[0]": np.ones((4, 250)), "C[1]": RATES[..., 0], "two": np.full((4, 250), 2.0)}
     values["up to rounding"] = np.nextafter(2.0, np.arange(1000.0).reshape(4, 250) % 5)
     table = zv.summary(dataclasses.replace(POSTERIOR, values=values), family=CUBIC)
+    shown = seen(table)
     for name, mean in (("C[0]", "1"), ("two", "2")):
-        row = table.loc[name]
+        row = shown.loc[name]
         assert [row[name] for name in ("cv_mean", "cv_mcse_mean", "gain")] == [mean, "0", ""]
         assert [row[name] for name in ("cv_sd", "cv_mcse_sd", "gain_sd")] == ["0", "0", ""]
-    assert table.loc["up to rounding", "cv_sd"] == "0"
+    assert shown.loc["up to rounding", "cv_sd"] == "0"
 
 
 def test_all_columns_are_printed_at_80_characters(monkeypatch):
@@ -342,6 +372,24 @@ MISTAKES = {
     "bad rounding": ({"round_to": "2 digits"}, "round_to must be"),
     "bad bound": ({"above": {"theta": 1.0}}, "above: 'theta' is none of"),
 }
+
+
+def test_names_of_arviz():
+    """`ci_prob` is taken; a name that ArviZ has and this table has not is answered with ours, any
+    other as Python does."""
+    table = quiet(POSTERIOR, ci_prob=0.5, kind="stats")
+    assert list(table.columns[2:4]) == ["eti50_lb", "eti50_ub"]
+    np.testing.assert_array_equal(table, quiet(POSTERIOR, prob=0.5, kind="stats"))
+    assert "eti89_lb" in quiet(POSTERIOR, ci_prob=None, kind="stats")
+    for options, words in (
+        ({"hdi_prob": 0.94}, "no argument hdi_prob; write ci_prob=0.94, ci_kind='hdi'"),
+        ({"stat_focus": "median"}, "no argument stat_focus; write kind='all_median'"),
+        ({"group": "prior"}, r"write zv.summary\(zv.from_arviz\(data, group='prior'\)\)"),
+        ({"coords": {}}, "no argument coords; write var_names"),
+        ({"colour": 1}, "unexpected keyword argument 'colour'"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            zv.summary(POSTERIOR, **options)
 
 
 def test_one_draw_is_no_sample():

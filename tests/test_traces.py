@@ -97,6 +97,7 @@ def test_gradients_that_nutpie_kept(line, reader, file):
         warnings.simplefilter("ignore", zv.ZerovarWarning)
         table = zv.summary(data, family=zv.Polynomial(1), intervals=False)
     assert list(table.index) == list(posterior.values)
+    assert (table["gain"] > 1).any()
 
 
 def layouts(path: Path) -> dict[str, dict[str, xr.Dataset]]:

@@ -30,19 +30,29 @@ class Requirement(NamedTuple):
     read: Callable[[Any], Any]
 
 
-def takes(**requirements: Requirement) -> Callable[[Taker], Taker]:
+class Foreign(NamedTuple):
+    """What to write in place of an argument that another library has, with {} for its value."""
+
+    instead: str
+
+
+def takes(**requirements: Requirement | Foreign) -> Callable[[Taker], Taker]:
     """Check these arguments of a function or method, or of the constructor of a dataclass."""
+    own = {name: one for name, one in requirements.items() if isinstance(one, Requirement)}
+    foreign = {name: one.instead for name, one in requirements.items() if isinstance(one, Foreign)}
 
     def declare(taker: Taker) -> Taker:
         if not isinstance(taker, type):
-            return _check_calls(taker, requirements)
-        taker.__init__ = _check_calls(taker.__init__, requirements)  # type: ignore[misc]
+            return _check_calls(taker, own, foreign)
+        taker.__init__ = _check_calls(taker.__init__, own, foreign)  # type: ignore[misc]
         return taker
 
     return declare
 
 
-def _check_calls(called: Any, requirements: dict[str, Requirement]) -> Any:
+def _check_calls(
+    called: Any, requirements: dict[str, Requirement], foreign: Mapping[str, str]
+) -> Any:
     signature = inspect.signature(called)
     defaults = {name: signature.parameters[name].default for name in requirements}
     is_constructor = called.__name__ == "__init__"
@@ -52,6 +62,11 @@ def _check_calls(called: Any, requirements: dict[str, Requirement]) -> Any:
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:  # too many or too few: Python says so itself
+            for name in set(kwargs) & set(foreign):
+                instead = foreign[name].format(show(kwargs[name]))
+                raise TypeError(
+                    f"{called.__qualname__} has no argument {name}; write {instead}"
+                ) from None
             return called(*args, **kwargs)
         owner = type(args[0]).__name__ if is_constructor else called.__qualname__
         for name, requirement in requirements.items():

@@ -3,7 +3,7 @@ them."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,7 +26,6 @@ from .base import (
 )
 from .log_density import gradients
 
-Scores = TypeVar("Scores")
 _TRANSFORMED = "idata_kwargs={'include_transformed': True}"
 _ADVICE = (
     "Sample with nutpie.sample(…, store_gradient=True, store_unconstrained=True), in PyMC 6 with "
@@ -239,7 +238,7 @@ def _original(name: str, others: list[str]) -> str:
     return max(fits, key=len, default=name)
 
 
-def _or_what_is_absent(scores: Callable[[], Scores]) -> Scores:
+def _or_what_is_absent(scores: Callable[[], Any]) -> Any:
     """Return scores, or say how to have a transformed variable that a function asks for."""
     try:
         return scores()

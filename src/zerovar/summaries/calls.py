@@ -10,7 +10,7 @@ import numpy as np
 from ..adapters import recognise
 from ..adapters.base import label_entries
 from ..adapters.recognition import name_values
-from ..arguments import FLAG, SHARE, Requirement, instance, one_of, takes, whole
+from ..arguments import FLAG, SHARE, Foreign, Requirement, instance, one_of, takes, whole
 from ..choice import CHOICE, SCORE_ERROR, Automatic, Request
 from ..errors import SampleWarning, hold_warnings, list_names, repeat_warnings, warn
 from ..families import Family
@@ -33,6 +33,11 @@ from .tables import (
     var_names=VAR_NAMES,
     filter_vars=FILTER,
     prob=SHARE,
+    ci_prob=SHARE,
+    hdi_prob=Foreign("ci_prob={}, ci_kind='hdi'"),
+    stat_focus=Foreign("kind='all_median', 'stats_median' or 'diagnostics_median' for medians"),
+    group=Foreign("zv.summary(zv.from_arviz(data, group={}))"),
+    coords=Foreign("var_names with the names of entries, such as 'theta[Choate]'"),
     above=instance(Mapping, "a dict of name → number, or numbers"),
     kind=one_of(*KINDS),
     ci_kind=one_of("eti", "hdi"),
@@ -49,7 +54,8 @@ def summary(
     *,
     var_names: str | Sequence[str] | None = None,
     filter_vars: str | None = None,
-    prob: float = 0.89,
+    prob: float | None = None,
+    ci_prob: float | None = None,
     above: Mapping[str, float | Sequence[float]] | None = None,
     kind: str = "all",
     ci_kind: str = "eti",
@@ -68,30 +74,35 @@ def summary(
         their scores. An array without scores gets the plain columns only.
     var_names, filter_vars: which variables, as in ArviZ: names, or with "~" in front those to leave
         out; `filter_vars="like"` for parts of names, "regex" for regular expressions.
-    prob, ci_kind: of the interval, "eti" with equal tails or "hdi" of the highest density.
+    ci_prob, ci_kind: of the interval, 0.89 by default and "eti" with equal tails, or "hdi" of the
+        highest density. `prob` is another name of `ci_prob`.
     above: name → c, or several, for rows with the probabilities P(name > c).
     kind: "all" numbers, "stats" (means, deviations, intervals) or "diagnostics" (errors, effective
         sizes, r_hat, gains, and in words what the errors rest on); "all_median", "stats_median" and
         "diagnostics_median" have medians in place of means.
     intervals: False to leave controlled intervals out, which take most of the time.
-    round_to: "auto" for a table to read, of texts with two digits of each error; None for plain
-        numbers; a number of decimals.
+    round_to: "auto" for a table to read: a data frame shows its numbers to two digits of their
+        errors, as ArviZ' `SummaryDataFrame` does, and `table["cv_mean"]` has all of them; "none" or
+        None for plain numbers; a number of decimals.
     fmt: "wide" for a pandas DataFrame, "xarray" for a Dataset over the dimension `quantity`.
     family, score_error, seed: as in `estimate`; by default control variates are chosen for each
         quantity.
 
     Columns: mean, sd, eti89_lb, eti89_ub, ess_bulk, ess_tail, r_hat, mcse_mean, mcse_sd are plain,
-    as ArviZ has them; mcse_sd is computed here, from the effective size of (f − mean)², as versions
-    of ArviZ differ in it. cv_mean ± cv_mcse_mean is the mean by control variates, gain = (mcse_mean
-    / cv_mcse_mean)² how many times more draws plain averaging would need, and cv_ess = (sd /
-    cv_mcse_mean)² how many independent ones; cv_sd ± cv_mcse_sd and gain_sd likewise, from a
-    control variate for (f − cv_mean)² and the delta method. The variance is cv_sd², with the error
-    2 cv_sd cv_mcse_sd. Where control variates are chosen, a gain is never below 1: where nothing
-    helps, value and error are the plain ones. cv_eti89_lb ± cv_mcse_eti89_lb and the upper end are
-    those of `zv.interval`, cv_median ± cv_mcse_median that of `zv.quantile`. error_reason says what
-    cv_mcse_mean rests on; in a data frame with all numbers it is left to
-    `table.attrs["error_reasons"]`.
+    as ArviZ has them; mcse_sd is computed here, from the effective size of (f − mean)², as ArviZ
+    0.23 and arviz-stats from 1.3.2 on have it and those between do not. cv_mean ± cv_mcse_mean is
+    the mean by control variates, gain = (mcse_mean / cv_mcse_mean)² how many times more draws plain
+    averaging would need, and cv_ess = (sd / cv_mcse_mean)² how many independent ones; cv_sd ±
+    cv_mcse_sd and gain_sd likewise, from a control variate for (f − cv_mean)² and the delta method.
+    The variance is cv_sd², with the error 2 cv_sd cv_mcse_sd. Where control variates are chosen, a
+    gain is never below 1: where nothing helps, value and error are the plain ones. cv_eti89_lb ±
+    cv_mcse_eti89_lb and the upper end are those of `zv.interval`, cv_median ± cv_mcse_median that
+    of `zv.quantile`. error_reason says what cv_mcse_mean rests on; in a data frame with all numbers
+    it is left to `table.attrs["error_reasons"]`.
     """
+    if prob is not None and ci_prob is not None:
+        raise ValueError(f"give prob or ci_prob, not both; got prob={prob}, ci_prob={ci_prob}")
+    share = next((given for given in (prob, ci_prob) if given is not None), 0.89)
     request = Request(family, seed=seed, score_error=score_error)
     import_module(fmt)  # what is missing is said before the work
     posterior = _posterior(data, scores)
@@ -100,7 +111,7 @@ def summary(
     seen = {name: values[event.label] > event.level for name, event in chances.items()}
     everything = values | seen
     session = None if posterior.scores is None else Session.of(posterior)
-    columns = plain_columns(everything, prob, ci_kind, None if session is None else session.sample)
+    columns = plain_columns(everything, share, ci_kind, None if session is None else session.sample)
     # an indicator has no interval
     columns["lb"][len(values) :] = columns["ub"][len(values) :] = np.nan
     notes: list[str] = []
@@ -112,7 +123,7 @@ def summary(
             if intervals and not flat:
                 notes.append("Intervals by control variates are for draws in Rᵈ; these are plain.")
             if intervals and flat and request.automatic is not None:
-                ends = Interval(prob, ci_kind, kind.endswith("_median"))
+                ends = Interval(share, ci_kind, kind.endswith("_median"))
                 columns |= control_intervals(
                     session, list(values), len(everything), ends, request, notes
                 )
@@ -120,17 +131,19 @@ def summary(
     notes += _discrete(values, columns.get("gain"))
     reasons = columns.pop(REASON, None)
     shown: dict[str, Any] = columns
-    if round_to == "auto" and fmt == "wide":
-        shown = {name: write_texts(name, columns) for name in columns}
-    elif isinstance(round_to, int):
+    if isinstance(round_to, int):
         shown = {name: [round(x, round_to) for x in map(float, columns[name])] for name in columns}
     if reasons is not None and (kind, fmt) != ("all", "wide"):  # wider than a terminal
         shown = {**shown, REASON: list(reasons)}
-    own = f"{ci_kind}{100 * prob:g}_"
-    kept = {
-        re.sub("(lb|ub)$", rf"{own}\1", name): shown[name] for name in KINDS[kind] if name in shown
+    own = f"{ci_kind}{100 * share:g}_"
+    titles = {name: re.sub("(lb|ub)$", rf"{own}\1", name) for name in KINDS[kind] if name in shown}
+    kept = {title: shown[name] for name, title in titles.items()}
+    texts = {
+        title: write_texts(name, columns)
+        for name, title in titles.items()
+        if round_to == "auto" and name in columns
     }
-    table = make_table(kept, list(everything), notes, fmt)
+    table = make_table(kept, list(everything), notes, fmt, texts)
     if reasons is not None and fmt == "wide":
         table.attrs["error_reasons"] = dict(zip(everything, reasons.tolist(), strict=True))
     return table

@@ -67,11 +67,18 @@ def write_texts(name: str, columns: NamedColumns) -> list[str]:
     return ["" if np.isnan(x) else text for x, text in zip(column, texts, strict=True)]
 
 
-def make_table(columns: dict[str, Any], rows: list[str], notes: list[str], fmt: str) -> Any:
+def make_table(
+    columns: dict[str, Any],
+    rows: list[str],
+    notes: list[str],
+    fmt: str,
+    texts: dict[str, list[str]],
+) -> Any:
+    """Return a table, where data frames show texts in place of the numbers of some columns."""
     if fmt == "wide":
         from ..output.frames import WholeFrame
 
-        frame = WholeFrame(columns, index=rows)
+        frame = WholeFrame(columns, index=rows).write(texts)
         frame.attrs["notes"] = notes
         return frame
     data = {name: ("quantity", column) for name, column in columns.items()}
