@@ -1,5 +1,5 @@
-"""Run the core of the tests on the oldest versions that zerovar allows, or on the newest (`make
-lowest`, `make highest`).
+"""Run the core of the tests on the oldest versions that zerovar allows (`make lowest`), or on the
+newest, with those of PyMC, nutpie and BlackJAX (`make highest`).
 
 The oldest are those of lowest.txt. The newest are whatever is to be had on the day for this
 interpreter, so that run can fail without a change of zerovar: it tells what to expect, and is no
@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # Fits against R and NumPy, families against automatic differentiation, errors, checks, files, the
-# table; calibration takes long and shows nothing of versions
+# table, traces; calibration takes long and shows nothing of versions
 CORE = (
     "golden",
     "regression",
@@ -35,8 +35,13 @@ CORE = (
     "checks",
     "files",
     "summary",
+    "traces",
 )
 CHOSEN = ["-m", "not whole", "-k", "not calibrated and not false_alarms"]
+# What is installed beside the core. The newest samplers are tried too, adapter by adapter and by
+# their pages; what they and the lowest of the core allow each other is not known
+EXTRAS = {"lowest": [".[test]"], "highest": [".[test,blackjax,pymc]", "emcee", "funsor"]}
+PAGES = ["-m", "whole", "-k", "eight_schools", "tests/test_samplers.py"]
 
 
 def main(wanted: str) -> int:
@@ -47,7 +52,7 @@ def main(wanted: str) -> int:
     python = environment / "bin" / "python"
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     choice = ["--constraint", "lowest.txt"] if wanted == "lowest" else ["--upgrade"]
-    subprocess.run([*pip, *choice, ".[test]"], cwd=ROOT, check=True)
+    subprocess.run([*pip, *choice, *EXTRAS[wanted]], cwd=ROOT, check=True)
     print(f"installed in {time.perf_counter() - started:.0f} s", flush=True)
     subprocess.run([environment / "bin" / "zerovar", "info"], check=True)
     settings = {
@@ -55,7 +60,9 @@ def main(wanted: str) -> int:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.03",
     }
     settings |= {"OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-    tests = [f"tests/test_{name}.py" for name in CORE]
+    highest = wanted == "highest"
+    core = [*CORE, "samplers"] if highest else CORE
+    runs = [[*CHOSEN, *(f"tests/test_{name}.py" for name in core)], *([PAGES] if highest else [])]
     run = [
         python,
         "-m",
@@ -67,19 +74,15 @@ def main(wanted: str) -> int:
         "auto",
         "--maxprocesses",
         "8",
-        *CHOSEN,
     ]
-    if wanted == "lowest":  # what old versions of others say of each other is not ours to mend
+    if not highest:  # what old versions of others say of each other is not ours to mend
         run += ["-W", "default::DeprecationWarning"]
-    done = subprocess.run(
-        [*run, *tests],
-        cwd=ROOT,
-        env=os.environ | {name: str(value) for name, value in settings.items()},
-    )
+    env = os.environ | {name: str(value) for name, value in settings.items()}
+    failed = [subprocess.run([*run, *tests], cwd=ROOT, env=env).returncode for tests in runs]
     print(
         f"{wanted} versions, Python {sys.version.split()[0]}: {time.perf_counter() - started:.0f} s"
     )
-    return done.returncode
+    return max(failed)
 
 
 if __name__ == "__main__":

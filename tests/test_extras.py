@@ -8,6 +8,8 @@ from importlib import metadata
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 from pages import ROOT, text_of
 
 import zerovar as zv
@@ -111,3 +113,34 @@ def test_info_has_what_a_bug_report_needs(capsys, monkeypatch):
     assert "threads" in told["blas"]
     assert told["OMP_NUM_THREADS"] == "3"
     assert "hidden" not in str(lines)
+
+
+def test_constraints_hold_both_lines_of_pymc_and_arviz():
+    """Python 3.11 ends with PyMC 5 and ArviZ 0.x; one version of each package for every Python."""
+    lines = text_of("constraints.txt").splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    found = {}
+    for python in ("3.11", "3.12", "3.13"):
+        own = [pin for pin in pins if not pin.marker or pin.marker.evaluate(python_at(python))]
+        found[python] = {pin.name: Version(str(pin.specifier).removeprefix("==")) for pin in own}
+        assert len(found[python]) == len(own)
+    assert [found["3.11"][name].release[:2] for name in ("pymc", "arviz", "nutpie")] == [
+        (5, 28),
+        (0, 23),
+        (0, 16),
+    ]
+    for python in ("3.12", "3.13"):
+        for name, least in (("pymc", "6"), ("arviz", "1.1"), ("nutpie", "0.16.9")):
+            assert found[python][name] >= Version(least)
+
+
+def python_at(version: str) -> dict[str, str]:
+    return {"python_version": version, "python_full_version": f"{version}.0"}
+
+
+def test_netcdf_comes_with_what_reads_it():
+    """From 1.8 on h5netcdf brings h5py only if asked to."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    (asked,) = [one for one in map(Requirement, extras["arviz"]) if one.name == "h5netcdf"]
+    assert asked.extras == {"h5py"}

@@ -141,6 +141,16 @@ def test_log_densities_take_every_variable_unconstrained(layout, named, file):
     assert ("odds" in posterior.values) == (named == "parameters")
 
 
+def test_traces_on_disk_take_every_variable_too(file):
+    data = tree_of(layouts(file("pymc6"))["PyMC 6"]).chunk({"draw": 5})
+    posterior = zv.from_arviz(data, log_density=of_pymc, parameters=PARAMETERS)
+    draws, scores = in_order(zv.from_arviz(tree_of(read(file("pymc6")))))
+    np.testing.assert_array_equal(np.asarray(posterior.draws), draws)
+    np.testing.assert_allclose(np.asarray(posterior.scores), scores, atol=1e-8, rtol=1e-8)
+    with pytest.raises(ValueError, match=r"there is no 'sd_log__'\. PyMC keeps transformed"):
+        zv.from_arviz(data, log_density=lambda draw: draw["sd_log__"])
+
+
 def test_a_variable_whose_name_is_like_a_transformed_one_stays(file):
     """tau_log__ is of tau, also where there is a tau_log."""
     groups = without_gradients(file("pymc6"))
