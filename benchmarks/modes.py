@@ -20,7 +20,7 @@ from .harness import collect, print_table, sizes_asked
 
 SHARES = (0.05, 0.5, 0.95)
 _APART = 6.0  # of two modes
-_GRADIENTS = 1000  # of `integrate`
+_GRADIENTS = 2000  # of `integrate`
 WAYS = ("lines", "scores")
 CALLS = (
     *("probability", "quantile", "interval", "density", "sensitivity"),

@@ -46,14 +46,23 @@ def estimate_densities(
     grid = grid[known]
     kept = [name for name, so in zip(names, known, strict=True) if so]
     labels = [f"{name} at {level}" for name in kept for level in range(points)]
-    columns = at.density[:, known].reshape(len(sample), -1).T
+    # relative to the highest seen on any line, which no mean is above
+    top = np.abs(at.density[:, known]).max(axis=(0, 2))
+    columns = (at.density[:, known] / top[:, None]).reshape(len(sample), -1).T
+    mean = np.tensordot(p, at.density[:, known], 1)
+    # integrals along lines are off by a part of each line's mass, wherever that is
+    size = np.where(by_lines[known, None], mean.max(axis=1, keepdims=True), mean)
+    off = at.share_off[known] * np.abs(size)
+    bounded = marginals.find_conditional(
+        [f"{name} at {level}" for name in names for level in range(points)]
+    )
     with hold_warnings() as caught:  # of single levels there is nothing to say
-        off = at.share_off[known].ravel() * columns.mean(axis=1)
         integrands = dict(zip(labels, columns, strict=True))
-        means = session.estimate(integrands, None, request, off=off)
+        relative = (off / top[:, None]).ravel()
+        means = session.estimate(integrands, None, request, bounded, off=relative)
     repeat_warnings(spare_names(caught, labels))
-    found, error = (x.reshape(grid.shape) for x in (means.value, means.std_error))
-    error = np.hypot(error, at.share_off[known] * np.abs(found))
+    found, error = (top[:, None] * x.reshape(grid.shape) for x in (means.value, means.std_error))
+    error = np.hypot(error, off)
     value = np.maximum(found, 0.0)
     # what is below zero has its share of the area, which the others must make up for
     areas = (np.trapezoid(x, grid, axis=1) for x in (found, value))

@@ -19,6 +19,7 @@ from ..inputs.integrands import ROWS
 from ..inputs.points import Matrix, Vector, find_distinct
 from ..inputs.sample import Sample
 from ..statistics.quantiles import weighted_quantile
+from ..statistics.series import effective_size
 from .crossings import find_crossings
 from .directions import Index, directions
 from .panels import Landmarks
@@ -116,6 +117,17 @@ class Lines:
         density = np.bincount(found.cell, height, below.size).reshape(below.shape)
         error = np.full(len(levels), self.share @ self.conditional.error)
         return Smooth(below[self.line], density[self.line], error, error)
+
+    def misfit(self, sample: Sample) -> float:
+        """Return how many errors away, at most, the draws are from where their lines say: on its
+        line, a draw has a share of the mass before it that is uniform. It is not where lines miss
+        modes that draws are in."""
+        share = self.conditional.until(np.arange(len(self.draws)), np.zeros(len(self.draws)))
+        at = np.linspace(0, 1, 52)[1:-1]
+        below = (share[self.line, None] < at).astype(float)
+        size = np.minimum(effective_size(sample.by_chain(below)) / len(below), 1.0)
+        error = np.sqrt(at * (1 - at) * np.sum(sample.probabilities**2) / size)
+        return float(np.max(np.abs(sample.probabilities @ below - at) / error))
 
     def below_times(
         self, levels: Float64[np.ndarray, " l"], function: Callable[[Matrix], Matrix]

@@ -25,6 +25,9 @@ _NEAR = 5
 # Neighbours on each side of a level at which two interpolations are compared: at the level alone
 # 72 % of the points of log-normal curves are within 1.96 errors, with these 92 %
 _BESIDE = 2
+# Times the median of so many gaps between draws that one of them is long: a thirtieth of those of
+# an exponential are
+_FAR_APART = 5
 # Deviations of a weight from zero by chance, which are no reason to use it: of a thousand, three
 _BY_CHANCE = 3.0
 
@@ -77,17 +80,20 @@ class ByScores:
             unseen = np.where(weight == 0, 0.0, self.sample.probabilities.max())
             return Smooth(seen - weight * image, None, unseen, np.zeros(len(levels)))
         t, per_unit, error, share_off = self._place(levels)
+        lone = self._gap(levels)
         left = _left_over(y, s, t)
         below = left if self.rising else 1 - left
         inside = (self.values.min() < levels) & (levels <= self.values.max())
         density = (
             np.exp(-(t**2) / 2) / np.sqrt(2 * np.pi) * (1 - _slope_of_solution(y, t) * (y + s))
         )
+        density = np.abs(per_unit) * density
+        mean = np.maximum(np.abs(self.sample.probabilities @ density), np.finfo(float).tiny)
         return Smooth(
             np.where(inside, below, seen),
-            np.abs(per_unit) * density,
+            density,
             np.where(inside, error, 0.0),
-            share_off,
+            np.maximum(share_off, lone / mean),
         )
 
     def _find_on_index(self, levels: Vector) -> Vector:
@@ -103,6 +109,17 @@ class ByScores:
             line = np.stack([np.ones(len(near)), apart[near]], axis=1)
             found.append(np.linalg.lstsq(root[:, None] * line, root * self.index[near])[0][0])
         return np.array(found)
+
+    def _gap(self, levels: Vector) -> Vector:
+        """The density that one draw more would make of the gap between draws that a level is in, if
+        that is far longer than those around it, as between two modes; zero elsewhere."""
+        g = np.unique(self.values)
+        length = np.diff(g)
+        here = np.clip(np.searchsorted(g, levels) - 1, 0, len(length) - 1)
+        near = here[:, None] + np.arange(-_BESIDE, _BESIDE + 1)
+        usual = np.median(length[np.clip(near, 0, len(length) - 1)], axis=1)
+        draw = self.sample.probabilities.max()
+        return np.where(length[here] > _FAR_APART * usual, draw / length[here], 0.0)
 
     def _place(self, levels: Vector) -> tuple[Vector, Vector, Vector, Vector]:
         """Where on the index the levels are, its change by one unit of the quantity, and what P may

@@ -22,6 +22,8 @@ from .normal import ByScores
 _SAME = 1e-2
 # What integrals along lines may be off by, on average, before scores alone are trusted more
 _COARSE = 1e-3
+# Errors that draws may be from where lines have them, at the worst of fifty shares of a line
+_UNLIKELY = 5.0
 
 Marginal = Lines | ByScores
 
@@ -59,9 +61,15 @@ class Quantity(NamedTuple):
                 finite = np.isfinite(density.at(sample.draws)).all()
                 if finite and np.median(off) <= _SAME * self.values.std():
                     lines = Lines.of(density, sample, index, self.at)
-                    if lines.conditional.error.mean() < _COARSE:
+                    if not lines.conditional.error.mean() < _COARSE:
+                        why = "its integrals along lines do not converge"
+                    elif lines.misfit(sample) > _UNLIKELY:
+                        why = (
+                            "it does not have the draws where they are on their lines. Have the "
+                            "chains converged, and is each of its modes among the draws?"
+                        )
+                    else:
                         return lines
-                    why = "its integrals along lines do not converge"
                 else:
                     why = "its function gives other values than it has at the draws"
             except InSingleOnly:  # as a scan that carries 32-bit integers
@@ -69,8 +77,8 @@ class Quantity(NamedTuple):
             except Exception as error:  # a user's model, run where it never was
                 why = str(error)
             warn(
-                f"{self.name}: the log density is not used along lines, as {why}. Probabilities "
-                "and quantiles rest on the scores alone",
+                f"{self.name}: probabilities and quantiles rest on the scores alone. The log "
+                f"density is not used along lines, as {why}",
                 NumericalWarning,
             )
         return ByScores.of(sample, self.values, index)

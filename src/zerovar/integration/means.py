@@ -127,7 +127,9 @@ def integrate(
     rng, cautions = np.random.default_rng(seed), Cautions()
     with stages("integrating", None, progress) as tell:
         modes, points, used = _points(flat, given, int(gradients), rng, sobol, tell)
-    integration = _judge(modes, points, used, flat.constants.relative, cautions)
+    integration = _judge(
+        modes, points, used, flat.constants.relative, len(flat.starts) == 1, cautions
+    )
     weights = relative_weights(points.log_weights)
     # others change no sum, and have scores like no others
     kept = rng.permutation(np.flatnonzero(weights > NEGLIGIBLE * weights.mean()))
@@ -264,9 +266,11 @@ def _judge(
     points: WeightedPoints,
     used: int,
     relative: tuple[str, ...],
+    alone: bool,
     cautions: Cautions,
 ) -> Integration:
-    """Say how it went, with log Z; raise an error where no proposal was good."""
+    """Say how it went, with log Z; raise an error where no proposal was good. Whoever gives several
+    starts, and not one `alone`, knows of the modes."""
     if reason := _refusal(points):
         raise NumericalError(
             f"Importance sampling does not reach this density: {reason}, after {used} gradients in "
@@ -274,7 +278,7 @@ def _judge(
             f"Give more gradients, or a start near the mass. {_ADVICE}"
         )
     starts = tuple(mode.starts for mode in modes)
-    if _may_miss(modes):
+    if alone and _may_miss(modes):
         cautions.add(
             Caution(
                 f"{len(starts)} modes were found, one of them from {min(starts)} of {sum(starts)} "
