@@ -139,7 +139,9 @@ def _measure_bend(
     for side in (*FAR, *(-each for each in FAR)):
         ends = levels + side * np.where(np.isfinite(error), error, 0.0)
         there = marginals.at(ends, shares)
-        bent = (there.slope < slope / 2) & np.isfinite(error)
+        reached = np.abs(np.tensordot(p, there.below, 1) + correction - shares)
+        bent = (there.slope < slope / 2) | (reached < np.abs(side) * spread / 2)
+        bent &= np.isfinite(error)
         if not bent.any():
             continue
         wanted = shares + side * spread

@@ -19,6 +19,7 @@ from ..inputs.density import Density
 from ..inputs.points import DRAWS_PER_TERM, Vector
 from ..inputs.sample import Sample
 from ..session import Session
+from ..statistics.series import influences_on_mean, standard_error
 from .proposals import Proposal, fit_proposals
 
 # Of log densities, relative: they are sums of many terms
@@ -131,9 +132,10 @@ def cross(
     request: Request,
     rng: np.random.Generator,
     tell: Callable[[str], None],
-) -> list[Half]:
+) -> tuple[list[Half], float]:
     """Return log Z by both halves of the draws of a session, with their log density (n,): each with
-    a proposal fitted to the other half, and half of so many points.
+    a proposal fitted to the other half, and half of so many points. And the correlation of the
+    errors that draws make of both.
 
     A proposal that is fitted to the same draws makes the plain mean of their ratios more exact than
     a mean is, and no error tells.
@@ -154,7 +156,24 @@ def cross(
                 own, log_density[halves[k]], proposal, density, (num_points + k) // 2, request, rng
             )
         )
-    return found
+    return found, _correlate(parts, [log_density[own] for own in halves], found)
+
+
+def _correlate(parts: list[Sample], log_density: list[Vector], halves: list[Half]) -> float:
+    """Return how far the errors of two halves are one and the same.
+
+    The proposal of each has the chance of the other half in it, and the mean over a half its own:
+    the product of the two is in both. By so much the integrand over a half changes if the proposal
+    is fitted to that half itself; half of that variance is each proposal's.
+    """
+    shared, alone = [], []
+    for k, (part, one) in enumerate(zip(parts, halves, strict=True)):
+        within = log_density[k] - halves[1 - k].proposal.log_density(part.draws)
+        change = np.tanh((one.ratios - one.start) / 2) - np.tanh((within - one.start) / 2)
+        _, influences = influences_on_mean(part.by_chain(change[:, None]), part.probabilities)
+        shared.append(standard_error(influences, np.zeros(1))[0] ** 2 / 2)
+        alone.append(one.posterior.plain_error**2)
+    return float(min(np.sum(shared) / np.sum(alone), 1.0))
 
 
 def _most_alike(

@@ -95,9 +95,11 @@ def evidence(
         at_draws, used = _log_density(session.sample, density)
         # no stream that draws may have been made of
         rng = np.random.default_rng(seed).spawn(1)[0]
-        halves = cross(session, at_draws, density, count, Request(family, seed=seed), rng, tell)
+        halves, together = cross(
+            session, at_draws, density, count, Request(family, seed=seed), rng, tell
+        )
     texts = repeat_warnings(caught)
-    return _conclude(session, halves, density.constants().relative, used + count, texts)
+    return _conclude(session, halves, together, density.constants().relative, used + count, texts)
 
 
 def _refuse(what: str, **given: Any) -> None:
@@ -167,6 +169,7 @@ def _log_density(sample: Sample, density: Density) -> tuple[Vector, int]:
 def _conclude(
     session: Session,
     halves: list[Half],
+    together: float,
     relative: tuple[str, ...],
     evaluations: int,
     warnings: list[str],
@@ -175,11 +178,20 @@ def _conclude(
         Part(name, one.log_z, one.error, one.plain_log_z, one.plain_error, 0.5)
         for name, one in zip(("first half of the draws", "second half"), halves, strict=True)
     )
-    count = len(halves)
-    variances = {
-        "draws": sum(one.posterior.error**2 for one in halves) / count**2,
-        "points of the proposal": sum(one.points.error**2 for one in halves) / count**2,
-    }
+
+    def combine(draws: list[float], points: list[float]) -> dict[str, float]:
+        """The variances of the mean of two, whose errors by draws are correlated."""
+        return {
+            "draws": (np.sum(np.square(draws)) + 2 * together * np.prod(draws)) / 4,
+            "points of the proposal": np.sum(np.square(points)) / 4,
+        }
+
+    variances = combine(
+        [one.posterior.error for one in halves], [one.points.error for one in halves]
+    )
+    plain = combine(
+        [one.posterior.plain_error for one in halves], [one.points.plain_error for one in halves]
+    )
     total = sum(variances.values())
     if undefined := sum(one.undefined for one in halves):
         warnings.append(
@@ -192,7 +204,7 @@ def _conclude(
         log_z=log_z,
         std_error=float(np.sqrt(total)),
         plain_log_z=float(np.mean([one.plain_log_z for one in halves])),
-        plain_std_error=float(np.sqrt(sum(one.plain_error**2 for one in halves)) / count),
+        plain_std_error=float(np.sqrt(sum(plain.values()))),
         title=f"bridge to a proposal ({kinds}), {len(session.sample)} draws",
         target="log Z is the log of the integral of exp(log density)",
         parts=parts,

@@ -37,8 +37,8 @@ Smoother = Callable[[Callable[[Matrix], Matrix], Matrix], Matrix]
 
 class Subject(NamedTuple):
     """A value of which the sensitivity is asked: its name, what it is at the draws less its
-    controlled mean, that mean's error, and what a covariance with it is to be multiplied by, which
-    may be off by `factor_off` of itself. `unseen` is how much of its probability the draws may not
+    controlled mean, that mean's error and the plain one's, and what a covariance with it is to be
+    multiplied by, which may be off by `factor_off` of itself. `unseen` is how much of its probability the draws may not
     have seen, controlled and plain, if few carry it: that may come with slopes of any size.
 
     Values that jump have `smooth`: from a function of points to r numbers, and from what these are
@@ -50,6 +50,7 @@ class Subject(NamedTuple):
     name: str
     centred: Vector
     error: float
+    plain_error: float
     factor: float = 1.0
     smooth: Smoother | None = None
     again: Smoother | None = None
@@ -141,8 +142,12 @@ def estimate_covariances(
     plain_value, plain_influences = influences_on_mean(sample.by_chain(plain), p)
     scale = np.sqrt(p @ plain**2)
     plain_error = standard_error(plain_influences, scale)
-    unseen = [abs(one.factor) * one.unseen[1] * size for one in subjects]
-    plain_error = np.hypot(plain_error, np.concatenate(unseen))
+    left_of_plain = [
+        abs(one.factor)
+        * np.hypot(_SQUARED * one.plain_error * means.plain_std_error, one.unseen[1] * size)
+        for one in subjects
+    ]
+    plain_error = np.hypot(plain_error, np.concatenate(left_of_plain))
     if slopes.at is not None:
         poor = (_POOR * error**2 > plain_error**2).reshape(q, r)
         value, error, influences = _along_lines(

@@ -56,6 +56,7 @@ def means_and_events(session: Session, values: Any, request: Request) -> Subject
                 name,
                 array[:, k] - value,
                 error,
+                plain[1],
                 smooth=smooth,
                 again=again,
                 unseen=(unseen[0], unseen[1]),
@@ -94,12 +95,15 @@ def quantiles(
             smooth = _along_lines(event, marginals.smooth[j], float(share))
             centred = event.seen - share
             # the level is known as well as it is; what is below it, by as much times the density
-            error = float(found.std_error[k] * height[j, i])
+            error, plain_error = (
+                float(each[k] * height[j, i]) for each in (found.std_error, found.plain_std_error)
+            )
             each.append(
                 Subject(
                     found.names[k],
                     centred,
                     error,
+                    plain_error,
                     factor,
                     smooth,
                     factor_off=float(height_off[j, i]),
