@@ -70,7 +70,9 @@ def estimate_quantiles(
     beyond = np.array([draws_beyond(sample.by_chain(v), p, own) for v, own in pairs])
     few = beyond < _FEW
     lost = marginals.moves[:, None] & _elsewhere(marginals, levels, shares, beyond)
-    error = np.where(lost, np.inf, error)
+    # and levels whose probability is known no better than by counting
+    counting = np.sqrt(shares * (1 - shares) * np.minimum(shares, 1 - shares) / beyond)
+    error = np.where(lost | (spread >= counting), np.inf, error)
     found = marginals.report(
         means,
         levels,

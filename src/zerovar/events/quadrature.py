@@ -24,9 +24,10 @@ _FIRST = 2
 # Of a line's mass, the least that a panel or an end may be off by. Standard errors of probabilities
 # by control variates on a thousand draws of smooth posteriors come down to 1e-8
 FINEST = 1e-10
-# Rounds of splitting and growing, in each of which a panel is halved or a line thrice as long; and
-# panels of one line, beyond which its density is noise or has no end
-_ROUNDS, _PANELS = 24, 80
+# Rounds of splitting and growing, in each of which a panel is halved or a line thrice as long: 24
+# are too few for modes that are 200 times as narrow as others. And panels of one line, beyond which
+# its density is noise or has no end
+_ROUNDS, _PANELS = 48, 80
 # Rounds in which peaks that draws lie on are looked for on the lines of others: panels of 0.8
 # deviations, with 12 places
 _LOOKS = 3

@@ -215,9 +215,11 @@ class Facts:
     @property
     def settled(self) -> Mask:
         """Integrands that are constant up to rounding, as the diagonal of a correlation matrix, or
-        up to what they may be off by: nothing that chains or fits show of the rest means
-        anything."""
-        return self.high - self.low <= ROUNDING * self.scale + self.off
+        up to what they may be off by: nothing that chains or fits show of the rest means anything.
+        What may be off by more than all of it, as a probability that no draw has come near, is not
+        known to be constant."""
+        off = np.minimum(self.off, np.abs(self.high + self.low) / 2)
+        return self.high - self.low <= ROUNDING * self.scale + off
 
     @property
     def constant(self) -> Mask:

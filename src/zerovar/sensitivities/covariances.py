@@ -38,8 +38,9 @@ Smoother = Callable[[Callable[[Matrix], Matrix], Matrix], Matrix]
 class Subject(NamedTuple):
     """A value of which the sensitivity is asked: its name, what it is at the draws less its
     controlled mean, that mean's error and the plain one's, and what a covariance with it is to be
-    multiplied by, which may be off by `factor_off` of itself. `unseen` is how much of its probability the draws may not
-    have seen, controlled and plain, if few carry it: that may come with slopes of any size.
+    multiplied by, which may be off by `factor_off` of itself. `unseen` is how much of its
+    probability the draws may not have seen, controlled and plain, if few carry it: that may come
+    with slopes of any size.
 
     Values that jump have `smooth`: from a function of points to r numbers, and from what these are
     at the draws, (n, r), to what has the same means as the products with them. Of values that do

@@ -39,7 +39,7 @@ _NOISE, _BORDER = 70.0, 0.10
 # 0.9 to 1.7 on two hierarchies whose scores have no mean (benchmarks.hierarchies), by 1000 draws
 # each
 _NO_MEAN = 0.7
-# A shape by a fifth of the extremes, 13 of 500 draws, may be so much too small by chance
+# A shape by a fifth of the extremes, 13 of 500, may be so much too small by chance
 _FEWER, _CHANCE = 0.2, 0.35
 # Values that differ: of fewer the shape of a tail is a guess, and bounded functions were called
 # heavy
@@ -212,9 +212,8 @@ def heavy_scores(scores: Float64[np.ndarray, "c n d"]) -> Bool[np.ndarray, " d"]
 
 
 def beyond_few(values: Float64[np.ndarray, " n"], most: float, effective: float) -> float:
-    """What a mean of numbers from 0 to `most` may owe to where no draw is: one in `effective` of
-    the mass, where they grow on, as their largest do with the share of the draws that are larger,
-    by a power law."""
+    """What a mean of numbers from 0 to `most` may owe to where no draw is, one in `effective` of
+    the mass: there they grow on as their largest do, by a power of the share that is larger."""
     log_size = np.log(np.maximum(np.sort(values)[-_EXTREMES // 2 - 1 :] / most, 1e-300))
     power = np.mean(log_size[1:] - log_size[0])
     share = np.linspace(0, 1, 1001)[1:]  # of what is beyond
