@@ -17,10 +17,11 @@ SOURCE = Path(__file__).parent.parent / "src" / "zerovar"
 # For each folder, the order of what is in it: each may import only from those above it, and
 # `__init__` from all of them.
 ORDER = {
-    "": """environment arguments errors variables progress io hyper operators spaces inputs
-        statistics kernels families objectives solvers fitting diagnostics output inference tuning
-        choice chunked adapters events session probabilities estimation distributions sensitivities
-        mixtures evidences integration summaries demonstration answer_files cli __main__""",
+    "": """environment progress interrupts arguments errors variables io hyper operators spaces
+        inputs statistics kernels families objectives solvers fitting diagnostics output inference
+        tuning choice chunked adapters events session probabilities estimation distributions
+        sensitivities mixtures evidences integration summaries demonstration answer_files cli
+        __main__""",
     "spaces": "base grid manifolds",
     "inputs": "points sample indices integrands coordinates effects terms density",
     "statistics": "ranks series quantiles tails rounding",
