@@ -566,3 +566,13 @@ def test_an_answer_keeps_what_is_said_of_its_lines(monkeypatch):
     with pytest.warns(zv.NumericalWarning, match="out of range"):
         answer = zv.probability(posterior, "x[0] > 0.5", family=zv.Automatic("low"))
     assert any("out of range" in text for text in answer.warnings)
+
+
+def test_what_has_the_name_of_another_value_is_told_apart():
+    x = np.random.default_rng(0).normal(size=(2, 200, 2))
+    posterior = zv.Posterior(x, -x, {"a": x[..., 0]})
+    cheap = zv.Automatic("low")
+    alone = zv.probability(posterior, {"e": "a > 1"}, family=cheap)
+    both = zv.probability(posterior, {"a": x[..., 1] > 1.5, "e": "a > 1"}, family=cheap)
+    assert both.value[1] == pytest.approx(alone.value[0], abs=1e-6)
+    assert alone.value[0] == pytest.approx(stats.norm.sf(1), abs=1e-4)

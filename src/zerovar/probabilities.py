@@ -11,7 +11,7 @@ import numpy as np
 from .adapters.recognition import posterior_in_memory
 from .arguments import show, takes, whole
 from .choice import CHOICE, LOW_EFFORT, Automatic, Request
-from .errors import hold_warnings, list_names, repeat_warnings
+from .errors import hold_warnings, list_names, repeat_warnings, require_distinct
 from .events.lines import Lines
 from .events.quantities import Event, Marginal, Quantity, read_event, truth
 from .inputs.integrands import as_values
@@ -59,6 +59,7 @@ def probability(
                 'events must be comparisons such as "tau > 5", a list or a dict of them; got '
                 f"{events!r}"
             )
+        require_distinct("events", events)
         events = {event: event for event in events}
     if not events:
         raise ValueError("events is empty: give at least one event")

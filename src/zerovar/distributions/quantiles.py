@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..choice import LOW_EFFORT, Request
-from ..errors import SampleWarning, hold_warnings, repeat_warnings, warn
+from ..errors import SampleWarning, hold_warnings, repeat_warnings, require_distinct, warn
 from ..output import Estimate
 from ..session import Session
 from ..statistics.quantiles import draws_beyond, quantile_errors, weighted_quantile
@@ -37,6 +37,7 @@ def estimate_quantiles(
     """
     sample = session.sample
     titles = [f"{100 * share:.12g}%" for share in shares] if titles is None else titles
+    require_distinct("probs", titles)
     shares = np.broadcast_to(shares, (len(names), len(titles)))
     labels = [f"{name} {title}" for name in names for title in titles]
     marginals = Marginals.of(session, names)
