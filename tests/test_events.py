@@ -576,3 +576,13 @@ def test_what_has_the_name_of_another_value_is_told_apart():
     both = zv.probability(posterior, {"a": x[..., 1] > 1.5, "e": "a > 1"}, family=cheap)
     assert both.value[1] == pytest.approx(alone.value[0], abs=1e-6)
     assert alone.value[0] == pytest.approx(stats.norm.sf(1), abs=1e-4)
+
+
+def test_words_about_all_draws_come_once(recwarn):
+    x = np.random.default_rng(0).normal(size=(2, 200, 2))
+    posterior = zv.Posterior(x, -x, {"a": x[..., 0]}, divergences=7)
+    found = zv.probability(posterior, ["a > 1", "a > 3.5"], family=zv.Automatic("low"))
+    given = [str(one.message) for one in recwarn]
+    assert sum("7 of 400 transitions" in text for text in given) == 1
+    assert sum("7 of 400 transitions" in text for text in found.warnings) == 1
+    assert sorted(set(given)) == sorted(found.warnings)

@@ -181,7 +181,9 @@ def _with_counts(
     plain[rows], plain_error[rows] = counted.plain_value, counted.plain_std_error
     worse = ~(error[rows] < counted.std_error)
     lost = rows[worse]
-    repeat_warnings(caught, [means.names[k] for k in lost])  # of what is not reported, none
+    # of what is not reported none, and of all the draws only what was not said of them before
+    fresh = [one for one in caught if str(one.message) not in means.warnings]
+    told = repeat_warnings(fresh, [means.names[k] for k in lost])
     value[lost], error[lost] = counted.value[worse], counted.std_error[worse]
     value[rows] = np.clip(value[rows], 0.0, 1.0)
     reasons = list(means.error_reasons)
@@ -209,6 +211,7 @@ def _with_counts(
         selection=selection,
         traces=Traces(means.traces.values, influences),
         limits=(*means.limits, *describe_smoothing(means.names, how)),
+        warnings=(*means.warnings, *told),
     )
 
 
