@@ -50,7 +50,7 @@ ORDER = {
     "summaries": "tables columns calls",
     "distributions": "marginals quantiles highest_density curves calls",
     "sensitivities": "slopes asking covariances jackknife powers subjects calls",
-    "events": "quadrature crossings directions lines normal quantities",
+    "events": "quadrature crossings directions lines normal expressions quantities",
     "integration": "target modes importance second_opinion means",
     "evidences": """importance opening proposals bridge ladders rungs steps thermodynamic stepping
         belonging combination tempering feet sampling calls""",

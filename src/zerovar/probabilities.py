@@ -40,7 +40,8 @@ def probability(
     data: what an adapter returns (`zv.from_numpyro(mcmc)`), NumPyro's MCMC itself, or an
         InferenceData or DataTree that has gradients.
     events: comparisons of named values with numbers or with each other, "tau > 5", "a > b", "0 < mu
-        < 3", one or a list of them; or a dict of name → such a comparison, a function of one draw
+        < 3", of arithmetic with them, "exp(a - b) > 2", and several joined by and, or, not; one or
+        a list of them; or a dict of name → such a comparison, a function of one draw
         on its natural scale to a boolean, or a boolean array (chain, draw).
     family, seed: as in `zv.estimate`.
 
