@@ -27,6 +27,10 @@ def estimate(draws=X, scores=S, values=F, **options):
     return zv.estimate(draws, scores, values, **options)
 
 
+def posterior():
+    return zv.Posterior(X, S, {"a": X[:, 0]})
+
+
 def summary(**options):
     return zv.summary(X[None], S[None], **options)
 
@@ -353,6 +357,38 @@ MISUSE = {
     "a handful of draws": (
         lambda: estimate(X[:5], S[:5], F[:5]),
         ["too few for d = 2", "2 distinct", "at least 20"],
+    ),
+    "a quantile twice": (
+        lambda: zv.quantile(posterior(), [0.5, 0.5]),
+        ["probs", "50%", "distinct"],
+    ),
+    "a quantile twice, to differentiate": (
+        lambda: zv.sensitivity(posterior(), to={"h": X[:, 1]}, probs=[0.5, 0.5]),
+        ["probs", "50%", "distinct"],
+    ),
+    "a quantile that has the name of a value": (
+        lambda: zv.sensitivity(posterior(), {"a 50%": X[:, 1]}, to={"h": X[:, 1]}, probs=0.5),
+        ["names", "a 50%", "distinct"],
+    ),
+    "an event twice": (
+        lambda: zv.probability(posterior(), ["a > 1", "a > 1", "a > 0"]),
+        ["events", "a > 1", "distinct"],
+    ),
+    "names that are the same in writing": (
+        lambda: zv.quantile(zv.Posterior(X, S, {"1": X[:, 0], 1: X[:, 1]})),
+        ["names", "distinct", "got 1 "],
+    ),
+    "a slope that fails": (
+        lambda: zv.sensitivity(posterior(), to={"h": lambda u: 1 / 0}),
+        ["to['h']", "division by zero", "at the draws"],
+    ),
+    "draws without their sampler": (
+        lambda: zv.summary({"a": X[:, 0]}),
+        ["Pass mcmc", "mcmc.get_samples()", "scores"],
+    ),
+    "a likelihood that is a constant": (
+        lambda: zv.Ladder([0, 1], X.reshape(2, 20, 2), np.zeros((2, 20)), S.reshape(2, 20, 2)),
+        ["log_likelihood is 0 at every draw", "no ladder is needed"],
     ),
     "check without a sample": (lambda: zv.check(X), ["sample", "zv.Sample"]),
 }

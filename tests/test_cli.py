@@ -115,7 +115,7 @@ def test_what_cannot_be_written_is_said_before_the_work(option, place, tmp_path,
 def test_links_and_pipes_are_written_through_and_names_are_no_formulas(tmp_path, capsys):
     names = ["=cmd()", "+1", "-b", "@c", "\td", "plain"]
     np.savez_compressed(
-        tmp_path / "p.npz", draws=X, scores=S, values=np.hstack([X, -X]), names=names, unread=[None]
+        tmp_path / "p.npz", draws=X, scores=S, values=np.hstack([X, -X]), names=names
     )
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
@@ -419,3 +419,18 @@ def test_demo(tmp_path):
     }
     assert moved(gains_in_picture(FOREST)["demo"], shown) == ""
     assert np.sqrt(np.mean((value - truth) ** 2)) < np.sqrt(np.mean((plain - truth) ** 2)) / 10
+
+
+def test_command_line_says_which_arrays_it_does_not_know(tmp_path, capsys):
+    path = str(tmp_path / "p.npz")
+    np.savez(path, draws=X, scores=S, log_weight=np.zeros(len(X)), tau=X[:, 0])
+    for command in ("estimate", "check"):
+        assert cli.main([command, path]) == 2
+        said = capsys.readouterr().err
+        assert "log_weight, tau" in said
+        assert "log_weights" in said
+        assert "quantities go into values" in said
+    t, x = np.array([0.0, 1.0]), np.zeros((2, 20, 1))
+    np.savez(path, inverse_temperatures=t, draws=x, log_likelihod=x[..., 0], scores=x)
+    assert cli.main(["evidence", path]) == 2
+    assert "log_likelihod" in capsys.readouterr().err

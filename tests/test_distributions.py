@@ -373,7 +373,7 @@ def test_words_fit_what_was_asked_for():
     with pytest.warns(zv.SampleWarning) as given:
         zv.quantile(funnel, 0.5, family=LOW)
     told = " ".join(str(one.message) for one in given)
-    assert "What is averaged for x 50%, in place of an indicator, has heavy tails" in told
+    assert "The standard errors of x 50% may be too small: a function of the scores" in told
     assert "The tails of" not in told
     assert "the median" not in told
     with pytest.warns(zv.SampleWarning, match="The tails of x are heavy"):

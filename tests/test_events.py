@@ -17,6 +17,7 @@ from zerovar.events.normal import ByScores
 from zerovar.events.quadrature import integrate_lines
 from zerovar.events.quantities import Quantity, read_event, truth
 from zerovar.inputs.density import Density
+from zerovar.session import Session
 
 # --- integrals along lines -------------------------------------------------------------------
 
@@ -489,6 +490,7 @@ def test_noise_is_left_alone():
 
 A, B, K = (np.array(x) for x in ([0.0, 1, 2, 3], [3.0, 1, 2, 0], [0.0, 1, 1, 2]))
 KNOWN = {"a": Quantity("a", A), "b[0]": Quantity("b[0]", B), "k": Quantity("k", K)}
+KNOWN["p-value"] = Quantity("p-value", B + 0.5)
 FORMS = {
     "a < 2": A < 2,
     "a <= 2": A <= 2,
@@ -511,6 +513,16 @@ FORMS = {
     "2 >= k > 0": (K > 0) & (K <= 2),
     "1 <= k <= 1": K == 1,
     "3 > a >= 1": (A >= 1) & (A < 3),
+    "a - b[0] > 0.5": A - B > 0.5,
+    "exp(a) > 2": np.exp(A) > 2,
+    "1 < 2 * abs(a - b[0]) < 5": (2 * abs(A - B) > 1) & (2 * abs(A - B) < 5),
+    "a**2 > b[0] + k": A**2 > B + K,
+    "a > 2 * log(3)": 2 * np.log(3) < A,
+    "-a / 2 <= -1": -A / 2 <= -1,
+    "a > 0 and b[0] > 0": (A > 0) & (B > 0),
+    "(a > 2) or not (k < 1)": (A > 2) | (K >= 1),
+    "0 < a < 3 and b[0] < a and k > 0": (A > 0) & (A < 3) & (B < A) & (K > 0),
+    "p-value > a": KNOWN["p-value"].values > A,
 }
 
 
@@ -535,6 +547,15 @@ REFUSED = {
     "0 < a > 2": "two directions",
     "2 < a < 1": "no number fulfils",
     "1 < a < 1": "no number fulfils",
+    "sinh(a) > 1": "where 'sinh(a)' is neither a number nor one of a, b[0], k, p-value",
+    "a.real > 1": "where 'a.real' is neither",
+    "__import__('os').system('true') > 1": "is neither a number",
+    "(a > 1) + 1 > 1": "where '(a' is neither",
+    "a and b[0] > 1": "where 'a and b[0]' is neither",
+    "log(a) > 0": "where 'log(a)' is no finite number at some draws",
+    "p-value + 1 > 2": "where 'p-value' is the name of a value",
+    "a if a else a > 1": "where 'a if a else a' is neither",
+    "a > 0 and b[0]": "where '0 and b[0]' is neither",
 }
 
 
@@ -566,3 +587,45 @@ def test_an_answer_keeps_what_is_said_of_its_lines(monkeypatch):
     with pytest.warns(zv.NumericalWarning, match="out of range"):
         answer = zv.probability(posterior, "x[0] > 0.5", family=zv.Automatic("low"))
     assert any("out of range" in text for text in answer.warnings)
+
+
+def test_what_has_the_name_of_another_value_is_told_apart():
+    x = np.random.default_rng(0).normal(size=(2, 200, 2))
+    posterior = zv.Posterior(x, -x, {"a": x[..., 0]})
+    cheap = zv.Automatic("low")
+    alone = zv.probability(posterior, {"e": "a > 1"}, family=cheap)
+    both = zv.probability(posterior, {"a": x[..., 1] > 1.5, "e": "a > 1"}, family=cheap)
+    assert both.value[1] == pytest.approx(alone.value[0], abs=1e-6)
+    assert alone.value[0] == pytest.approx(stats.norm.sf(1), abs=1e-4)
+
+
+def test_words_about_all_draws_come_once(recwarn):
+    x = np.random.default_rng(0).normal(size=(2, 200, 2))
+    posterior = zv.Posterior(x, -x, {"a": x[..., 0]}, divergences=7)
+    found = zv.probability(posterior, ["a > 1", "a > 3.5"], family=zv.Automatic("low"))
+    given = [str(one.message) for one in recwarn]
+    assert sum("7 of 400 transitions" in text for text in given) == 1
+    assert sum("7 of 400 transitions" in text for text in found.warnings) == 1
+    assert sorted(set(given)) == sorted(found.warnings)
+
+
+def test_expressions_are_as_exact_as_the_values_they_are_made_of():
+    """Along lines where the log density is known, by scores elsewhere, on standard normals."""
+    x = np.random.default_rng(0).normal(size=(2, 300, 2))
+    known = zv.from_log_density(lambda u: -0.5 * (u @ u), x, chain_axis=0)
+    alone = zv.Posterior(x, -x, {"x[0]": x[..., 0], "x[1]": x[..., 1]})
+    events = ["x[0] - 2 * x[1] > 0.5", "exp(x[0]) > 2", "x[0] > 0 and x[1] > 0"]
+    exact = [stats.norm.sf(0.5 / np.sqrt(5)), stats.norm.sf(np.log(2)), 0.25]
+    for posterior, least in ((known, [1e4, 1e4, 5]), (alone, [100, 100, 1])):
+        found = zv.probability(posterior, events, family=zv.Automatic("low"))
+        assert found.names == tuple(events)
+        assert np.all(np.abs(found.value - exact) < 4 * found.std_error + 1e-4)
+        assert np.all(found.gain >= least)
+    gradient = read_event("exp(x[0]) * x[1] > 2", *names_of(known)).quantity.at.gradient(x[0, :5])
+    expected = np.exp(x[0, :5, 0])[:, None] * np.column_stack([x[0, :5, 1], np.ones(5)])
+    np.testing.assert_allclose(gradient, expected, rtol=1e-9)
+
+
+def names_of(posterior):
+    session = Session.of(posterior)
+    return session.find, list(session.values)

@@ -18,6 +18,7 @@ from zerovar.evidences import bridge
 from zerovar.evidences.proposals import Proposal
 from zerovar.inputs.sample import Sample
 from zerovar.mixtures import Frame, TMixture
+from zerovar.session import Session
 
 
 def posterior_of(trees, n: int, seed: int) -> zv.Posterior:
@@ -252,6 +253,8 @@ def test_comparison():
         pair[0].compare()
     with pytest.raises(ValueError, match="2 strings"):
         pair[0].compare(pair[1], names=["one"])
+    with pytest.raises(ValueError, match="names must be distinct; got a more than once"):
+        pair[0].compare(pair[1], names=["a", "a"])
 
 
 def test_divergences_are_told_once():
@@ -369,3 +372,15 @@ def test_points_are_not_the_numbers_that_draws_were_made_of(monkeypatch):
 
 def stop():
     raise StopIteration
+
+
+def test_a_bridge_to_points_that_are_nowhere_near_is_found():
+    """As of centred effects whose scale the proposal lets be 1e-150: log densities of -1e300."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 1))
+    session = Session.of(zv.Posterior(x, -x, None))
+    points = np.append(rng.normal(size=400), -1e300)
+    crossing = bridge.Crossing(session, session, 3.0 + 0.1 * x[:, 0], 3.0 + 0.1 * points)
+    log_z, overlap = crossing.solve()
+    assert log_z == pytest.approx(3.0, abs=0.1)
+    assert overlap > 0.9

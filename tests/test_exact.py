@@ -453,3 +453,17 @@ def test_coordinates_keep_their_meaning_under_standardisation():
     assert fitted.stats["standardisation"] == "diagonal"
     moved = np.array([0.0, 5.0, 0.0])
     np.testing.assert_array_equal(fitted.at(X + moved, S - moved), fitted.at(X, S))
+
+
+def test_l1_ends_as_near_for_small_integrands_beside_large_ones():
+    root = np.linalg.cholesky(0.97 + 0.03 * np.eye(4))
+    x = np.random.default_rng(0).normal(size=(400, 4)) @ root.T
+    s = -x @ np.linalg.inv(root @ root.T)
+    small, large = x[:, 1] ** 2 + x[:, 2] * x[:, 3], 1e12 * s[:, 0]
+    options = {"objective": zv.LeastSquares(zv.L1(1e-6)), "standardise": False}
+    alone, beside = (
+        zv.estimate(x, s, values, family=zv.Polynomial(2), **options)
+        for values in (small, np.stack([small, large], axis=1))
+    )
+    np.testing.assert_allclose(beside.std_error[0], alone.std_error[0], rtol=1e-3)
+    assert abs(beside.value[0] - alone.value[0]) < 0.01 * alone.std_error[0]

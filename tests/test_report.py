@@ -144,7 +144,7 @@ def test_report_of_an_automatic_choice_says_what_was_taken(tmp_path):
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert "Chosen for each estimate" in text
     assert chosen.selection.reasons[0] in text
-    assert "tuned kernels: not at low effort" in text
+    assert "tuned kernels: left out at low effort" in text
 
 
 @pytest.mark.filterwarnings("ignore::zerovar.ZerovarWarning")

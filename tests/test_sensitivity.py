@@ -266,3 +266,15 @@ def test_the_benchmark_knows_its_regression():
     products = f.T @ h / len(f)
     errors = np.sqrt((f**2).T @ h**2 / len(f) - products**2) / np.sqrt(len(f))
     assert np.sqrt(np.mean(((products - case.exact["observations"]) / errors) ** 2)) < 1.3
+
+
+def test_a_value_with_the_name_of_another_is_itself():
+    x = np.random.default_rng(0).normal(size=(2, 200, 2))
+    posterior = zv.from_log_density(lambda u: -0.5 * (u @ u), x, chain_axis=0)
+    slopes = {"h": lambda u: u[1]}
+    found = [
+        zv.sensitivity(posterior, {name: x[..., 1] ** 3}, to=slopes, family=zv.Automatic("low"))
+        for name in ("x[0]", "f")
+    ]
+    np.testing.assert_allclose(found[0].derivative, found[1].derivative, atol=0.1)
+    np.testing.assert_allclose(found[1].derivative, 3.0, atol=0.5)

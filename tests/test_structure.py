@@ -165,11 +165,11 @@ def test_the_default_call_tries_what_was_found_and_says_so(monkeypatch):
     assert np.mean(np.abs(z) < 1.96) > 0.95 - 3 * np.sqrt(0.95 * 0.05 / 12)
     assert np.median(gains) > 30
     assert answer.selection.found[0].startswith(
-        "coordinate 2 to coordinate 9 (8 effects) scale with exp(coordinate 1)"
+        "the spread of coordinate 2 to coordinate 9 (8 coordinates) changes with exp(coordinate 1)"
     )
-    assert "Found: coordinate 2" in str(answer)
+    assert "Found: the spread of coordinate 2" in str(answer)
     told = next(text for text in answer.warnings if text.startswith("The scores of"))
-    assert "in units of that instead" in told
+    assert "in units of that spread" in told
     # the control: without, effects have the plain mean, and the advice of old
     monkeypatch.setattr(session, "find_hierarchy", lambda *_: None)
     with warnings.catch_warnings():
@@ -177,3 +177,23 @@ def test_the_default_call_tries_what_was_found_and_says_so(monkeypatch):
         before = zv.estimate(found.x, found.s, found.f, family=LOW)
     assert np.median(before.gain) < 2
     assert any("can mislead" in text for text in before.warnings)
+
+
+def test_coefficients_beside_an_unknown_scale_are_not_called_a_hierarchy():
+    """Two of an epidemic's rates, about normal, whose precision is that of counts with an
+    overdispersion φ, and of a prior: their spread follows φ, and they gain by that."""
+    rng = np.random.default_rng(0)
+    log_phi = rng.normal(-2.1, 0.5, size=1000)
+    precision = np.exp(-log_phi)[:, None] * [1000.0, 140.0] + [140.0, 20.0]
+    away = rng.normal(size=(1000, 2)) / np.sqrt(precision)
+    grown = (precision - [140.0, 20.0]) / precision  # of the normal's log density, by log φ
+    slope = -(log_phi + 2.1) / 0.25 + np.sum((grown * precision * away**2 - grown) / 2, axis=1)
+    x = np.column_stack([0.55 + away[:, 0], -0.63 + away[:, 1], log_phi])
+    s = np.column_stack([-precision * away, slope])
+    posterior = zv.Posterior(x, s, None, ("beta", "gamma", "phi_inv"))
+    answer = zv.estimate(posterior, values=x[:, :2] ** 2, family=LOW)
+    (told,) = answer.selection.found
+    assert told.startswith("the spread of beta and gamma changes with exp(0.5 phi_inv)")
+    assert "or of coefficients beside an unknown scale of errors" in told
+    assert "effects)" not in told
+    assert np.median(answer.gain) > 1e4

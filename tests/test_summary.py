@@ -358,7 +358,7 @@ def test_bounded_quantities_have_moments():
     assert not any("near 1" in name for name in said)
     assert "If these are bounded" in said["variance of near 0"]
     assert "a mean may not exist" in said["variance of positive"]
-    assert "as of rare events" in said["variance of positive"]
+    assert "as for rare events" in said["variance of positive"]
     assert "smaller family" not in said["variance of positive"]
 
 

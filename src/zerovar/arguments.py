@@ -19,6 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from .interrupts import postpone_interrupts
+
 Taker = TypeVar("Taker", bound=Callable[..., Any])
 
 
@@ -73,7 +75,8 @@ def _check_calls(
             value = given.arguments.get(name, defaults[name])
             if value is not None or defaults[name] is not None:
                 given.arguments[name] = check_argument(f"{owner}: {name}", value, requirement)
-        return called(*given.args, **given.kwargs)
+        with postpone_interrupts():
+            return called(*given.args, **given.kwargs)
 
     return call
 

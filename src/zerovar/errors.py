@@ -13,6 +13,13 @@ def list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
+def require_distinct(what: str, names: Sequence[str]) -> None:
+    """Raise a ValueError that says which of these names there are more than once."""
+    twice = [name for name in dict.fromkeys(names) if list(names).count(name) > 1]
+    if twice:
+        raise ValueError(f"{what} must be distinct; got {list_names(twice)} more than once")
+
+
 _computing: int | None = None  # the process in which zerovar first computed
 
 

@@ -12,7 +12,14 @@ import numpy as np
 from .adapters.recognition import posterior_in_memory
 from .arguments import show, takes, whole
 from .choice import CHOICE, LOW_EFFORT, Automatic, Request
-from .errors import SampleWarning, hold_warnings, list_names, repeat_warnings, spare_names
+from .errors import (
+    SampleWarning,
+    hold_warnings,
+    list_names,
+    repeat_warnings,
+    require_distinct,
+    spare_names,
+)
 from .events.lines import Lines
 from .events.quantities import Event, Marginal, Quantity, read_event, truth
 from .inference.rules import SUSPICIOUS
@@ -48,7 +55,8 @@ def probability(
     data: what an adapter returns (`zv.from_numpyro(mcmc)`), NumPyro's MCMC itself, or an
         InferenceData or DataTree that has gradients.
     events: comparisons of named values with numbers or with each other, "tau > 5", "a > b", "0 < mu
-        < 3", one or a list of them; or a dict of name → such a comparison, a function of one draw
+        < 3", of arithmetic with them, "exp(a - b) > 2", and several joined by and, or, not; one or
+        a list of them; or a dict of name → such a comparison, a function of one draw
         on its natural scale to a boolean, or a boolean array (chain, draw).
     family, seed: as in `zv.estimate`.
 
@@ -67,6 +75,7 @@ def probability(
                 'events must be comparisons such as "tau > 5", a list or a dict of them; got '
                 f"{events!r}"
             )
+        require_distinct("events", events)
         events = {event: event for event in events}
     if not events:
         raise ValueError("events is empty: give at least one event")

@@ -48,7 +48,9 @@ class Session:
     divergences: int = 0
     left_out: int = 0
     learned: dict[str, Known] = dataclasses.field(default_factory=dict, init=False)
-    marginals: dict[str, Marginal | None] = dataclasses.field(default_factory=dict, init=False)
+    marginals: dict[tuple[str, bytes], Marginal | None] = dataclasses.field(
+        default_factory=dict, init=False
+    )
     hierarchies: list[Hierarchy | None] = dataclasses.field(default_factory=list, init=False)
 
     @staticmethod
@@ -98,9 +100,11 @@ class Session:
 
     def marginal(self, quantity: Quantity) -> Marginal | None:
         """Return what makes levels of a quantity smooth, once for all its levels."""
-        if quantity.name not in self.marginals:
-            self.marginals[quantity.name] = quantity.marginal(self.sample, self.density)
-        return self.marginals[quantity.name]
+        # what a user gives may have the name of another quantity
+        key = quantity.name, quantity.values.tobytes()
+        if key not in self.marginals:
+            self.marginals[key] = quantity.marginal(self.sample, self.density)
+        return self.marginals[key]
 
     def _hierarchy(self, task: Task) -> Hierarchy | None:
         """Effects with a scale in common, looked for once."""

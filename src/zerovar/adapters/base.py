@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..arguments import Requirement, instance, show, whole
-from ..errors import list_names
+from ..errors import list_names, require_distinct
 from ..inputs.coordinates import Coordinates
 from ..inputs.density import Constants, Density
 from ..inputs.integrands import (
@@ -212,6 +212,7 @@ def label_entries(
 ) -> dict[str, np.ndarray]:
     """Return arrays (chain, draw, …) as one named (chain, draw) array an entry: tau, theta[0],
     corr[0, 1]."""
+    require_distinct("names", [str(name) for name in variables])
     arrays: dict[str, Any] = {str(name): np.asarray(a) for name, a in variables.items()}
     return {
         entry: arrays[name][:, :, *index]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import list_names, missing_package
 from ..inputs.sample import Posterior
-from ..io.archive import name_files, read_arrays
+from ..io.archive import name_files, read_arrays, require_known
 from . import from_arviz
 from .stan import DIAGNOSE, StanTable, from_tables, is_cmdstan, parse_table
 
@@ -59,7 +59,8 @@ def _read_arrays(path: Path) -> Posterior:
                 f"{path} has no array {' or '.join(absent)}; it has {', '.join(names) or 'nothing'}"
             )
         known = ("draws", "scores", "values", "names", "log_weights")
-        return [name for name in known if name in names]
+        require_known(path, names, known, "; quantities go into values, their names into names")
+        return names
 
     arrays = read_arrays(path, choose, compressed=True)
     return Posterior(

@@ -42,6 +42,13 @@ def recognise(data: Any) -> Posterior | None:
         return from_arviz(data)
     if package != "dask" and hasattr(data, "position") and hasattr(data, "logdensity"):
         return from_blackjax(data)
+    if isinstance(data, Mapping):
+        raise ValueError(
+            f"data is a {type(data).__name__} of draws without scores, the gradients of the log "
+            "density that control variates are made of. Pass mcmc, NumPyro's MCMC after its run, "
+            "in place of mcmc.get_samples(); zv.from_log_density(log_density, draws) computes "
+            "scores"
+        )
     if package in _ADVICE:
         raise ValueError(
             f"a {package} {type(data).__name__} does not have all that is needed. Use "

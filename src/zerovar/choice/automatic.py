@@ -116,7 +116,11 @@ def choose(
     if hierarchy is not None:
         told = hierarchy.describe(task.sample.names)
         tried = " and ".join(_found_forms(hierarchy, forms))
-        words = tuple(f"{text}; also tried {tried}" for text in told)
+        words = tuple(
+            f"{text}, as that of effects in a hierarchy does, or of coefficients beside an unknown "
+            f"scale of errors. Control variates were also tried in units of it ({tried})"
+            for text in told
+        )
         selection = dataclasses.replace(selection, found=words)
     answer = stacked.answer.only(each)
     idle, plain = ~answer.controlled, plain_answer(task)  # which may differ in the last digit
@@ -167,7 +171,7 @@ def try_all(
             first = len(everything)
             for candidate in offered:
                 if low and not candidate.simple:
-                    notes.append(f"{candidate.label}{name}: not at low effort")
+                    notes.append(f"{candidate.label}{name}: left out at low effort")
                 else:
                     say(candidate.label + name)
                     add(candidate.attempt(form, best, policy), name)
@@ -177,7 +181,7 @@ def try_all(
             say(family.describe())
             add(AsGiven(family.describe(), family, simple=False).attempt(task, best, policy))
         if places and low:
-            notes.append("tuned kernels: not at low effort")
+            notes.append("tuned kernels: left out at low effort")
         elif places:  # in the coordinates in which the others did best
             closed = mean_squares(best)
             for _, name, form in _tracks(places, [f", {one}" for one in found], task):

@@ -123,7 +123,7 @@ def race(
                 labels = [
                     rival.label for (rival, *_), so in zip(starting, lead, strict=True) if not so
                 ]
-                notes.extend(f"{label}: others begin ahead" for label in labels)
+                notes.extend(f"{label}: others begin with less error" for label in labels)
                 starting = [one for one, so in zip(starting, lead, strict=True) if so]
             for outcome in map_on_threads(run, starting):
                 if isinstance(outcome, str):
@@ -193,7 +193,10 @@ def race(
         for runner, columns in _winners(runners):
             better = columns & (runner.attempt.squares < before)
             if not better.any():
-                notes.append(f"{runner.rival.label} on all draws: no better on {len(track)}")
+                notes.append(
+                    f"{runner.rival.label} on all {len(task)} draws: on {len(track)} of them its "
+                    "error is no smaller than without it"
+                )
                 continue
             say(f"{runner.rival.label}, on all draws")
             try:
@@ -233,9 +236,9 @@ def _losses(guides: Mask, start: Beginning) -> PerIntegrand:
 def _reason(runners: list[Runner], open_: Mask, hopeless: Mask) -> str:
     """Why a rival did not run, if it is not for want of use."""
     if not open_.any() and runners:
-        return f"{runners[0].rival.label} leaves next to nothing"
+        return f"not needed, as {runners[0].rival.label} leaves almost no error"
     if hopeless.any():
-        return "its polynomials do worse than others"
+        return "its polynomial part has more error than other polynomials"
     return ""
 
 

@@ -68,7 +68,7 @@ class Hierarchy:
         if heavy_scores(there.by_chain(there.scores)).any():
             return ""
         told = "; ".join(self.describe(sample.names))
-        return f"{told}: control variates are made of effects in units of that instead."
+        return f"Here {told}; control variates are tried in units of that spread."
 
     def describe(self, names: tuple[str, ...] | None) -> list[str]:
         """What was found, in words."""

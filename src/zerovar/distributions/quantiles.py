@@ -7,7 +7,13 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..choice import LOW_EFFORT, Request
-from ..errors import SampleWarning, hold_warnings, repeat_warnings, spare_names
+from ..errors import (
+    SampleWarning,
+    hold_warnings,
+    repeat_warnings,
+    require_distinct,
+    spare_names,
+)
 from ..inference.rules import SUSPICIOUS
 from ..output import Estimate
 from ..session import Session
@@ -38,6 +44,7 @@ def estimate_quantiles(
     """
     sample = session.sample
     titles = [f"{100 * share:.12g}%" for share in shares] if titles is None else titles
+    require_distinct("probs", titles)
     shares = np.broadcast_to(shares, (len(names), len(titles)))
     labels = [f"{name} {title}" for name in names for title in titles]
     marginals = Marginals.of(session, names)

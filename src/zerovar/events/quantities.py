@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import NumericalWarning, list_names, warn
 from ..inputs.density import Density, OfPoints
 from ..inputs.integrands import InSingleOnly
-from ..inputs.points import Matrix, Vector
+from ..inputs.points import Vector
 from ..inputs.sample import Sample
 from .directions import find_index
+from .expressions import DIFFERENCE, FUNCTIONS, Combination, Expression, parse_expression
 from .lines import Lines, Smooth
 from .normal import ByScores
 
@@ -36,11 +37,14 @@ class Quantity(NamedTuple):
     values: Vector
     at: OfPoints | None = None
 
-    def minus(self, other: Quantity) -> Quantity:
-        """Return the difference of two."""
-        known = self.at is not None and other.at is not None
-        both = _Difference(self.at, other.at) if known else None
-        return Quantity(f"{self.name} - {other.name}", self.values - other.values, both)
+    @staticmethod
+    def of(name: str, expression: Expression, parts: list[Quantity]) -> Quantity:
+        """Return what an expression in some others is, by what these are."""
+        with np.errstate(all="ignore"):
+            values = np.asarray(expression([one.values for one in parts]), np.float64)
+        functions = tuple(one.at for one in parts if one.at is not None)
+        known = len(functions) == len(parts)
+        return Quantity(name, values, Combination(expression, functions) if known else None)
 
     def jumps(self, sample: Sample) -> bool:
         """Whether it takes but a few values: fewer than half of the places that the draws do."""
@@ -84,20 +88,6 @@ class Quantity(NamedTuple):
         return ByScores.of(sample, self.values, index)
 
 
-class _Difference:
-    """The difference of two functions of points."""
-
-    def __init__(self, first: Any, second: Any):
-        self.first, self.second = first, second
-
-    def __call__(self, points: Matrix, /) -> Vector:
-        return self.first(points) - self.second(points)
-
-    def gradient(self, points: Matrix) -> Matrix:
-        """Return the gradients at points (m, d)."""
-        return self.first.gradient(points) - self.second.gradient(points)
-
-
 class Event(NamedTuple):
     """Something that is true or not of a draw: its probability is that of a quantity to be below
     levels, with these signs, plus an offset."""
@@ -128,26 +118,38 @@ def truth(quantity: Quantity) -> Event:
 
 
 _SIGNS = re.compile(r"(<=|>=|<|>)")
+_JOINED = re.compile(r"\b(and|or|not)\b")
 
 
 def read_event(text: str, find: Callable[[str], Quantity | None], names: list[str]) -> Event:
-    """Return the event of a comparison such as "tau > 5", "a > b" or "0 < mu < 3"; `find` gives
-    quantities by their names."""
+    """Return the event of a comparison such as "tau > 5", "a - b > 0" or "0 < mu < 3", or of
+    several joined by and, or, not; `find` gives quantities by their names."""
     parts = [part.strip() for part in _SIGNS.split(text)]
     sides, signs = parts[::2], parts[1::2]
 
     def refuse(why: str) -> ValueError:
         return ValueError(
-            f'events must read like "tau > 5", "a > b" or "0 < mu < 3"; got {text!r}, {why}. '
-            "Give a function of one draw, or a boolean array, for others"
+            'events must read like "tau > 5", "a > b", "0 < mu < 3" or "a > 0 and b > 0"; got '
+            f"{text!r}, {why}. Give a function of one draw, or a boolean array, for others"
         )
 
+    read = [_side(side, find) for side in sides]
+    if None in read and _JOINED.search(text):
+        joint = _combine(text, find, names, refuse, joins=True)
+        if isinstance(joint, Quantity):
+            return truth(joint)
     if len(signs) not in (1, 2):
         raise refuse(f"with {len(signs)} comparisons" if signs else "without a comparison")
-    read = [_side(side, find) for side in sides]
+    read = [
+        _combine(side, find, names, refuse) if found is None else found
+        for side, found in zip(sides, read, strict=True)
+    ]
     for side, found in zip(sides, read, strict=True):
         if found is None:
-            raise refuse(f"where {side!r} is neither a number nor one of {list_names(names)}")
+            raise refuse(
+                f"where {side!r} is neither a number nor one of {list_names(names)}, nor made of "
+                f"them by + - * / ** and {', '.join(FUNCTIONS)}"
+            )
         if isinstance(found, float) and not np.isfinite(found):
             raise refuse(f"where {side!r} is no level")
     if len(signs) == 2:
@@ -168,7 +170,8 @@ def read_event(text: str, find: Callable[[str], Quantity | None], names: list[st
         return Event(middle, (lower.levels[0], upper.levels[0]), (-1.0, 1.0), 0.0)
     left, right = read
     if isinstance(left, Quantity) and isinstance(right, Quantity):
-        return _compare(left.minus(right), signs[0], 0.0)
+        between = Quantity.of(f"{left.name} - {right.name}", DIFFERENCE, [left, right])
+        return _compare(between, signs[0], 0.0)
     if isinstance(left, Quantity) and isinstance(right, float):
         return _compare(left, signs[0], right)
     if isinstance(right, Quantity) and isinstance(left, float):
@@ -184,6 +187,29 @@ def _side(text: str, find: Callable[[str], Quantity | None]) -> Quantity | float
         return float(text)
     except ValueError:
         return find(text)
+
+
+def _combine(
+    text: str,
+    find: Callable[[str], Quantity | None],
+    names: list[str],
+    refuse: Callable[[str], ValueError],
+    joins: bool = False,
+) -> Quantity | float | None:
+    """Return what an expression in named quantities is, a number if it has no names; None where it
+    is no such expression; of comparisons that it `joins` the truth, 0 or 1."""
+    read = parse_expression(text, names, refuse)
+    if read is None or read.joins is not joins:
+        return None
+    found = [find(name) for name in read.names]
+    if None in found:
+        return None
+    quantity = Quantity.of(text, read, [one for one in found if one is not None])
+    if not found:
+        return float(quantity.values)
+    if not np.isfinite(quantity.values).all():
+        raise refuse(f"where {text!r} is no finite number at some draws")
+    return quantity
 
 
 def _compare(quantity: Quantity, sign: str, level: float) -> Event:

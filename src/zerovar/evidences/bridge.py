@@ -120,7 +120,8 @@ class Crossing(NamedTuple):
         low, high = inside.min() - 1, inside.max() + 1
         if not difference(low) < 0 < difference(high):  # no density at any of the points
             return np.nan, 0.0
-        log_z = float(scipy.optimize.brentq(difference, low, high))
+        # where points have no density to speak of the ends are up to 1e308 apart, and are halved
+        log_z = float(scipy.optimize.brentq(difference, low, high, maxiter=5000))
         return log_z, min(self.means(log_z))
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from ..arguments import FLAG, NAMES, check_argument, instance, number, whole
 from ..inputs.sample import Sample, as_float
-from ..io.archive import name_files, read_arrays
+from ..io.archive import name_files, read_arrays, require_known
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -185,10 +185,16 @@ def read_ladder(path: Path) -> Ladder | None:
     """Return the ladder in an .npz, or None if the file holds none."""
     if not (path.is_file() and zipfile.is_zipfile(path)):
         return None
-    known = inspect.signature(Ladder).parameters
+
+    def choose(names: list[str]) -> list[str]:
+        if "inverse_temperatures" not in names:
+            return []
+        require_known(path, names, tuple(inspect.signature(Ladder).parameters))
+        return names
+
     with name_files(path):
-        arrays = read_arrays(path, lambda names: [n for n in names if n in known], compressed=True)
-    if "inverse_temperatures" not in arrays:
+        arrays = read_arrays(path, choose, compressed=True)
+    if not arrays:
         return None
     if absent := [name for name in ("draws", "log_likelihood") if name not in arrays]:
         raise ValueError(f"{path} is a ladder without {' and '.join(absent)}")
@@ -244,6 +250,12 @@ def _log_likelihood(
         )
     if np.isneginf(values[0]).all():
         raise ValueError("log_likelihood is −∞ at all draws of t = 0: nothing leads to the others")
+    if np.ptp(values) == 0:
+        raise ValueError(
+            f"log_likelihood is {values.flat[0]:g} at every draw of every temperature; it must be "
+            "that of each draw. Where the likelihood is constant indeed, log Z is that number, and "
+            "no ladder is needed"
+        )
     return values
 
 

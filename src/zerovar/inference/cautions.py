@@ -99,12 +99,12 @@ class Cautions:
             self.add(
                 Caution(
                     "The scores of {names} have tails so heavy that their means may not exist "
-                    "(Pareto k near 1), as those of effects whose scale may be near zero, where "
-                    "they are centred, or very large, where they are not. "
+                    "(Pareto k near 1). That is typical of effects whose scale can come near zero, "
+                    "in a centred model, or be very large, in a non-centred one. "
                     + (
                         done
-                        or "Control variates along them can mislead. The other of the two forms "
-                        "may do better, or a prior of that scale with a lighter tail."
+                        or "Control variates along them can mislead. Try the other of the two "
+                        "forms, or a prior with a lighter tail for that scale."
                     ),
                     verdict.untested,
                 )
@@ -164,8 +164,9 @@ def unseen_events(reported: Reported) -> Iterator[Caution]:
     """Events that none of the draws shows, or every one."""
     if names := reported.where(reported.facts.one_sided):
         yield Caution(
-            "Events that none of the draws shows, or every one: {names}. How probable they are is "
-            "known only to within 3 / (clusters of draws), which is given as their error.",
+            "Events that none of the draws shows, or every one: {names}. Their probabilities are "
+            "known only to within 3 / n, where n counts clusters of draws; that is given as their "
+            "standard error. Draw more, or ask for a less extreme event.",
             names,
         )
 
@@ -211,9 +212,11 @@ def heavy_integrands(reported: Reported) -> Iterator[Caution]:
     if facts.stand_ins is not None:
         if names := reported.where((k >= 1 / 2) & facts.stand_ins):
             yield Caution(
-                "What is averaged for {names}, in place of an indicator, has heavy tails (Pareto k "
-                "above 1/2), as scores have them: its error is too small more often than it says. "
-                "plain_value ± plain_std_error rest on the draws alone.",
+                "The standard errors of {names} may be too small: a function of the scores is "
+                "averaged there in place of an indicator, and its tails are heavy (Pareto k above "
+                "1/2), so that its variance is probably infinite. Compare with plain_value ± "
+                "plain_std_error, which count the draws alone, and draw more; where the log "
+                "density is known (zv.from_numpyro, zv.from_log_density) no scores are averaged.",
                 names,
             )
         k = np.where(facts.stand_ins, 0.0, k)
@@ -249,14 +252,14 @@ def heavy_tails(reported: Reported) -> Iterator[Caution]:
     )
     if names := reported.where(reported.ruled & reported.answer.controlled):
         yield Caution(
-            f"Heavy tails: {few} A smaller family, of lower degree or without a kernel, has "
-            "lighter tails and a larger error: compare.",
+            f"Heavy tails: {few} Compare with a smaller family, of lower degree or without a "
+            "kernel: its residuals have lighter tails, and its error is larger but more reliable.",
             names,
         )
     if names := reported.where(reported.ruled & ~reported.answer.controlled):
         yield Caution(
-            f"Means that few draws rule, as of rare events or long tails: {few} Draw more, or "
-            "integrate out what can be.",
+            f"A few draws dominate, as for rare events or long tails: {few} Draw more, or average "
+            "over part of the model analytically.",
             names,
         )
 

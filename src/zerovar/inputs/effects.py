@@ -82,12 +82,12 @@ class Effects:
 
     def describe(self, names: tuple[str, ...] | None) -> str:
         """In words, what was found."""
-        some = [coordinate_name(names, j) for j in (self.effects[0], self.effects[-1])]
         count = len(self.effects)
-        many = f"{some[0]} to {some[1]} ({count} effects)" if count > 1 else some[0]
+        some = [coordinate_name(names, j) for j in self.effects[[0, -1][:count]]]
+        many = f"{some[0]} to {some[1]} ({count} coordinates)" if count > 2 else " and ".join(some)
         rates = zip(-self.exponents / 2, self.parents, strict=True)
         power = " + ".join(_times(rate, coordinate_name(names, j)) for rate, j in rates)
-        return f"{many} scale{'s' * (count == 1)} with exp({power})"
+        return f"the spread of {many} changes with exp({power})"
 
 
 def _times(rate: float, name: str) -> str:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from ..errors import NumericalWarning, refuse_fork, warn
+from ..errors import NumericalWarning, refuse_fork, require_distinct, warn
 from .indices import find_out_of_bounds
 from .points import find_distinct
 from .sample import Sample, as_float, underflows
@@ -77,9 +77,7 @@ def as_values(values: Any, sample: Sample, names: Sequence[str] | None = None) -
             f"values: {found[small[0]]} moves by only {np.ptp(array[:, small[0]]):.2g}, and "
             "squares underflow. Use other units"
         )
-    if len(set(found)) < len(found):
-        twice = sorted(name for name in set(found) if found.count(name) > 1)
-        raise ValueError(f"names must be distinct; got {twice} more than once")
+    require_distinct("names", found)
     return Integrands(array, tuple(found), _events(array, found))
 
 

@@ -125,6 +125,18 @@ def read_arrays(
     return arrays
 
 
+def require_known(
+    path: str | os.PathLike[str], names: list[str], known: tuple[str, ...], hint: str = ""
+) -> None:
+    """Raise a ValueError that says which of a file's arrays nothing is known of: what is spelled
+    wrongly would count for nothing."""
+    if strange := [name for name in names if name not in known]:
+        raise ValueError(
+            f"{path} has arrays that zerovar does not know: {', '.join(strange)}. It may have "
+            f"{', '.join(known)}{hint}"
+        )
+
+
 def _check_size(file: IO[bytes], name: str, size: int) -> None:
     """Raise a ValueError if the shape that an array claims is not that of the bytes which follow;
     what is pickled is refused by its reader."""

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from ..arguments import PATH, instance, takes
+from ..errors import require_distinct
 from . import plots, report
 from .formatting import plus_minus, worth
 from .record import Contrast
@@ -109,9 +110,11 @@ class Evidence:
             names = [f"model {k + 1}" for k in range(len(every))]
         if len(names) != len(every) or isinstance(names, str):
             raise ValueError(f"names must be {len(every)} strings, this model's first; got {names}")
+        names = tuple(map(str, names))
+        require_distinct("names", names)
         log_z = np.array([one.log_z for one in every])
         return Comparison(
-            tuple(map(str, names)),
+            names,
             log_z,
             np.array([one.std_error for one in every]),
             tuple(dict.fromkeys(text for one in every for text in one.relative)),

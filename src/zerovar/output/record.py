@@ -149,7 +149,7 @@ class EstimateRecord:
         skipped = list[str]()
         if self.selection is not None:
             skipped = [f"Found: {text}." for text in self.selection.found]
-            skipped += [f"Not tried: {text}." for text in self.selection.skipped]
+            skipped += [f"Not used: {text}." for text in self.selection.skipped]
         origin = [] if self.integration is None else [self.integration.describe()]
         unhelped = [self.unhelped] if self.unhelped else []
         rests = [f"Control variates rest on {self.scores}."] if self.scores else []

@@ -231,7 +231,7 @@ def _choice(estimate: EstimateRecord) -> str:
     row = '<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>'
     rows = "".join(row.format(*map(escape, each)) for each in cells)
     told = [f"Found: {text}" for text in chosen.found]
-    told += [f"Not tried: {text}" for text in chosen.skipped]
+    told += [f"Not used: {text}" for text in chosen.skipped]
     skipped = "".join(f"<p>{escape(text)}.</p>" for text in told)
     head = '<tr><th scope="col">name</th><th scope="col">taken</th><th scope="col">why</th></tr>'
     return (

@@ -18,7 +18,7 @@ class Selection:
     """What was tried and what was taken, for k candidates and q integrands; `print` it for a table.
 
     `std_errors` (k, q) are those of each candidate by itself; `weights` (k, q) the convex
-    combination in the answer; `reasons` says for each integrand why; `skipped` what was not tried,
+    combination in the answer; `reasons` says for each integrand why; `skipped` what was not used,
     and why not; `found` which effects were seen to have a scale in common, so that they were also
     tried in units of it.
     """
@@ -85,7 +85,7 @@ class Selection:
         console = Console(width=160, no_color=True, highlight=False)
         with console.capture() as capture:
             found = (f"found: {text}" for text in self.found)
-            skipped = (f"not tried: {text}" for text in self.skipped)
+            skipped = (f"not used: {text}" for text in self.skipped)
             console.print(self.table(), *found, *skipped, sep="\n")
         return capture.get().rstrip()
 

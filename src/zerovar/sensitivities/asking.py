@@ -200,9 +200,7 @@ def _read_entry(session: Session, name: str, entry: Any) -> Question:
         def slope(x: jax.Array) -> jax.Array:
             return jnp.ravel(entry(natural(x))).astype(float)
 
-        count = jax.eval_shape(slope, session.sample.draws[0]).size
-        names = [entry_name(name, (k,)) for k in range(count)] if count > 1 else [name]
-        return _question(session, names, slope, f"to[{name!r}]", power, observed)
+        return _question(session, (name,), slope, f"to[{name!r}]", power, observed)
     try:
         array, labels, _ = as_values({name: entry}, session.sample, None)
     except ValueError as error:
@@ -225,8 +223,11 @@ def _question(
     observed: bool = False,
 ) -> Question:
     values, at = _evaluate(called, Tiled(slope), session)
+    values = values.reshape(len(values), -1)
+    if len(names) < values.shape[1]:  # a user's function with several numbers under one name
+        names = [entry_name(names[0], (k,)) for k in range(values.shape[1])]
     flags = (np.full(len(names), flag) for flag in (observed, power))
-    slopes = Slopes(tuple(names), values.reshape(len(values), -1), at, next(flags))
+    slopes = Slopes(tuple(names), values, at, next(flags))
     return Question(slopes, next(flags), {})
 
 

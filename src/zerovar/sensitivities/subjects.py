@@ -47,7 +47,9 @@ def means_and_events(session: Session, values: Any, request: Request) -> Subject
         if event is not None and happen[k]:
             smooth = _along_lines(event, session.marginal(event.quantity), means.value[k])
         elif not happen[k]:
-            again = _mean_along_lines(session, asked.quantities.get(name), name, means.value[k])
+            quantity = asked.quantities.get(name, session.find(name))
+            if quantity is not None and np.array_equal(quantity.values, array[:, k]):
+                again = _mean_along_lines(session, quantity, means.value[k])
         value, error = float(means.value[k]), float(means.std_error[k])
         plain = float(means.plain_value[k]), float(means.plain_std_error[k])
         unseen = [_unseen(*one) if happen[k] else 0.0 for one in ((value, error), plain)]
@@ -128,12 +130,9 @@ def _along_lines(event: Event, marginal: Marginal | None, probability: float) ->
     return smooth
 
 
-def _mean_along_lines(
-    session: Session, quantity: Quantity | None, name: str, mean: float
-) -> Smoother | None:
+def _mean_along_lines(session: Session, quantity: Quantity, mean: float) -> Smoother | None:
     """What has the mean of (f − mean) h, as conditional means along lines on which f moves."""
-    quantity = session.find(name) if quantity is None else quantity
-    if quantity is None or quantity.at is None or len(session.sample) > MOST_LINES:
+    if quantity.at is None or len(session.sample) > MOST_LINES:
         return None
     known, at = quantity, quantity.at
 

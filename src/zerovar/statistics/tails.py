@@ -204,11 +204,9 @@ def heavy_scores(scores: Float64[np.ndarray, "c n d"]) -> Bool[np.ndarray, " d"]
     the heaviest is so, all that are without a variance. Effects of a centred hierarchy are the
     common case. The large scores of a narrow mode have a light tail among themselves."""
     k = pareto_k(scores, LONG_ENOUGH)
-    heavy = k > 0.5
-    if not k.max() > _NO_MEAN:
-        return np.zeros_like(heavy)
-    far = pareto_k(np.abs(scores[:, :, heavy]), LONG_ENOUGH, share=_FEWER).mean()
-    return heavy & (far + _CHANCE > _NO_MEAN)
+    heavy = k > (0.5 if k.max() > _NO_MEAN else np.inf)
+    far = pareto_k(np.abs(scores[:, :, heavy]), LONG_ENOUGH, share=_FEWER)
+    return heavy & (far.sum() > heavy.sum() * (_NO_MEAN - _CHANCE))
 
 
 def beyond_few(values: Float64[np.ndarray, " n"], most: float, effective: float) -> float:

@@ -29,7 +29,8 @@ class PreparedLasso(Prepared):
 
     def solve(self, values: Values, ridge: float | None = None) -> Solution:
         f, mean = self._data.values(values)
-        scale = float(np.linalg.norm(f, axis=0).max()) or 1.0
+        scale = np.linalg.norm(f, axis=0)  # of each: beside large ones small ones would end early
+        scale = np.where(scale > 0, scale, 1.0)
         with jax.enable_x64(True):
             beta, sweeps = _descend(
                 self._gram, self._unit @ f / scale, self._ridge, 0.5 * self._strength / scale
