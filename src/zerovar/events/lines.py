@@ -33,6 +33,9 @@ _TRIED, _SHARES, _ROUGH = 64, np.array([0.05, 0.5, 0.95]), 1e-5
 # Of the standard error that lines alone leave, what integrals may be off by. Control variates take
 # that to a thousandth on regressions, and to a tenth or a third on other posteriors
 _FINE = 1e-4
+# Of a mean weight, the least of points that tell how fine panels must be: those of the tails of
+# narrow proposals would take six times as many evaluations
+_COUNTS = 0.1
 
 
 class Smooth(NamedTuple):
@@ -99,11 +102,12 @@ class Lines:
         def log_density(line: np.ndarray, u: np.ndarray) -> np.ndarray:
             return density.at(points(line, u)).reshape(u.shape)
 
-        landmarks = Landmarks(index.values[first], vectors @ index.gradient)
+        share = np.bincount(line, sample.probabilities)
+        counts = share > _COUNTS / len(share)
+        landmarks = Landmarks(index.values[first], vectors @ index.gradient, counts)
         found = integrate_lines(log_density, centre, density.at(draws), tolerance, landmarks)
         nodes = found.panels.nodes
         values = quantity(points(found.panels.line, nodes)).reshape(nodes.shape)
-        share = np.bincount(line, sample.probabilities)
         return Lines(draws, vectors, line, share, quantity, found, values)
 
     def below(self, levels: Float64[np.ndarray, " l"]) -> Smooth:

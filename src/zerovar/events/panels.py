@@ -73,10 +73,11 @@ class Panels(NamedTuple):
 class Landmarks(NamedTuple):
     """Where the draws are, in a coordinate that all lines share: `own` (n,) is that of each line's
     draw, and `rise` (n,) how fast it grows along the line. A draw is a place where the density is
-    known to be large, and may be so on the lines of others."""
+    known to be large, and may be so on the lines of others, unless it hardly `counts` (n,)."""
 
     own: Float64[np.ndarray, " n"]
     rise: Float64[np.ndarray, " n"]
+    counts: Bool[np.ndarray, " n"]
 
     def missing(self, panels: Panels) -> tuple[Bool[np.ndarray, " m"], Panels]:
         """Return which panels step over draws, and panels to take their place or to be added to
@@ -85,6 +86,7 @@ class Landmarks(NamedTuple):
         order = np.argsort(self.own, kind="stable")
         own = self.own[order]
         here = (panels.left <= 0) & (panels.right > 0)
+        here &= self.counts[panels.line]
         needed = np.full(len(own), np.inf)
         needed[panels.line[here]] = panels.width[here] * np.abs(self.rise[panels.line[here]])
         reach = _NEIGHBOURS // 2
@@ -102,12 +104,11 @@ class Landmarks(NamedTuple):
         inner = np.clip(np.stack([middle - half, middle + half]), cut.left, cut.right)
         edges = np.stack([cut.left, *inner, cut.right])
         parts = [(cut.line, *pair) for pair in itertools.pairwise(edges)]
-        return coarse, _join_parts([*parts, *self._beyond(panels, own)])
+        return coarse, _join_parts([*parts, *self._beyond(panels)])
 
-    def _beyond(self, panels: Panels, own: np.ndarray) -> list[tuple[np.ndarray, ...]]:
-        """Pieces beyond the ends of lines, as far as there are draws; `own` in increasing order."""
-        n = len(own)
-        lines = np.arange(n)
+    def _beyond(self, panels: Panels) -> list[tuple[np.ndarray, ...]]:
+        """Pieces beyond the ends of lines, as far as there are draws."""
+        own, lines = np.sort(self.own[self.counts]), np.arange(len(self.own))
         ends = (
             panels.left[np.searchsorted(panels.line, lines)],
             panels.right[np.searchsorted(panels.line, lines, side="right") - 1],
@@ -119,8 +120,8 @@ class Landmarks(NamedTuple):
                 last = np.where(up, own[-1], own[0])
                 to = (last - self.own) / self.rise
                 at = np.searchsorted(own, self.own + self.rise * end)
-                beyond = np.where(up, n - at, at)
-                more = (beyond > _BEYOND * n) & (side * to > side * end) & np.isfinite(to)
+                beyond = np.where(up, len(own) - at, at)
+                more = (beyond > _BEYOND * len(own)) & (side * to > side * end) & np.isfinite(to)
                 pair = (end[more], to[more])[::side]
                 found.append((lines[more], *pair))
         return found

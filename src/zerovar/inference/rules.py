@@ -189,13 +189,12 @@ def unvisited_gaps(answer: Answer, facts: Facts) -> Bound:
 
 
 def carried_by_few(answer: Answer, facts: Facts) -> Bound:
-    """Conditional probabilities of a rare event are large at few draws, and go on to grow beyond
-    them, to 1 at most: no scatter over the draws tells, and no fit that has seen no more of it. The
-    plain mean of such is known to worse than a third of itself.
+    """An event may be so rare that three effective draws would not show it: none of them need have
+    come to where it happens, and no scatter over the draws tells. Unless its conditional
+    probabilities are about alike, their mean has at least the error that counting has.
 
-    Where an event is so rare that three effective draws would not show it, and its conditional
-    probabilities are not alike, none of the draws may have come to where it happens: the error is
-    at least that of counting.
+    Where few draws carry that mean, so that it is known to worse than a third of itself, they go on
+    to grow beyond these, to 1 at most.
     """
     size = np.zeros(len(answer.value))
     if facts.known_bounded is None or facts.values is None:
@@ -205,10 +204,10 @@ def carried_by_few(answer: Answer, facts: Facts) -> Bound:
         if 2 * mean > facts.high[k]:  # the other event
             column, mean = facts.high[k] - column, facts.high[k] - mean
         most, draws = max(facts.high[k], 1.0), facts.effective_extremes
-        if KNOWN * facts.plain.scatter[k] > mean:
-            size[k] = beyond_few(column, most, draws)
         if mean * draws < KNOWN * most and column.std() > mean:
-            size[k] = max(size[k], np.sqrt(most * max(mean, 0.0) / draws))
+            size[k] = np.sqrt(most * max(mean, 0.0) / draws)
+            if KNOWN * facts.plain.scatter[k] > mean:
+                size[k] = max(size[k], beyond_few(column, most, draws))
     return Bound(Reason.FEW, size, shared=True)
 
 

@@ -30,17 +30,18 @@ def quantile_errors(
     """Standard errors of quantiles, from the effective size of the indicator of being below: half
     the distance between the quantiles one error of its mean up and down, or one draw at least. What
     lies two or three of these away counts where that is more than twice as far as it should be, as
-    beyond a gap."""
+    beyond a gap, and not in a tail."""
     values, size = chains.ravel(), _size_below(chains, weights, probs)
     spread = np.sqrt(probs * (1 - probs) / size + 1 / size**2)
 
     def at(side: float) -> Float64[np.ndarray, " p"]:
         return weighted_quantile(values, weights, np.clip(probs + side * spread, 0.0, 1.0))
 
-    near, middle = (at(1.0) - at(-1.0)) / 2, at(0.0)
-    ends = [np.maximum(at(side) - middle, middle - at(-side)) / side for side in FAR]
+    near = (at(1.0) - at(-1.0)) / 2
+    ends = [np.maximum(at(side) - at(0.0), at(0.0) - at(-side)) / side for side in FAR]
+    inside = np.minimum(probs, 1 - probs) > FAR[-1] * spread + 1 / size
     far = np.max(ends, axis=0)
-    return np.where(far > 2 * near, far, near)
+    return np.where(inside & (far > 2 * near), far, near)
 
 
 def draws_beyond(
