@@ -362,7 +362,7 @@ MOST_NUMBERS = {
     "solvers": 28,
     "choice": 27,
     "integration": 23,
-    "events": 28,
+    "events": 29,
     "statistics": 21,
     "mixtures": 16,
     "diagnostics": 13,
