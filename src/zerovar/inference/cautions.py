@@ -23,7 +23,7 @@ from ..statistics.series import (
 )
 from .answer import Answer, Mask, PerIntegrand
 from .facts import Facts
-from .rules import SUSPICIOUS, Reason
+from .rules import KNOWN, SUSPICIOUS, Reason
 
 _FEW = 30  # effective draws under which a standard error is known to worse than a fifth of itself
 # Effective draws of a slow chain from which a rich family is not warned of. Errors of cubics on 600
@@ -256,7 +256,10 @@ def heavy_tails(reported: Reported) -> Iterator[Caution]:
             "kernel: its residuals have lighter tails, and its error is larger but more reliable.",
             names,
         )
-    if names := reported.where(reported.ruled & ~reported.answer.controlled):
+    # the error of a count is known from the count
+    share = np.minimum(reported.answer.value, 1 - reported.answer.value)
+    counted = reported.facts.events & (share * reported.facts.effective_extremes >= KNOWN)
+    if names := reported.where(reported.ruled & ~reported.answer.controlled & ~counted):
         yield Caution(
             f"A few draws dominate, as for rare events or long tails: {few} Draw more, or average "
             "over part of the model analytically.",
