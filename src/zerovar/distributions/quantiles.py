@@ -215,9 +215,9 @@ def _between(ordered: np.ndarray, low: float, high: float) -> float:
 def _newton(shares: np.ndarray, below: np.ndarray, slope: np.ndarray) -> np.ndarray:
     """The step to where a share is below, in log-odds: in a tail these are nearly straight, and
     probabilities are not."""
-    inside = (below > 0) & (below < 1)
-    p = np.where(inside, below, 0.5)
-    odds = np.log(shares / (1 - shares)) - np.log(p / (1 - p))
+    inside = (np.minimum(below, shares) > 0) & (np.maximum(below, shares) < 1)
+    p, wanted = (np.where(inside, each, 0.5) for each in (below, shares))
+    odds = np.log(wanted / (1 - wanted)) - np.log(p / (1 - p))
     return _divide(np.where(inside, p * (1 - p) * odds, shares - below), slope)
 
 
