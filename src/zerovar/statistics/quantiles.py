@@ -33,14 +33,12 @@ def quantile_errors(
     beyond a gap, and not in a tail."""
     values, size = chains.ravel(), _size_below(chains, weights, probs)
     spread = np.sqrt(probs * (1 - probs) / size + 1 / size**2)
-
-    def at(side: float) -> Float64[np.ndarray, " p"]:
-        return weighted_quantile(values, weights, np.clip(probs + side * spread, 0.0, 1.0))
-
-    near = (at(1.0) - at(-1.0)) / 2
-    ends = [np.maximum(at(side) - at(0.0), at(0.0) - at(-side)) / side for side in FAR]
+    sides = np.array([0.0, 1.0, *FAR])[:, None] * spread
+    shares = np.clip(np.stack([probs - sides, probs + sides]), 0.0, 1.0)
+    low, high = weighted_quantile(values, weights, shares.ravel()).reshape(shares.shape)
+    near, middle = (high[1] - low[1]) / 2, high[0]
+    far = np.max(np.maximum(high - middle, middle - low)[2:] / np.array(FAR)[:, None], axis=0)
     inside = np.minimum(probs, 1 - probs) > FAR[-1] * spread + 1 / size
-    far = np.max(ends, axis=0)
     return np.where(inside & (far > 2 * near), far, near)
 
 

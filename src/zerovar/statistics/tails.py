@@ -205,7 +205,7 @@ def heavy_scores(scores: Float64[np.ndarray, "c n d"]) -> Bool[np.ndarray, " d"]
     common case. The large scores of a narrow mode have a light tail among themselves."""
     k = pareto_k(scores, LONG_ENOUGH)
     heavy = k > (0.5 if k.max() > _NO_MEAN else np.inf)
-    far = pareto_k(np.abs(scores), LONG_ENOUGH, share=_FEWER)[heavy]
+    far = pareto_k(np.abs(scores[:, :, heavy]), LONG_ENOUGH, share=_FEWER) if heavy.any() else k
     return heavy & (far.sum() > heavy.sum() * (_NO_MEAN - _CHANCE))
 
 
