@@ -126,14 +126,18 @@ def estimate_covariances(
     flat = products.reshape(len(sample), -1)
     names = [f"{subject.name} with {label}" for subject in subjects for label in labels]
     value, error, influences = _estimate(session, flat, names, request)
-    # what centring leaves of the second order, and what no draw has seen
     size = np.sqrt(p @ centred**2)
-    left = np.concatenate(
-        [
-            abs(one.factor) * np.hypot(_SQUARED * one.error * means.std_error, one.unseen[0] * size)
-            for one in subjects
-        ]
-    )
+
+    def leave(plain: bool, of_slopes: np.ndarray) -> np.ndarray:
+        """What centring leaves of the second order, and what no draw has seen."""
+        each = []
+        for one in subjects:
+            own = one.plain_error if plain else one.error
+            both = _SQUARED * own * of_slopes, one.unseen[int(plain)] * size
+            each.append(abs(one.factor) * np.hypot(*both))
+        return np.concatenate(each)
+
+    left = leave(False, means.std_error)
     error = np.hypot(error, left)
     columns = np.stack(
         [subject.factor * (subject.centred - p @ subject.centred) for subject in subjects], axis=1
@@ -143,12 +147,7 @@ def estimate_covariances(
     plain_value, plain_influences = influences_on_mean(sample.by_chain(plain), p)
     scale = np.sqrt(p @ plain**2)
     plain_error = standard_error(plain_influences, scale)
-    left_of_plain = [
-        abs(one.factor)
-        * np.hypot(_SQUARED * one.plain_error * means.plain_std_error, one.unseen[1] * size)
-        for one in subjects
-    ]
-    plain_error = np.hypot(plain_error, np.concatenate(left_of_plain))
+    plain_error = np.hypot(plain_error, leave(True, means.plain_std_error))
     if slopes.at is not None:
         poor = (_POOR * error**2 > plain_error**2).reshape(q, r)
         value, error, influences = _along_lines(
